@@ -1,0 +1,79 @@
+# Everything here sets itself up: `make demo` on a fresh Debian or Ubuntu with python3 is enough.
+# ARGS goes to the command: make serve ARGS="--config my.toml"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.headway-ready
+UV_VERSION := 0.13.9
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
+# The first of these that is new enough; `make setup PYTHON=...` overrides.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
+
+.PHONY: help setup serve demo test lint lock clean mosquitto
+
+help:
+	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (a minute)"
+	@echo "make serve   a broker on mqtt://127.0.0.1:1883"
+	@echo "make test    lint, types and every test"
+	@echo "make lint    ruff and mypy only"
+	@echo "make lock    pins every dependency anew, with hashes"
+	@echo "make clean   removes .venv and every cache"
+
+setup: $(STAMP)
+
+serve: $(STAMP)
+	@exec $(BIN)/headway serve $(ARGS)
+
+demo: $(STAMP)
+	@exec $(BIN)/headway demo $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint mosquitto
+	$(BIN)/python -m pytest $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A line of its own per thing that can be missing, each with the command that brings it.
+$(STAMP): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Headway needs python3 3.11 or newer: $(SUDO)apt-get install -y python3.11 python3.11-venv" >&2; exit 1; fi
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) has no venv module: $(SUDO)apt-get install -y" \
+			"$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV) ..."
+# One distribution comes as source only: what builds it comes from the lock too, so nothing unhashed is fetched.
+	@awk '/^[a-zA-Z0-9]/ { wanted = /^setuptools==/ } wanted' requirements.lock > $(VENV)/build.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(VENV)/build.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
+		-r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $(STAMP)
+
+# The interoperability tests drive mosquitto's own clients.
+mosquitto:
+	@if ! command -v mosquitto_pub >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
+		else \
+			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+		fi; fi
+
+# Only here is something fetched that the lock does not name: the tool that writes it.
+lock:
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make lock" --extra demo --extra dev $(LOCK_ARGS) -o requirements.lock pyproject.toml

@@ -1,0 +1,116 @@
+"""The admin API as the command line asks it: JSON over HTTP with timeouts, and plain words when it fails."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from headway.core.errors import ConfigError
+
+DEFAULT_URL = "http://127.0.0.1:9883"
+TIMEOUT_S = 5.0
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+
+# A broker on loopback is not behind the proxy that the environment may name, nor does it redirect.
+_opener = build_opener(ProxyHandler({}))
+
+
+class NoBroker(ConfigError):
+    """Nobody answers, or not as a broker does."""
+
+
+class NotKnown(ConfigError):
+    """The broker answers that it knows nothing of what was asked for."""
+
+
+class Admin:
+    """One broker's admin API."""
+
+    def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = _checked(url or os.environ.get("HEADWAY_ADMIN") or DEFAULT_URL)
+        self._timeout_s = timeout_s
+
+    def broker(self) -> dict[str, Any]:
+        return self._ask("/v1/broker")
+
+    def consumers(self) -> list[dict[str, Any]]:
+        return self._list("/v1/consumers", "consumers")
+
+    def publishers(self) -> list[dict[str, Any]]:
+        return self._list("/v1/publishers", "publishers")
+
+    def why(self, client: str) -> dict[str, Any]:
+        return self._ask(f"/v1/why/{quote(client, safe='')}")
+
+    def preview(self, config: str) -> dict[str, Any]:
+        """Whom the config would hit among those who are connected now."""
+        return self._ask("/v1/preview", config.encode())
+
+    def _list(self, path: str, name: str) -> list[dict[str, Any]]:
+        found = self._ask(path).get(name)
+        if not isinstance(found, list):
+            raise self._stranger()
+        return found
+
+    def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+        request = Request(self.url + path, data=body, headers={"Accept": "application/json"})
+        if body is not None:
+            request.add_header("Content-Type", "application/toml")
+        try:
+            with _opener.open(request, timeout=self._timeout_s) as answer:
+                raw = answer.read(ANSWER_BYTES_MAX)
+        except HTTPError as error:
+            raise self._refusal(error) from None
+        except (URLError, OSError, http.client.HTTPException) as error:
+            raise self._silence(getattr(error, "reason", error)) from None
+        return self._object(raw)
+
+    def _object(self, raw: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise self._stranger() from None
+        if not isinstance(found, dict):
+            raise self._stranger()
+        return found
+
+    def _refusal(self, error: HTTPError) -> ConfigError:
+        """The broker's own words, if these are a broker's."""
+        try:
+            text = self._object(error.read(1_000_000)).get("error")
+        except (OSError, http.client.HTTPException):
+            text = None
+        if not isinstance(text, str):
+            return self._stranger()
+        return NotKnown(text) if error.code == 404 else ConfigError(text)
+
+    def _silence(self, why: object) -> NoBroker:
+        if isinstance(why, ConnectionRefusedError):
+            return NoBroker(
+                f"no broker is running at {self.url}; start one: headway serve (or name its address: --admin URL)"
+            )
+        if isinstance(why, TimeoutError):
+            return NoBroker(f"the broker at {self.url} did not answer within {self._timeout_s:g} s")
+        text = getattr(why, "strerror", None) or str(why) or type(why).__name__
+        return NoBroker(f"no broker can be reached at {self.url}: {text.lower()} (its address: --admin URL)")
+
+    def _stranger(self) -> NoBroker:
+        return NoBroker(f"what answers at {self.url} is not headway's admin API (its address: --admin URL)")
+
+
+def _checked(url: str) -> str:
+    """The URL without a slash at its end; a host and port alone will do."""
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not full.isprintable() or " " in full or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is not the address of an admin API, such as {DEFAULT_URL}")
+    return full.rstrip("/")

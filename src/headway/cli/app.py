@@ -1,0 +1,286 @@
+"""The commands. Each reads its arguments, has the work done elsewhere, and prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway import __version__
+from headway.cli.plain import MISTAKE, NOTHING_FOUND, clean, plainly, say
+from headway.core.errors import ConfigError
+
+app = typer.Typer(
+    name="headway",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+AdminOption = Annotated[
+    str | None,
+    typer.Option(
+        "--admin", metavar="URL", envvar="HEADWAY_ADMIN", show_envvar=False,
+        help="The broker's admin API.  [default: $HEADWAY_ADMIN or http://127.0.0.1:9883]",
+    ),
+]  # fmt: skip
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def headway(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Headway: a message broker whose slow consumers cost the others nothing.
+
+    \b
+    Try it:
+      headway demo                      a minute of real traffic with slow consumers in it
+    \b
+    Run it:
+      headway serve                     MQTT on 127.0.0.1:1883, nothing to configure
+      headway serve --print-config >headway.toml
+      headway check headway.toml        find every mistake, before it is needed
+      headway serve --config headway.toml
+    \b
+    Look at it while it runs:
+      headway top                       consumers by lag
+      headway why CLIENT                what was decided about a client, and why
+
+    `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
+    """
+
+
+@app.command(short_help="Run the broker.")
+@plainly
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="The config, in TOML.")] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ready-file", metavar="FILE", help="Written once all listens: the addresses and the pid, as JSON."
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the config, by default the embedded one, and do not serve.")
+    ] = False,
+) -> None:
+    """Run the broker until SIGTERM or Ctrl-C; SIGHUP reads the config again.
+
+    Without a config: MQTT 3.1.1 and 5 on 127.0.0.1:1883, the admin API on 127.0.0.1:9883, and a policy that loses
+    nothing and says who does not read.
+
+    \b
+    Examples:
+      headway serve
+      headway serve --print-config >headway.toml        start from the default
+      headway serve --config headway.toml
+      headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
+    """
+    from headway.server.config import load_settings, remarks
+
+    settings = load_settings(config)
+    if print_config:
+        typer.echo(settings.text, nl=not settings.text.endswith("\n"))
+        return
+    if ready_file is not None and (ready_file.is_dir() or not os.access(ready_file.parent, os.W_OK)):
+        raise ConfigError(f"--ready-file {ready_file}: cannot be written there")
+    for line in remarks(settings):
+        say(line)
+    from headway.server.main import run
+
+    raise typer.Exit(run(settings, ready_file=ready_file))
+
+
+@app.command(short_help="Find every mistake in a config.")
+@plainly
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The config, in TOML.", show_default=False)],
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="URL", help="A running broker's admin API: whom would this config hit now?"),
+    ] = None,
+) -> None:
+    """Find every mistake in a config; with --against, also whom it would hit.
+
+    Nothing is changed, on disk or in the broker.
+
+    \b
+    Examples:
+      headway check headway.toml
+      headway check headway.toml --against http://127.0.0.1:9883
+    """
+    from headway.server.config import describe, load_settings, remarks
+
+    settings = load_settings(file)
+    typer.echo(clean_lines(describe(settings)))
+    for line in remarks(settings):
+        typer.echo(f"note: {clean(line)}")
+    typer.echo(f"{file} is in order.")
+    if against is not None:
+        from headway.cli.admin import Admin
+
+        _preview(Admin(against).preview(settings.text))
+
+
+def _preview(answer: dict[str, object]) -> None:
+    hits = answer.get("hits")
+    consumers = answer.get("consumers", 0)
+    if not isinstance(hits, list) or not hits:
+        typer.echo(f"It would hit none of the {consumers} consumers there are now.")
+        return
+    clients = len({hit.get("client") for hit in hits})
+    typer.echo(f"It would hit {clients} of the {consumers} consumers there are now:")
+    for hit in hits:
+        rule = f"policy {hit.get('policy')!r}, rule {hit.get('rule')}"
+        typer.echo(clean(f"  {hit.get('client')}  {hit.get('filter')}  {rule}: {hit.get('text')}"))
+
+
+@app.command(short_help="Consumers by lag, live.")
+@plainly
+def top(
+    admin: AdminOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    as_json: JsonOption = False,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.1, max=3600.0, help="Seconds between looks.")
+    ] = 1.0,
+) -> None:
+    """Consumers by lag: what each holds, its state, and the last verdict about it. Ctrl-C ends it.
+
+    \b
+    LAG     records that wait for it         HOLDS      bytes kept on its account; all together, what is kept
+    AGE     of the oldest of them            DRAIN      what it takes, bytes per second
+    STATE   ok, behind, slow, conflating, discarding, offline (it reads from disk), away (not connected)
+    In a wide terminal:
+    BLOCKED    its socket takes no bytes     NO CREDIT  records wait, but it has not acknowledged enough
+    SKIPPED    records it was not given      STALLS     for how long it has held up publishers
+
+    \b
+    Examples:
+      headway top
+      headway top --once
+      headway top --json | jq '.consumers[] | select(.slow) | .client'
+    """
+    from rich.console import Console
+
+    from headway.cli.admin import Admin
+    from headway.cli.top import draw, take, watch
+
+    broker = Admin(admin)
+    if as_json:
+        typer.echo(take(broker).json())
+        return
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(draw(take(broker), None, console))
+        return
+    try:
+        watch(broker, console, interval)
+    except KeyboardInterrupt:
+        return
+
+
+@app.command(short_help="What was decided about a client, and why.")
+@plainly
+def why(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The client's name (MQTT client id).", show_default=False)
+    ],
+    admin: AdminOption = None,
+    as_json: JsonOption = False,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many verdicts at most.")] = 5,
+) -> None:
+    """What was decided about a client and why, in words; also long after it was disconnected.
+
+    \b
+    Examples:
+      headway why display-7
+      headway why display-7 --json | jq '.verdicts[0].readings'
+    """
+    import json
+
+    from rich.console import Console
+
+    from headway.cli.admin import Admin, NotKnown
+    from headway.cli.why import near, tell
+
+    broker = Admin(admin)
+    try:
+        answer = broker.why(name)
+    except NotKnown as error:
+        names = near(broker, name)
+        say(str(error) + (f" (did you mean {', '.join(names)}?)" if names else ""))
+        raise typer.Exit(NOTHING_FOUND) from None
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+    else:
+        tell(Console(), answer, last)
+
+
+@app.command(short_help="Make a user's line for [auth.users].")
+@plainly
+def passwd(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)],
+) -> None:
+    """Make a user's line for [auth.users]. Asks for the password, or reads one line when it is not typed.
+
+    \b
+    Examples:
+      headway passwd alice
+      pass show broker/alice | headway passwd alice >>users.toml
+    """
+    from headway.server.auth import PASSWORD_BYTES_MAX, hash_password
+
+    if not name.strip() or not name.isprintable():
+        raise ConfigError("a user's name consists of printable characters")
+    if sys.stdin.isatty():
+        password = str(typer.prompt(f"Password for {name}", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("the password is empty")
+    if len(password.encode()) > PASSWORD_BYTES_MAX:
+        raise ConfigError(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    key = name if bare else f'"{quoted}"'
+    typer.echo(f'{key} = "{hash_password(password)}"')
+
+
+@app.command(
+    short_help="Slow consumers beside fast ones, on real traffic.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+@plainly
+def demo(ctx: typer.Context) -> None:
+    """A minute of real flights past displays that stall, trickle and flap, and some that notice nothing.
+
+    `headway demo --help` shows its options.
+    """
+    try:
+        from headway.demo.main import main
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "headway":
+            raise
+        say(f"the demo needs the package {error.name}; install it: pip install 'headway[demo]'")
+        raise typer.Exit(MISTAKE) from None
+    raise typer.Exit(main(ctx.args))
+
+
+def clean_lines(text: str) -> str:
+    """``clean``, line by line."""
+    return "\n".join(clean(line) for line in text.splitlines())

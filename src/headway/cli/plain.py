@@ -1,0 +1,53 @@
+"""Plain words: mistakes as one line each and exit 2, and other people's text made safe for a terminal."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import typer
+
+from headway.core.errors import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MISTAKE = 2
+"""Exit code for what the user can put right: a config, a broker that is not running, a wrong argument."""
+NOTHING_FOUND = 1
+
+_ADDRESS_TROUBLE = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
+
+
+def plainly(command: Callable[P, T]) -> Callable[P, T]:
+    """Mistakes end a command with their lines on stderr, not with a stack trace. Ctrl-C ends it without a word."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except ConfigError as error:
+            say(str(error))
+        except OSError as error:
+            if error.errno not in _ADDRESS_TROUBLE:
+                raise
+            say(f"cannot listen: {(error.strerror or str(error)).lower()}")
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        raise typer.Exit(MISTAKE)
+
+    return run
+
+
+def say(text: str) -> None:
+    """Every line of it on stderr, with our name in front."""
+    for line in text.splitlines():
+        print(f"headway: {clean(line)}", file=sys.stderr)
+
+
+def clean(text: object) -> str:
+    """Names and topics are chosen by clients: nothing in them may reach the terminal as a control sequence."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in str(text))

@@ -1,0 +1,72 @@
+"""Figures of the admin API for people: short, in units, blank where there is nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from headway.cli.plain import clean
+from headway.core.condition import METERS
+from headway.core.units import format_count, format_duration, format_rate, format_size
+
+STYLES = {
+    "ok": "green", "behind": "cyan", "slow": "bold yellow", "offline": "magenta", "conflating": "blue",
+    "discarding": "red", "away": "dim",
+}  # fmt: skip
+
+
+def count(value: Any) -> str:
+    return format_count(value) if value else "·"
+
+
+def size(value: Any) -> str:
+    return format_size(value) if value else "·"
+
+
+def rate(value: Any) -> str:
+    return format_rate(value) if value else "·"
+
+
+def millis(value: Any) -> str:
+    return format_duration(value / 1000) if value else "·"
+
+
+def total(counts: Any) -> int:
+    return sum(counts.values()) if isinstance(counts, Mapping) else 0
+
+
+def ago(wall_s: float, now: float | None = None) -> str:
+    """``12 s``; clocks that differ do not make a negative age."""
+    return format_duration(max(0.0, round((time.time() if now is None else now) - wall_s)))
+
+
+def deed(verdict: Mapping[str, Any]) -> str:
+    """``disconnect``, ``discard oldest (dry run)``, ``notify: over``."""
+    action = verdict.get("action") or {}
+    words = str(action.get("kind", "?")).replace("_", " ")
+    if action.get("which"):
+        words += f" {str(action['which']).replace('_', ' ')}"
+    if verdict.get("kind") == "clear":
+        words += ": over"
+    return clean(words) + ("" if verdict.get("enforced", True) else " (dry run)")
+
+
+def verdict_line(verdict: Mapping[str, Any] | None, now: float | None = None) -> str:
+    """``12 s ago: disconnect, blocked (network)``."""
+    if not verdict:
+        return ""
+    line = f"{ago(verdict.get('wall_s', 0), now)} ago: {deed(verdict)}"
+    if verdict.get("kind") == "clear":
+        return line
+    cause = f" ({str(verdict['cause']).replace('_', '-')})" if verdict.get("cause") else ""
+    return clean(f"{line}, {str(verdict.get('reason', '?')).replace('_', ' ')}{cause}")
+
+
+def reading_line(reading: Mapping[str, Any]) -> str:
+    """``blocked_time  31.2 s > 30 s``."""
+    meter = str(reading.get("meter", "?"))
+    form = METERS[meter].format if meter in METERS else str
+    value, threshold = form(reading.get("value", 0)), form(reading.get("threshold", 0))
+    held = "" if reading.get("held", True) else "   (did not hold)"
+    return clean(f"{meter:<22} {value} {reading.get('op', '>')} {threshold}{held}")

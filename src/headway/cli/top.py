@@ -1,0 +1,177 @@
+"""`headway top`: who is behind, what it holds up, and what was decided about it; now, or again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headway.cli import shown
+from headway.cli.admin import Admin, NoBroker
+from headway.cli.plain import clean
+from headway.core.units import format_count, format_duration, format_rate, format_size
+
+WIDE, WIDER = 110, 140
+"""From these widths on there is room for more columns."""
+OTHER_LINES = 9
+PUBLISHERS_SHOWN = 5
+ONCE_ROWS = 50
+
+
+class Picture(NamedTuple):
+    """What the broker said at one moment."""
+
+    time_s: float
+    broker: dict[str, Any]
+    consumers: list[dict[str, Any]]
+    publishers: list[dict[str, Any]]
+
+    def json(self) -> str:
+        return json.dumps({"broker": self.broker, "consumers": self.consumers, "publishers": self.publishers}, indent=2)
+
+
+def take(admin: Admin) -> Picture:
+    return Picture(time.monotonic(), admin.broker(), admin.consumers(), admin.publishers())
+
+
+def watch(admin: Admin, console: Console, interval_s: float, wait: Callable[[float], object] = time.sleep) -> None:
+    """Draw until interrupted. A broker that stops answering leaves its last picture on the screen, and a line below."""
+    before = picture = take(admin)
+    with Live(draw(picture, None, console), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        live.refresh()
+        while True:
+            wait(interval_s)
+            trouble = ""
+            try:
+                before, picture = picture, take(admin)
+            except NoBroker as error:
+                trouble = str(error)
+            live.update(draw(picture, before, console, trouble), refresh=True)
+
+
+def draw(picture: Picture, before: Picture | None, console: Console, trouble: str = "") -> Group:
+    """The picture as a table as high as the console has room for."""
+    publishers = sorted(picture.publishers, key=lambda one: one.get("published_bytes", 0), reverse=True)
+    shown_publishers = publishers[:PUBLISHERS_SHOWN]
+    pools = picture.broker.get("pools", [])
+    room = console.height - OTHER_LINES - len(pools) - len(shown_publishers)
+    rows = max(3, room) if console.is_terminal and before is not None else ONCE_ROWS
+    pool_lines = [_pool_line(pool, console.width >= WIDE) for pool in pools]
+    parts: list[Any] = [_headline(picture, before), *pool_lines, Text()]
+    parts.append(_consumers(picture.consumers[:rows], console.width))
+    if len(picture.consumers) > rows:
+        parts.append(Text(f"and {format_count(len(picture.consumers) - rows)} more with less lag", style="dim"))
+    if shown_publishers:
+        parts += [Text(), _publishers(shown_publishers)]
+    if len(publishers) > len(shown_publishers):
+        parts.append(Text(f"and {format_count(len(publishers) - len(shown_publishers))} more publishers", style="dim"))
+    if trouble:
+        parts.append(Text(clean(trouble), style="bold red"))
+    return Group(*parts)
+
+
+def _headline(picture: Picture, before: Picture | None) -> Text:
+    broker = picture.broker
+    line = Text(f"headway {clean(broker.get('version', '?'))}", style="bold")
+    uptime = format_duration(float(broker.get("uptime_s", 0)))
+    gaps = shown.total(broker.get("gap_records"))
+    rest = [
+        f"up {uptime}",
+        f"{format_count(broker.get('connections', 0))} connections",
+        f"{format_count(broker.get('subscriptions', 0))} subscriptions",
+        f"in {_flow(picture, before, 'published')}",
+        f"out {_flow(picture, before, 'delivered')}",
+        f"{format_count(gaps)} records skipped",
+        f"process {_of(broker, 'memory_rss_bytes')}, peak {_of(broker, 'memory_peak_bytes')}",
+    ]
+    line.append("  " + " · ".join(rest), style="not bold")
+    return line
+
+
+def _of(broker: dict[str, Any], name: str) -> str:
+    return format_size(broker.get(name, 0))
+
+
+def _flow(picture: Picture, before: Picture | None, what: str) -> str:
+    """Records and bytes per second since the picture before; without one, or after a restart, all there were."""
+    records, volume = picture.broker.get(f"{what}_records", 0), picture.broker.get(f"{what}_bytes", 0)
+    if before is not None and picture.time_s > before.time_s:
+        seconds = picture.time_s - before.time_s
+        new_records = records - before.broker.get(f"{what}_records", 0)
+        new_bytes = volume - before.broker.get(f"{what}_bytes", 0)
+        if new_records >= 0 and new_bytes >= 0:
+            return f"{format_count(round(new_records / seconds))}/s ({format_rate(new_bytes / seconds)})"
+    return f"{format_count(records)} ({format_size(volume)})"
+
+
+def _pool_line(pool: dict[str, Any], wide: bool) -> Text:
+    line = Text(f"pool {clean(pool.get('name') or 'global')}: ", no_wrap=True, overflow="ellipsis")
+    for what in ("memory", "disk"):
+        used, limit = pool.get(f"{what}_bytes", 0), pool.get(f"{what}_limit_bytes", 0)
+        full = used / limit if limit else 0.0
+        style = "bold red" if full > 0.9 else "yellow" if full > 0.5 else "green"
+        peak = f", peak {_of(pool, f'{what}_peak_bytes')}" if wide else ""
+        line.append(f"{what} ").append(_bar(full), style=style)
+        line.append(f" {format_size(used)} of {format_size(limit)}{peak}   ")
+    return line
+
+
+def _bar(full: float, width: int = 8) -> str:
+    filled = min(width, max(round(full * width), 1 if full > 0 else 0))
+    return "█" * filled + "░" * (width - filled)
+
+
+def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=width < WIDE)
+    names = ["CONSUMER", "FILTER", "STATE", "LAG", "AGE", "HOLDS", "DRAIN"]
+    wide = [] if width < WIDE else ["OFFERED", "BLOCKED", "NO CREDIT"]
+    wider = [] if width < WIDER else ["IN FLIGHT", "SKIPPED", "STALLS"]
+    for name in [*names, *wide, *wider]:
+        right = name not in names[:3]
+        table.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    table.add_column("LAST VERDICT", ratio=1 if width < WIDE else None, overflow="ellipsis", no_wrap=True)
+    for one in consumers:
+        state = str(one.get("state", "?"))
+        cells: list[Text | str] = [
+            Text(clean(one.get("client", "?"))),
+            Text(clean(one.get("filter", "?"))),
+            Text(clean(state), style=shown.STYLES.get(state, "")),
+            shown.count(one.get("lag_records")),
+            shown.millis(one.get("lag_age_ms")),
+            shown.size(one.get("held_bytes")),
+            shown.rate(one.get("drain_rate")),
+        ]
+        if wide:
+            cells += [shown.rate(one.get("offered_rate")), shown.millis(one.get("blocked_ms"))]
+            cells.append(shown.millis(one.get("credit_exhausted_ms")))
+        if wider:
+            cells += [shown.count(one.get("in_flight")), shown.count(shown.total(one.get("gap_records")))]
+            cells.append(shown.millis(one.get("producer_stall_ms")))
+        table.add_row(*cells, Text(shown.verdict_line(one.get("last_verdict"))))
+    if not consumers:
+        table.add_row(Text("none", style="dim"))
+    return table
+
+
+def _publishers(publishers: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("PUBLISHER", "RECORDS", "BYTES", "STALLED", "SKIPPED BY CONSUMERS", ""):
+        table.add_column(
+            name, justify="left" if name in ("PUBLISHER", "") else "right", no_wrap=True, overflow="ellipsis"
+        )
+    for one in publishers:
+        table.add_row(
+            Text(clean(one.get("client", "?"))),
+            shown.count(one.get("published_records")),
+            shown.size(one.get("published_bytes")),
+            shown.millis(one.get("stalled_ms")),
+            shown.count(shown.total(one.get("lost_records"))),
+            Text("not read now", style="yellow") if one.get("paused") else Text(),
+        )
+    return table

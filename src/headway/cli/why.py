@@ -1,0 +1,59 @@
+"""`headway why`: what was decided about a client and why, in words."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.cli import shown
+from headway.cli.admin import Admin, NoBroker
+from headway.cli.plain import clean
+from headway.core.units import format_duration
+
+
+def tell(console: Console, answer: dict[str, Any], last: int) -> None:
+    """The verdicts, newest first."""
+    name = clean(answer.get("client", "?"))
+    verdicts = answer.get("verdicts") or []
+    here = "is connected" if answer.get("connected") else "is not connected"
+    wait_s = answer.get("readmitted_in_s") or 0
+    line = Text(name, style="bold").append(f" {here}", style="not bold")
+    if wait_s > 0:
+        line.append(f"; it was cut off too often and is readmitted in {format_duration(wait_s)}", style="not bold")
+    if not verdicts:
+        line.append("; nothing was ever decided about it", style="not bold")
+    console.print(line, soft_wrap=True)
+    for verdict in verdicts[:last]:
+        _tell_one(console, verdict)
+    if len(verdicts) > last:
+        console.print(Text(f"\nand {len(verdicts) - last} older (--last {len(verdicts)} shows all)", style="dim"))
+
+
+def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
+    wall_s = float(verdict.get("wall_s", 0))
+    policy = f"policy {verdict['policy']!r}, rule {verdict.get('rule')}" if verdict.get("policy") else "no policy"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
+    head = Text(f"\n{when} ({shown.ago(wall_s)} ago)  ", style="dim").append(shown.deed(verdict), style="not dim bold")
+    if verdict.get("filter"):
+        head.append(clean(f"  {verdict['filter']}"), style="not dim")
+    console.print(head, soft_wrap=True)
+    console.print(Text("  " + clean(verdict.get("text", ""))), soft_wrap=not console.is_terminal)
+    facts = [f"reason {verdict.get('reason', '?')}"]
+    facts += [f"cause {verdict['cause']}"] if verdict.get("cause") else []
+    facts += [policy] if verdict.get("policy") else ["decided by the broker itself"]
+    console.print(Text("  " + clean(" · ".join(facts)), style="dim"), soft_wrap=True)
+    for reading in verdict.get("readings") or []:
+        console.print(Text("    " + shown.reading_line(reading)), soft_wrap=True)
+
+
+def near(admin: Admin, name: str) -> list[str]:
+    """Clients with names like this one."""
+    try:
+        known = {str(one.get("client", "")) for one in [*admin.consumers(), *admin.publishers()]}
+    except NoBroker:
+        return []
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)

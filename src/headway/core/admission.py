@@ -1,0 +1,199 @@
+"""Admission: sessions come, go away, come back, expire; and leave their wills.
+
+A session whose ``expiry_s`` is 0 ends with its connection. Any other stays for so long, its cursors where they are:
+being away costs nothing but the lane they stand in, and that goes to disk like any other.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from headway.core.effects import Disconnect
+from headway.core.errors import Reason, Refused
+from headway.core.fanout import Fanout
+from headway.core.flap import FlapControl
+from headway.core.outlet import Outlet
+from headway.core.publishing import Publishing
+from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
+from headway.core.session import ConnectRequest, Session, Will
+from headway.core.subscribing import Subscribing
+
+
+class Admission:
+    def __init__(self, registry: Registry, publishing: Publishing, subscribing: Subscribing, fanout: Fanout,
+                 flap: FlapControl) -> None:
+        self._registry = registry
+        self._publishing = publishing
+        self._subscribing = subscribing
+        self._fanout = fanout
+        self._flap = flap
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
+        """Let a client in; ``session.present`` says whether it found its earlier session. Raises :class:`Refused`."""
+        registry = self._registry
+        wait_s = self._flap.wait_s(request.client, now)
+        if wait_s > 0:
+            text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
+                    f"readmitted in {wait_s:.1f} s")  # fmt: skip
+            raise Refused(Reason.FLAPPING, text, retry_after_s=wait_s)
+        limits = registry.limits_of(request.listener)
+        request = msgspec.structs.replace(
+            request, expiry_s=min(request.expiry_s, limits.session_expiry_max_s),
+            credit=min(request.credit, limits.in_flight_max),
+        )  # fmt: skip
+        old = registry.sessions.get(request.client)
+        if old is None and len(registry.sessions) >= registry.sessions_max:
+            raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
+        if old is not None:
+            self._take_over(old, request, now)
+            if request.clean_start or old.dead or old.protocol != request.protocol or old.expires_at() <= now:
+                self.end(old, Reason.TAKEN_OVER, now)
+                old = None
+        if old is None:
+            registry.session_number += 1
+            session = Session(registry.session_number, request, registry.pool_of(request.listener), now)
+            registry.sessions[request.client] = session
+            registry.numbers[session.number] = session
+            session.outlet = outlet
+            return session
+        self._resume(old, request, outlet, now)
+        return old
+
+    def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
+        """The client is connected already: that connection ends, with its will where MQTT 5 (3.1.2.5) says so."""
+        outlet = session.outlet
+        if outlet is None:
+            return
+        text = "the same client id connected again"
+        rest = self.detach(session, now)
+        self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
+        will = session.will
+        session.will = None
+        if will is not None and (request.clean_start or will.delay_s == 0):
+            self._publish_will(will, now)
+
+    def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
+        session.adopt(request, now)
+        session.present = True
+        session.outlet = outlet
+        session.replay.clear()
+        session.replay.extend(session.in_flight)
+        session.credit_exhausted_since_s = None
+        self._fanout.again[session] = None
+        for share in session.shares:
+            self._registry.dirty[share.feed] = None
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def detach(self, session: Session, now: float) -> bytes:
+        """The outlet is gone. Returns what is left of a record half sent, for a last word behind it."""
+        rest = session.rest
+        half = session.half_sent
+        if half is not None and half.cursor.chunk is not None:
+            cursor, chunk = half.cursor, half.cursor.chunk
+            stop = chunk.ends[chunk.index_at(cursor.position)]
+            try:
+                rest = bytes(chunk.read(cursor.position - chunk.start, stop))
+            except OSError:
+                rest = b""  # its disk failed; that is being reported where the chunk was to be sent from
+            cursor.rewind_record()
+        session.half_sent = None
+        session.rest = b""
+        session.outlet = None
+        session.gone_since_s = now
+        if session.paused_by:
+            session.paused_by.clear()
+            session.stalled_s += now - session.paused_since_s
+        for subscription in session.subscriptions.values():
+            self._subscribing.open_gate(subscription, now)
+        self._fanout.again.pop(session, None)
+        for share in session.shares:
+            self._registry.dirty[share.feed] = None
+        return rest
+
+    def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
+                   expiry_s: float | None = None) -> None:
+        """A connection ended. ``expiry_s`` is the client's last word on how long its session should live."""
+        if session.outlet is not outlet:
+            return  # the session has moved to another connection
+        self.detach(session, now)
+        session.last_reason = reason
+        if expiry_s is not None:
+            session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
+        last_will, session.will = session.will, None
+        if session.expiry_s <= 0 or session.dead:
+            self.end(session, Reason.SUBSCRIPTION_ENDED, now)
+        else:
+            self._expire_later(session, now)
+        if will and last_will is not None:
+            self._leave_will(session, last_will, now)
+
+    def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """End the connection from our side, with a last word."""
+        outlet = session.outlet
+        if outlet is None:
+            return
+        rest = self.detach(session, now)
+        session.outlet = outlet  # ``disconnect`` wants to see whose connection it is
+        self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))
+        self.disconnect(session, outlet, reason, now, will=True)
+
+    def _expire_later(self, session: Session, now: float) -> None:
+        if session.expires_at() == inf:
+            return
+
+        def expire(when: float) -> None:
+            if not session.ended and session.expires_at() <= when:
+                self.end(session, Reason.SUBSCRIPTION_ENDED, when)
+
+        self._registry.timers.at(session.expires_at(), expire)
+
+    def end(self, session: Session, reason: Reason, now: float) -> None:
+        """The session is over, and with it all its subscriptions."""
+        registry = self._registry
+        if session.ended:
+            return
+        session.ended = True
+        for subscription in list(session.subscriptions.values()):
+            self._subscribing.end(subscription, reason, now)
+        session.in_flight.clear()
+        session.replay.clear()
+        if registry.sessions.get(session.client) is session:
+            del registry.sessions[session.client]
+        registry.numbers.pop(session.number, None)
+        if session.published_records:
+            registry.former[session.number] = session
+            if len(registry.former) > FORMER_PUBLISHERS_MAX:
+                registry.former.popitem(last=False)
+        will, session.pending_will = session.pending_will, None
+        if will is not None:
+            self._publish_will(will, now)
+
+    # -- wills ------------------------------------------------------------------------------------------------------
+
+    def _leave_will(self, session: Session, will: Will, now: float) -> None:
+        """Publish the will now, or after its delay unless the client comes back or the session ends before."""
+        if will.delay_s <= 0 or session.ended:
+            self._publish_will(will, now)
+            return
+        session.pending_will = will
+        gone = session.gone_since_s
+
+        def publish(when: float) -> None:
+            if session.pending_will is will and session.outlet is None and session.gone_since_s == gone:
+                session.pending_will = None
+                self._publish_will(will, when)
+
+        self._registry.timers.at(now + will.delay_s, publish)
+
+    def _publish_will(self, will: Will, now: float) -> None:
+        expires = None if will.lifetime_s is None else now + will.lifetime_s
+        record = msgspec.structs.replace(will.record, expires_s=expires)
+        try:
+            self._publishing.announce(record, now)
+        except Refused:
+            return  # not retained for want of room; whoever is subscribed has it

@@ -1,0 +1,213 @@
+"""The broker: every command there is, and the turn of the loop that carries their consequences out.
+
+In: a command (connect, publish, subscribe, acknowledge ...) with ``now``. Out: bytes to outlets, and ``effects`` for
+the caller. A caller runs, over and over: commands as they come; ``flush`` at the end of each turn; ``tick`` every
+``SWEEP_S`` seconds; and after each of these it carries out and clears ``effects``.
+"""
+
+from __future__ import annotations
+
+from headway.core import pressure
+from headway.core.admission import Admission
+from headway.core.advisory import Advisories
+from headway.core.chunk import Chunk, SpillHandle
+from headway.core.condition import Reading
+from headway.core.effects import Effect
+from headway.core.errors import Reason
+from headway.core.fanout import Fanout
+from headway.core.flap import FlapControl
+from headway.core.governor import LATE_S, SWEEP_S, Governor
+from headway.core.keys import compile_key
+from headway.core.lane import Lane
+from headway.core.outlet import Outlet
+from headway.core.policy import Policy
+from headway.core.pool import DISK_RETRY_S, Pool
+from headway.core.publishing import Publishing
+from headway.core.record import Run
+from headway.core.registry import Limits, Registry
+from headway.core.retained import Retained
+from headway.core.session import ConnectRequest, Session
+from headway.core.state import State
+from headway.core.subscribing import Subscribing
+from headway.core.subscription import SubscribeRequest, Subscription
+from headway.core.units import format_size
+from headway.core.verdict import VerdictBook
+
+__all__ = ["SWEEP_S", "Broker"]
+
+
+class Broker:
+    def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...] = (), *,
+                 flap: FlapControl | None = None, retained: Retained | None = None, sessions_max: int = 100_000,
+                 sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
+        self.registry = Registry(limits, pools, policies, sessions_max)
+        self.retained = retained or Retained()
+        self.flap = flap or FlapControl()
+        self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
+        self._publishing = Publishing(self.registry, self.retained)
+        self._advisories = Advisories(self._publishing)
+        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, self._fell_behind)
+        self._admission = Admission(self.registry, self._publishing, self._subscribing, self.fanout, self.flap)
+        self.governor = Governor(self.registry, self._subscribing, self._admission, self._advisories, self.flap,
+                                 sweep_s=sweep_s, late_s=late_s)
+        self._disk_failures: list[tuple[Subscription, str]] = []
+
+    @property
+    def verdicts(self) -> VerdictBook:
+        return self.governor.book
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done outside; each effect is handed out once."""
+        effects, self.registry.effects = self.registry.effects, []
+        return effects
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
+        return self._admission.connect(request, outlet, now)
+
+    def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool = True,
+                   expiry_s: float | None = None) -> None:
+        self._admission.disconnect(session, outlet, reason, now, will=will, expiry_s=expiry_s)
+
+    def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """End a connection for a reason that is not the client's slowness (an operator's wish)."""
+        self._admission.expel(session, reason, text, now)
+
+    # -- records in -------------------------------------------------------------------------------------------------
+
+    def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
+        taken = self._publishing.publish(session, runs, now)
+        if session is not None and session.paused_by and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return taken
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
+        return self._subscribing.subscribe(session, request, now)
+
+    def unsubscribe(self, session: Session, filter: str, now: float) -> bool:
+        """False when there was no such subscription."""
+        subscription = session.subscriptions.get(filter)
+        if subscription is not None:
+            self._subscribing.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+        return subscription is not None
+
+    def acknowledge(self, session: Session, delivery_id: int, now: float) -> bool:
+        """A delivery is settled; its credit is free for another. False for an id that is not in flight."""
+        delivery = session.settle(delivery_id)
+        if delivery is None:
+            return False
+        session.credit_exhausted_since_s = None
+        self.fanout.again[session] = None
+        feed = delivery.subscription.feed
+        if not feed.lane.holding or session.shares:
+            self.registry.dirty[feed] = None
+        return True
+
+    def release(self, session: Session, delivery_id: int) -> bool:
+        """An exactly-once delivery has arrived; the second half of the handshake follows."""
+        delivery = session.in_flight.get(delivery_id)
+        if delivery is None:
+            return False
+        delivery.released = True
+        return True
+
+    def writable(self, session: Session, now: float) -> None:
+        """The session's outlet, which was blocked, has room again."""
+        if session.outlet is not None:
+            session.outlet.blocked = False
+            self.fanout.pump(session, now)
+            for share in session.shares:
+                share.dispatch(now)
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def flush(self, now: float) -> None:
+        """End of a turn: everything that came goes to everyone who can take it."""
+        again, self.fanout.again = self.fanout.again, {}
+        for session in again:
+            self.fanout.pump(session, now)
+        dirty, self.registry.dirty = self.registry.dirty, {}
+        for feed in dirty:
+            if feed.share is not None:
+                feed.share.dispatch(now)
+            else:
+                self.fanout.flush(feed, now)
+            feed.settle_down()
+        if dirty:
+            self.relieve(now)
+
+    @property
+    def has_work(self) -> bool:
+        """Another flush is wanted at once."""
+        return bool(self.registry.dirty or self.fanout.again)
+
+    def tick(self, now: float) -> None:
+        """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
+        self.registry.timers.run(now)
+        self.governor.sweep(now)
+        for subscription, why in self._disk_failures:
+            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
+        self._disk_failures.clear()
+        self.relieve(now)
+        self.flush(now)
+
+    # -- pressure ---------------------------------------------------------------------------------------------------
+
+    def relieve(self, now: float) -> None:
+        """Make room where a pool, or one client's share of it, is over its limit; see pressure.py."""
+        feeds = self.registry.router.feeds.values()
+        for pool in self.registry.distinct_pools():
+            share_bytes = pool.memory_limit * pool.client_share
+            if pool.memory_bytes <= min(share_bytes, pool.memory_limit * 0.75) and not pool.disk_bytes:
+                continue
+            self.registry.effects.extend(pressure.spills(pool, feeds, now))
+            while (doomed := pressure.victims(pool, feeds, now)) is not None and doomed.subscriptions:
+                self._sacrifice(pool, doomed, now)
+            if not pool.full:
+                self.registry.resume(pool, now)
+
+    def _sacrifice(self, pool: Pool, doomed: pressure.Victims, now: float) -> None:
+        what = "disk" if doomed.reason is Reason.DISK_LIMIT else "memory"
+        amounts = f"{format_size(doomed.used)} of {format_size(doomed.limit)}"
+        why = f"{what} is over its limit ({amounts}) and it is furthest back"
+        reading = Reading("pool_share", doomed.used / max(1, doomed.limit), ">", 1.0)
+        for subscription in doomed.subscriptions:
+            self.governor.sacrifice(subscription, doomed.reason, why, (reading,), now)
+
+    def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
+        """A worker wrote a chunk of ``size`` bytes to disk, or failed to."""
+        lane.spilled(chunk, handle, size)
+        if handle is not None:
+            return
+        pool = lane.pool
+        pool.disk_broken_until_s = now + DISK_RETRY_S
+        for feed in self.registry.router.feeds.values():
+            if feed.lane is lane:
+                why = f"what it had not read could not be written to disk ({error})"
+                self._disk_failures += [(s, why) for s in feed.subscriptions if s.cursor.floor is chunk]
+
+    def _fell_behind(self, subscription: Subscription, now: float) -> None:
+        self.governor.watch(subscription, now)
+
+    def _disk_failed(self, subscription: Subscription, error: OSError) -> None:
+        why = f"what it had not read could not be read back from disk ({error.strerror or error})"
+        self._disk_failures.append((subscription, why))
+
+    # -- configuration ----------------------------------------------------------------------------------------------
+
+    def declare_state(self, filter: str, key: str) -> None:
+        """Keep the latest record per key of these topics from now on."""
+        if not any(s.declared and s.filter == filter and s.key.text == key for s in self.registry.router.states):
+            pool = self.registry.pools[""]
+            self.registry.router.add_state(State(filter, compile_key(key), pool, declared=True))
+
+    def set_policies(self, policies: tuple[Policy, ...], now: float) -> None:
+        """A reload: every consumer is governed by the new policies; rules that stay the same go on where they stand."""
+        self.registry.policies = policies
+        for session in self.registry.sessions.values():
+            for subscription in session.subscriptions.values():
+                self.governor.change_policy(subscription, now)
+                self._subscribing.give_state(subscription)

@@ -1,0 +1,209 @@
+"""Chunks: a stretch of a lane, whole records only, in memory or on disk.
+
+The bytes are the wire bytes. Beside them stand plain integer arrays and nothing else, so that a chunk can be written,
+mapped or sent as it is:
+
+- ``ends``: where each record ends, relative to the chunk;
+- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``): what the records of one appended run
+  share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that run's plus the rest;
+- ``holes`` and ``expiries`` (see ``record.Frames``): None while every record so far can be sent as it is.
+
+The index stays in memory when the bytes go to disk.
+
+A chunk knows how many cursors stand in it (``standing``), never which. It may be dropped when it is the first of its
+lane, is not the tail, and ``standing`` is 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+from headway.core.record import Frames, Run
+
+CHUNK_BYTES = 64 * 1024
+
+
+class SpillHandle(Protocol):
+    """A chunk's bytes on disk. Handed in by the store; the core only passes it on, reads through it and releases it."""
+
+    @property
+    def fd(self) -> int:
+        """The file they are in (for ``sendfile``)."""
+
+    @property
+    def offset(self) -> int:
+        """Where in that file they begin."""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
+
+    def release(self) -> None:
+        """No cursor needs the bytes any more."""
+
+
+class Chunk:
+    """Records ``first_number`` … of a lane, at lane positions ``start`` … ``start + size``."""
+
+    __slots__ = (
+        "by_publisher",
+        "data",
+        "ends",
+        "expiries",
+        "first_number",
+        "holes",
+        "largest",
+        "marks",
+        "next",
+        "run_expires",
+        "run_first",
+        "run_publisher",
+        "run_sequence",
+        "run_time",
+        "size",
+        "spill",
+        "spilling",
+        "standing",
+        "start",
+    )  # fmt: skip
+
+    def __init__(self, start: int, first_number: int) -> None:
+        self.standing = 0
+        self.next: Chunk | None = None
+        self.reset(start, first_number)
+
+    def reset(self, start: int, first_number: int) -> None:
+        """Empty the chunk in place; cursors that stand in it keep standing, at ``start``."""
+        self.start = start
+        self.first_number = first_number
+        self.data = bytearray()
+        self.size = 0
+        self.ends = array("I")
+        self.holes: array[int] | None = None
+        self.expiries: array[int] | None = None
+        self.run_first = array("I")
+        self.run_sequence = array("Q")
+        self.run_time = array("d")
+        self.run_expires = array("d")
+        self.run_publisher = array("Q")
+        self.by_publisher: dict[int, int] = {}
+        self.largest = 0
+        self.spill: SpillHandle | None = None
+        self.spilling = False
+        self.marks: dict[object, bytes] | None = None
+        """Per predicate one byte a record, 1 where it holds; see ``marked``."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def stop(self) -> int:
+        """Lane position just behind the last record."""
+        return self.start + self.size
+
+    @property
+    def resident(self) -> bool:
+        return self.spill is None
+
+    @property
+    def plain(self) -> bool:
+        """Every record can be sent to every consumer as it is."""
+        return self.holes is None and self.expiries is None
+
+    @property
+    def index_bytes(self) -> int:
+        """What stays in memory when the bytes have gone to disk."""
+        per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
+        return 512 + per_record * len(self.ends) + 36 * len(self.run_first)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, run: Run, frames: Frames, first: int, last: int, sequence: int, now: float) -> None:
+        """Append records ``first`` … ``last - 1`` of ``frames``; ``sequence`` is that of record ``first``."""
+        source = frames.ends
+        begin = source[first - 1] if first else 0
+        stop = source[last - 1]
+        shift = self.size - begin
+        before = len(self.ends)
+        count = last - first
+        if count == len(source):
+            self.data += frames.data
+        else:
+            self.data += memoryview(frames.data)[begin:stop]
+        fresh: Sequence[int] = source if count == len(source) else source[first:last]
+        self.ends.extend(fresh if not shift else [end + shift for end in fresh])
+        self.size += stop - begin
+        self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
+        self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
+        self.run_first.append(before)
+        self.run_sequence.append(sequence)
+        self.run_time.append(now)
+        self.run_expires.append(inf if run.expires_s is None else run.expires_s)
+        self.run_publisher.append(run.publisher)
+        self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
+        largest = stop - begin if count == 1 else max(map(int.__sub__, source[first + 1 : last], source[first:last]))
+        largest = max(largest, source[first] - begin)
+        if largest > self.largest:
+            self.largest = largest
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def index_at(self, position: int) -> int:
+        """Which record the lane position falls in; ``len(self)`` at or behind the end."""
+        return bisect_right(self.ends, position - self.start)
+
+    def record_start(self, index: int) -> int:
+        """Relative position of record ``index``; ``size`` for the one behind the last."""
+        return self.ends[index - 1] if index else 0
+
+    def at_boundary(self, position: int) -> bool:
+        return self.record_start(self.index_at(position)) == position - self.start
+
+    def run_of(self, index: int) -> int:
+        return bisect_right(self.run_first, index) - 1
+
+    def sequence_of(self, index: int) -> int:
+        run = self.run_of(index)
+        return self.run_sequence[run] + index - self.run_first[run]
+
+    def time_of(self, index: int) -> float:
+        return self.run_time[self.run_of(index)]
+
+    def read(self, start: int, stop: int) -> bytes | memoryview:
+        """Bytes between two relative positions, from memory or disk. Raises OSError when the disk fails."""
+        if self.spill is not None:
+            return self.spill.read(start, stop)
+        return memoryview(self.data)[start:stop]
+
+    def publishers(self, first: int, last: int) -> dict[int, int]:
+        """How many of records ``first`` … ``last - 1`` each publisher wrote. Cheap for the whole chunk."""
+        if first == 0 and last >= len(self.ends):
+            return self.by_publisher
+        counts: dict[int, int] = {}
+        index = first
+        while index < last:
+            run = self.run_of(index)
+            stop = self.run_first[run + 1] if run + 1 < len(self.run_first) else len(self.ends)
+            stop = min(stop, last)
+            publisher = self.run_publisher[run]
+            counts[publisher] = counts.get(publisher, 0) + stop - index
+            index = stop
+        return counts
+
+
+def _extended(
+    have: array[int] | None, fresh: Sequence[int] | None, first: int, last: int, shift: int, before: int
+) -> array[int] | None:
+    """``have`` with the positions of the new records behind it; 0 stands for "none" and is never shifted."""
+    if have is None and fresh is None:
+        return None
+    if have is None:
+        have = array("I", bytes(4 * before))
+    if fresh is None:
+        have.extend([0] * (last - first))
+    else:
+        have.extend([position + shift if position else 0 for position in fresh[first:last]])
+    return have

@@ -1,0 +1,173 @@
+"""Cursors: a subscription's next position in a lane. Every policy is one of the moves below.
+
+Invariants:
+- ``chunk.start <= position <= chunk.stop``; the position only grows.
+- ``floor`` is the oldest chunk this cursor may still want: that of its oldest record not yet acknowledged, else its
+  own. The floor, and only the floor, is counted in ``chunk.standing``, which is what keeps a chunk from being
+  dropped.
+- A detached cursor (its subscription reads state instead) stands nowhere and holds nothing; it keeps position and
+  number.
+- Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from headway.core.chunk import Chunk
+from headway.core.lane import Lane
+
+
+class Cursor:
+    __slots__ = ("_number", "chunk", "floor", "lane", "position", "unacknowledged")
+
+    def __init__(self, lane: Lane) -> None:
+        """A cursor at the end of the lane."""
+        self.lane = lane
+        self.position = lane.end
+        self.chunk: Chunk | None = lane.tail
+        self.floor: Chunk | None = lane.tail
+        self._number = 0
+        self.unacknowledged: OrderedDict[int, Chunk] = OrderedDict()
+        """Record number -> its chunk, for records that were sent and must be acknowledged."""
+        lane.tail.standing += 1
+
+    # -- where it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        return self.chunk is not None
+
+    @property
+    def lag_bytes(self) -> int:
+        return self.lane.end - self.position
+
+    @property
+    def number(self) -> int:
+        """Number of the next record (of the one half sent, if one is)."""
+        chunk = self.chunk
+        return self._number if chunk is None else chunk.first_number + chunk.index_at(self.position)
+
+    @property
+    def lag_records(self) -> int:
+        return 0 if self.position == self.lane.end else self.lane.count - self.number
+
+    @property
+    def at_boundary(self) -> bool:
+        return self.chunk is None or self.chunk.at_boundary(self.position)
+
+    def oldest_time(self) -> float | None:
+        """When the next record was published; None when there is none, or nothing is known of it."""
+        chunk = self.chunk
+        if chunk is None or self.position == self.lane.end:
+            return None
+        if self.position == chunk.stop and chunk.next is not None:
+            chunk = chunk.next
+        return chunk.time_of(chunk.index_at(self.position))
+
+    # -- moves ------------------------------------------------------------------------------------------------------
+
+    def advance(self, size: int) -> None:
+        """``size`` bytes were taken."""
+        self._move_to(self.position + size)
+
+    def catch_up(self) -> None:
+        """Everything was taken."""
+        self.position = self.lane.end
+        chunk = self.chunk
+        if chunk is not self.lane.tail:
+            self.chunk = self.lane.tail
+            if not self.unacknowledged:
+                self._lower_to(self.lane.tail)
+
+    def _move_to(self, position: int) -> None:
+        chunk = self.chunk
+        assert chunk is not None
+        self.position = position
+        while chunk.next is not None and position >= chunk.stop:
+            chunk = chunk.next
+        if chunk is not self.chunk:
+            self.chunk = chunk
+            if not self.unacknowledged:
+                self._lower_to(chunk)
+
+    def skip_to(self, number: int) -> None:
+        """Move on to record ``number``, never back."""
+        chunk = self.chunk
+        assert chunk is not None
+        while chunk.next is not None and number >= chunk.next.first_number:
+            chunk = chunk.next
+        position = chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
+        if position > self.position:
+            self._move_to(position)
+
+    def stand_at(self, chunk: Chunk, index: int) -> None:
+        """A place further back, for a subscription that has just begun."""
+        self.position = chunk.start + chunk.record_start(index)
+        self.chunk = chunk
+        self._lower_to(chunk)
+
+    def rewind_record(self) -> None:
+        """The connection broke in the middle of a record: it is to be sent again, whole."""
+        if self.chunk is not None and not self.at_boundary:
+            self.position = self.chunk.start + self.chunk.record_start(self.chunk.index_at(self.position))
+
+    def detach(self) -> None:
+        """Stand nowhere from now on; acknowledgements still outstanding keep their chunks."""
+        if self.chunk is not None:
+            self._number = self.number
+            self.chunk = None
+            if not self.unacknowledged:
+                self._lower_to(None)
+
+    def jump_to_end(self) -> None:
+        """Where a detached cursor is once everything so far was read another way."""
+        self.position = self.lane.end
+        self._number = self.lane.count
+        if self.chunk is not None:
+            self.catch_up()
+
+    def attach(self) -> None:
+        """Stand in the lane again, at its end."""
+        self.position = self.lane.end
+        self.chunk = self.lane.tail
+        if not self.unacknowledged:
+            self._lower_to(self.lane.tail)
+
+    def close(self) -> None:
+        """Stand nowhere and want nothing."""
+        self.detach()
+        if self.unacknowledged:
+            self.unacknowledged.clear()
+            self.lane.holding -= 1
+        self._lower_to(None)
+
+    # -- acknowledgements -------------------------------------------------------------------------------------------
+
+    def sent(self, number: int, chunk: Chunk) -> None:
+        """Record ``number`` was sent and must be acknowledged. Called before the cursor moves past it."""
+        if not self.unacknowledged:
+            self.lane.holding += 1
+        self.unacknowledged[number] = chunk
+
+    def acknowledge(self, number: int) -> None:
+        """Record ``number`` is settled; what only it still held is free."""
+        if self.unacknowledged.pop(number, None) is None:
+            return
+        if self.unacknowledged:
+            self._lower_to(next(iter(self.unacknowledged.values())))
+        else:
+            self.lane.holding -= 1
+            self._lower_to(self.chunk)
+
+    def _lower_to(self, chunk: Chunk | None) -> None:
+        floor = self.floor
+        if chunk is floor:
+            return
+        if chunk is not None:
+            chunk.standing += 1
+        self.floor = chunk
+        if floor is not None:
+            floor.standing -= 1
+            if floor.standing == 0 and floor is self.lane.first:
+                self.lane.trim()

@@ -1,0 +1,228 @@
+"""Rendering: records that cannot go from the lane to the outlet as they are.
+
+That is so where a frame carries something of this consumer's alone (a delivery id, a gap announcement, a remaining
+lifetime), where records are left out (skips, expiry, the client's packet size), and for what comes from no lane at all
+(retained records, snapshots, conflated stretches, redelivery). Each call renders a bounded batch into ``outlet.out``
+and moves the cursor; the outlet must be empty before the next, so a consumer never has more than a batch of its own.
+
+Frames with delivery ids are copied a batch at a time and only the ids are written into the copy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from math import ceil
+
+import msgspec
+
+from headway.core.chunk import Chunk
+from headway.core.errors import Reason
+from headway.core.record import Record
+from headway.core.session import Delivery, Session
+from headway.core.subscription import Predicate, Skip, Subscription
+
+BATCH_BYTES = 64 * 1024
+Losses = Callable[[dict[int, int], Reason], None]
+
+
+def record_at(subscription: Subscription, chunk: Chunk, index: int) -> Record:
+    """Record ``index`` of a chunk as an object. Raises OSError when it is on a disk that fails."""
+    frame = bytes(chunk.read(chunk.record_start(index), chunk.ends[index]))
+    run = chunk.run_of(index)
+    expires = chunk.run_expires[run]
+    return msgspec.structs.replace(
+        subscription.feed.lane.dialect.decode(frame),
+        sequence=chunk.sequence_of(index), time_s=chunk.run_time[run],
+        expires_s=None if expires == float("inf") else expires, publisher=chunk.run_publisher[run],
+    )  # fmt: skip
+
+
+def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> bytes:
+    """One byte per record of the chunk: 1 where the predicate holds. Asked once, remembered with the chunk."""
+    if chunk.marks is None:
+        chunk.marks = {}
+    have = chunk.marks.get(predicate.key, b"")
+    if len(have) < len(chunk):
+        fresh = (predicate.test(record_at(subscription, chunk, i)) for i in range(len(have), len(chunk)))
+        have += bytes(fresh)
+        chunk.marks[predicate.key] = have
+    return have
+
+
+def render(subscription: Subscription, now: float, lost: Losses) -> bool:
+    """Render the next batch for this consumer. False: nothing can be sent now (caught up, or no credit)."""
+    if subscription.conflate_due:
+        subscription.next_pass()
+    if subscription.preface is not None:
+        return _render_preface(subscription, now)
+    if not subscription.has_more or subscription.conflating:
+        return False
+    return _render_lane(subscription, now, lost)
+
+
+def _out_of_credit(session: Session, now: float) -> bool:
+    if session.credit_left > 0:
+        return False
+    if session.credit_exhausted_since_s is None:
+        session.credit_exhausted_since_s = now
+    return True
+
+
+def _render_preface(subscription: Subscription, now: float) -> bool:
+    session = subscription.session
+    assert session.outlet is not None
+    assert subscription.preface is not None
+    out = session.outlet.out
+    while len(out) < BATCH_BYTES:
+        if subscription.request.qos and _out_of_credit(session, now):
+            return bool(out)
+        record = next(subscription.preface, None)
+        if record is None:
+            subscription.end_preface()
+            return True
+        if subscription.conflate_owed:
+            subscription.conflate_owed -= 1
+        if record.expires_s is not None and record.expires_s <= now:
+            subscription.note_gap(1, record.sequence, record.sequence, Reason.EXPIRED)
+            continue
+        _append_record(subscription, record, now, retain=subscription.preface_retain)
+    return True
+
+
+def _append_record(subscription: Subscription, record: Record, now: float, *, retain: bool) -> None:
+    """Write one record from outside the subscription's own lane into the outlet."""
+    session, dialect, gap = subscription.session, subscription.dialect, subscription.gap
+    assert session.outlet is not None
+    qos = min(record.qos, subscription.request.qos)
+    delivery_id = session.next_id() if qos else 0
+    frame = dialect.encode_record(record, delivery_id, now=now, retain=retain, gap=gap)
+    if len(frame) > session.max_packet_bytes:
+        subscription.note_gap(1, record.sequence, record.sequence, Reason.TOO_LARGE_FOR_CLIENT)
+        return
+    if gap is not None and dialect.with_gap(frame, gap) is not None:
+        subscription.gap = None
+    if qos:
+        delivery = Delivery(subscription, now)
+        delivery.record = record
+        session.in_flight[delivery_id] = delivery
+    session.outlet.out += frame
+    subscription.state_records += 1
+    subscription.state_bytes += len(frame)
+
+
+def _doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+    """Why record ``index`` is left out, if it is."""
+    number = chunk.first_number + index
+    skips = subscription.skips
+    while skips and skips[0].stop is not None and skips[0].stop <= number:
+        skips.pop(0)
+    for skip in skips:
+        if _covers(skip, number) and (skip.doomed is None or marked(subscription, chunk, skip.doomed)[index]):
+            return skip.reason
+    if chunk.expiries is not None and chunk.run_expires[chunk.run_of(index)] <= now:
+        return Reason.EXPIRED
+    size = chunk.ends[index] - chunk.record_start(index)
+    if size > subscription.session.max_packet_bytes:
+        return Reason.TOO_LARGE_FOR_CLIENT
+    return None
+
+
+def _covers(skip: Skip, number: int) -> bool:
+    return skip.first <= number and (skip.stop is None or number < skip.stop)
+
+
+def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
+    """One batch: either a stretch left out, or a stretch copied with this consumer's ids filled in."""
+    cursor, session = subscription.cursor, subscription.session
+    chunk = cursor.chunk
+    assert chunk is not None
+    first = chunk.index_at(cursor.position)
+    begin = chunk.record_start(first)
+    last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
+    picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
+    if picky:
+        reason = _doom(subscription, chunk, first, now)
+        upto = first + 1
+        while upto < last and _doom(subscription, chunk, upto, now) == reason:
+            upto += 1
+        last = upto
+        if reason is not None:
+            lost(subscription.skip_to(chunk.first_number + last, reason), reason)
+            return True
+    if subscription.gap is not None:
+        last = first + 1
+    return _copy(subscription, chunk, first, last, now)
+
+
+def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
+    """Copy records ``first`` … ``last - 1``, as far as credit allows, and write this consumer's ids into the copy."""
+    session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
+    assert session.outlet is not None
+    begin = chunk.record_start(first)
+    piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
+    holes, width = chunk.holes, dialect.id_bytes
+    if holes is not None:
+        for index in range(first, last):
+            hole = holes[index]
+            if not hole:
+                continue
+            if _out_of_credit(session, now):
+                last = index
+                break
+            delivery_id = session.next_id()
+            piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
+            delivery = Delivery(subscription, now)
+            delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+            delivery.number = chunk.first_number + index
+            cursor.sent(delivery.number, chunk)
+            session.in_flight[delivery_id] = delivery
+    if last == first:
+        return False
+    size = chunk.ends[last - 1] - begin
+    del piece[size:]
+    if chunk.expiries is not None:
+        _age(piece, chunk, first, last, begin, now)
+    frames: bytes | bytearray = piece
+    if subscription.gap is not None:
+        told = dialect.with_gap(bytes(piece), subscription.gap)
+        if told is not None and len(told) <= session.max_packet_bytes:
+            frames = told
+        subscription.gap = None
+    session.outlet.out += frames
+    cursor.advance(size)
+    return True
+
+
+def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
+    """Write the lifetime that is left where a record has one."""
+    assert chunk.expiries is not None
+    for index in range(first, last):
+        at = chunk.expiries[index]
+        if at:
+            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now))
+            piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")
+
+
+def replay(session: Session, now: float) -> None:
+    """Send again what a returning client had not acknowledged, oldest first, up to a batch."""
+    assert session.outlet is not None
+    out = session.outlet.out
+    while session.replay and len(out) < BATCH_BYTES:
+        delivery_id = session.replay.popleft()
+        delivery = session.in_flight.get(delivery_id)
+        if delivery is None or delivery.released:
+            continue
+        dialect = delivery.subscription.dialect
+        if delivery.record is not None:
+            out += dialect.encode_record(delivery.record, delivery_id, now=now, redelivered=True)
+        else:
+            chunk, index = delivery.chunk, delivery.index
+            assert chunk is not None
+            assert chunk.holes is not None
+            begin = chunk.record_start(index)
+            frame = bytearray(chunk.read(begin, chunk.ends[index]))
+            hole = chunk.holes[index] - begin
+            frame[hole : hole + dialect.id_bytes] = delivery_id.to_bytes(dialect.id_bytes, "big")
+            out += dialect.redelivered(bytes(frame))
+        delivery.sent_s = now

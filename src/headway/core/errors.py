@@ -1,0 +1,90 @@
+"""Reasons and errors: one enumerated *why* for every outcome, the same word everywhere.
+
+A :class:`Reason` stands on the wire, in the log, in metrics, in the admin API and in telemetry columns. An error
+names who is at fault and whether the connection survives; the codec turns it into its protocol's own reply.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why something ended, was skipped, or was refused."""
+
+    # A connection ended in the ordinary way.
+    NORMAL = "normal"
+    CLIENT_GONE = "client_gone"
+    KEEP_ALIVE = "keep_alive"
+    TAKEN_OVER = "taken_over"
+    SHUTDOWN = "shutdown"
+    ADMIN = "admin"
+    # The client's fault.
+    PROTOCOL_ERROR = "protocol_error"
+    MALFORMED = "malformed"
+    PACKET_TOO_LARGE = "packet_too_large"
+    NOT_AUTHORIZED = "not_authorized"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
+    CONNECT_TIMEOUT = "connect_timeout"
+    CREDIT_EXCEEDED = "credit_exceeded"
+    # A consumer could not keep up.
+    LAG_RECORDS = "lag_records"
+    LAG_BYTES = "lag_bytes"
+    LAG_AGE = "lag_age"
+    DRAIN_RATE = "drain_rate"
+    BLOCKED = "blocked"
+    CREDIT_EXHAUSTED = "credit_exhausted"
+    SLOW_COUNT = "slow_count"
+    ACK_AGE = "ack_age"
+    SLOW_FRACTION = "slow_fraction"
+    POOL_SHARE = "pool_share"
+    MEMORY_LIMIT = "memory_limit"
+    DISK_LIMIT = "disk_limit"
+    CLIENT_SHARE = "client_share"
+    SPILL_FAILED = "spill_failed"
+    FLAPPING = "flapping"
+    # Records skipped.
+    CONFLATED = "conflated"
+    DISCARDED = "discarded"
+    EXPIRED = "expired"
+    TOO_LARGE_FOR_CLIENT = "too_large_for_client"
+    SUBSCRIPTION_ENDED = "subscription_ended"
+    NOT_RETAINED = "not_retained"
+
+
+class Cause(StrEnum):
+    """Where the trouble lies, as far as the meters can tell."""
+
+    NETWORK = "network"
+    APPLICATION = "application"
+    OVER_SUBSCRIPTION = "over_subscription"
+    PRODUCER_BURST = "producer_burst"
+    BROKER = "broker"
+
+
+class HeadwayError(Exception):
+    """Base of everything raised on purpose."""
+
+
+class ConfigError(HeadwayError):
+    """The operator's mistake: one clear line, exit 2."""
+
+
+class ProtocolError(HeadwayError):
+    """The client broke its protocol. The connection ends; nobody else is touched."""
+
+    def __init__(self, text: str, *, reason: Reason = Reason.MALFORMED, code: int = 0) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.code = code
+        """The protocol's own code for it (MQTT 5 reason code); 0 leaves the choice to the codec."""
+
+
+class Refused(HeadwayError):
+    """A command that cannot be granted. Whether the connection survives is the command's affair."""
+
+    def __init__(self, reason: Reason, text: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,213 @@
+"""Fan-out: lane -> cursor -> outlet, at the end of each turn of the loop.
+
+Rules:
+- A turn visits the feeds that grew, and in each of them only the subscriptions that were caught up. Consumers at the
+  same position are offered the very same memory; per consumer and turn there is one ``send``, whatever number of
+  records it carries. Nothing here runs once per message.
+- Whoever does not take everything becomes *lagging* and is not visited again until its outlet has room (``pump``).
+- Bytes on one outlet are whole records: one that is half sent is finished before anything else is written.
+- A pump takes at most ``PUMP_BYTES``, so that a consumer catching up does not hold up the turn; the rest is asked for
+  again in the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.delivery import Losses, render, replay
+from headway.core.feed import Feed
+from headway.core.outlet import Outlet
+from headway.core.session import Session
+from headway.core.subscription import Subscription
+
+PUMP_BYTES = 1024 * 1024
+VIEWS_MAX = 16
+"""Chunks offered in one ``send``."""
+
+View = memoryview | bytearray | bytes
+Offer = tuple[list[View], int, bool]
+
+
+class Fanout:
+    """Carries records out. ``on_lag`` hears of each subscription that falls behind, ``lost`` of records left out."""
+
+    def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
+                 on_disk_error: Callable[[Subscription, OSError], None]) -> None:
+        self._on_lag = on_lag
+        self._lost = lost
+        self._on_disk_error = on_disk_error
+        self.again: dict[Session, None] = {}
+        """Sessions whose pump ended with bytes to send and room to take them."""
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def flush(self, feed: Feed, now: float) -> None:
+        """Offer what a feed has gained to everyone who was caught up."""
+        lane = feed.lane
+        end = lane.end
+        offers: dict[int, Offer] = {}
+        laggards: list[Subscription] = []
+        for subscription in feed.waiting:
+            session = subscription.session
+            outlet = session.outlet
+            cursor = subscription.cursor
+            if outlet is None or outlet.blocked or outlet.out or session.lagging or subscription.special:
+                laggards.append(subscription)
+                continue
+            position = cursor.position
+            offer: Offer | None = offers.get(position)
+            if offer is None:
+                offer = offers[position] = _offer(subscription, end)
+            views, total, plain = offer
+            if not plain:
+                laggards.append(subscription)
+                continue
+            taken = outlet.send(views, total)
+            if outlet.took(taken, total, now):
+                cursor.catch_up()
+                continue
+            cursor.advance(taken)
+            if not cursor.at_boundary:
+                session.half_sent = subscription
+            laggards.append(subscription)
+        offers.clear()
+        offer, views = None, []  # a lane cannot grow while its memory is on offer
+        for subscription in laggards:
+            self.lag(subscription, now)
+        for subscription in laggards:
+            self.pump(subscription.session, now)
+
+    def lag(self, subscription: Subscription, now: float) -> None:
+        """The subscription has something waiting and is not caught up."""
+        subscription.feed.waiting.pop(subscription, None)
+        subscription.feed.resting.pop(subscription, None)
+        if subscription.conflating and not subscription.conflate_due:
+            subscription.conflate_due = True
+            if subscription.preface is None:
+                subscription.current_s = now
+        if subscription not in subscription.session.lagging:
+            subscription.session.lagging[subscription] = None
+            self._on_lag(subscription, now)
+
+    # -- one session ------------------------------------------------------------------------------------------------
+
+    def pump(self, session: Session, now: float) -> None:
+        """Send what waits for this session, as long as its outlet takes it."""
+        outlet = session.outlet
+        if outlet is None or outlet.blocked or session.dead:
+            return
+        budget = outlet.taken_bytes + PUMP_BYTES
+        while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
+            if session.replay:
+                replay(session, now)
+                continue
+            if outlet.taken_bytes >= budget:
+                self.again[session] = None
+                return
+            if not self._next(session, outlet, now):
+                return
+
+    def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
+        """Finish the record the outlet has part of. False while it does not take all of it."""
+        if session.rest:
+            taken = outlet.send([session.rest], len(session.rest))
+            whole = outlet.took(taken, len(session.rest), now)
+            session.rest = session.rest[taken:]
+            return whole
+        subscription = session.half_sent
+        if subscription is None:
+            return True
+        cursor = subscription.cursor
+        chunk = cursor.chunk
+        assert chunk is not None
+        start = cursor.position - chunk.start
+        stop = chunk.ends[chunk.index_at(cursor.position)]
+        try:
+            if chunk.spill is not None:
+                taken = outlet.send_file(chunk.spill, start, stop - start)
+            else:
+                taken = outlet.send([memoryview(chunk.data)[start:stop]], stop - start)
+        except OSError as error:
+            self._on_disk_error(subscription, error)
+            return False
+        whole = outlet.took(taken, stop - start, now)
+        cursor.advance(taken)
+        if whole:
+            session.half_sent = None
+        return whole
+
+    def _drain(self, outlet: Outlet, now: float) -> bool:
+        """Send ``out``. False while the outlet does not take all of it."""
+        if not outlet.out:
+            return True
+        total = len(outlet.out)
+        taken = outlet.send([outlet.out], total)
+        if taken == total:
+            outlet.out.clear()
+        elif taken:
+            del outlet.out[:taken]
+        return outlet.took(taken, total, now)
+
+    def _next(self, session: Session, outlet: Outlet, now: float) -> bool:
+        """Send or render something for the first lagging subscription that can go on. False when none can."""
+        for subscription in list(session.lagging):
+            if not subscription.has_more:
+                self._caught_up(subscription, now)
+                continue
+            try:
+                if self._advance(subscription, outlet, now):
+                    if len(session.lagging) > 1 and session.lagging.pop(subscription, self) is None:
+                        session.lagging[subscription] = None  # to the back: everybody gets a turn
+                    return not outlet.blocked
+            except OSError as error:
+                self._on_disk_error(subscription, error)
+                return False
+        return False
+
+    def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:
+        chunk = subscription.cursor.chunk
+        if chunk is None or not chunk.plain or subscription.special:
+            return render(subscription, now, self._lost)
+        cursor = subscription.cursor
+        if chunk.spill is not None:
+            start = cursor.position - chunk.start
+            total = chunk.size - start
+            taken = outlet.send_file(chunk.spill, start, total)
+        else:
+            views, total, _ = _offer(subscription, cursor.lane.end)
+            taken = outlet.send(views, total)
+        outlet.took(taken, total, now)
+        cursor.advance(taken)
+        if outlet.blocked and not cursor.at_boundary:
+            subscription.session.half_sent = subscription
+        return True
+
+    def _caught_up(self, subscription: Subscription, now: float) -> None:
+        session = subscription.session
+        session.lagging.pop(subscription, None)
+        subscription.current_s = now
+        subscription.meter.caught_up(now)
+        feed = subscription.feed
+        place = feed.resting if subscription.conflating and subscription.request.options.conflate_s else feed.waiting
+        place[subscription] = None
+
+
+def _offer(subscription: Subscription, end: int) -> Offer:
+    """Memory from the cursor on: views, their bytes, and whether that is all there is, to be sent as it is."""
+    cursor = subscription.cursor
+    chunk = cursor.chunk
+    assert chunk is not None
+    position = cursor.position
+    views: list[View] = []
+    total = 0
+    while position < end and len(views) < VIEWS_MAX:
+        if chunk.spill is not None or not chunk.plain:
+            break
+        view = memoryview(chunk.data)[position - chunk.start :]
+        views.append(view)
+        total += len(view)
+        position = chunk.stop
+        if chunk.next is None:
+            break
+        chunk = chunk.next
+    return views, total, position == end

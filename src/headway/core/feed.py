@@ -1,0 +1,61 @@
+"""Feeds: a lane and the subscriptions that read it.
+
+A subscription stands in exactly one of two places: in ``waiting`` when its cursor is at the end of the lane (a flush
+visits these, once a turn, if the lane grew), or in its session's ``lagging`` when it is behind (nobody visits it until
+its outlet has room or credit comes back). So a stuck consumer costs a turn nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from headway.core.lane import Lane
+from headway.core.pool import Pool
+from headway.core.record import Dialect, Record
+from headway.core.selector import Selector
+from headway.core.subscription import Subscription
+
+if TYPE_CHECKING:
+    from headway.core.shared import Share
+
+
+class FeedKey(NamedTuple):
+    """Subscriptions with equal keys get equal bytes, so they share a lane."""
+
+    filter: str
+    selector: str | None
+    dialect: Dialect
+    pool: Pool
+    exclude: int
+    """Session whose own records are left out (MQTT No Local); 0: nobody's."""
+    group: str | None
+    """Shared subscription group; its members share one cursor."""
+
+
+class Feed:
+    def __init__(self, key: FeedKey, lane: Lane, accepts: Callable[[Record], bool]) -> None:
+        self.key = key
+        self.lane = lane
+        self.accepts = accepts
+        """Whether a record belongs in this lane; for records that come another way (state)."""
+        self.selector: Selector | None = None
+        self.subscriptions: dict[Subscription, None] = {}
+        self.waiting: dict[Subscription, None] = {}
+        self.resting: dict[Subscription, None] = {}
+        """Caught-up consumers that are next looked at by the clock (a conflation interval), not when the lane grows."""
+        self.gates: dict[Subscription, float] = {}
+        """Consumers that may hold back publishers, and since when."""
+        self.share: Share | None = None
+
+    def settle_down(self) -> None:
+        """Forget what everyone has: called after a flush."""
+        lane = self.lane
+        if self.share is not None:
+            idle = not self.share.has_more
+        else:
+            idle = len(self.waiting) + len(self.resting) == len(self.subscriptions)
+        if idle and not lane.holding:
+            lane.empty()
+        else:
+            lane.trim()

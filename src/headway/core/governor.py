@@ -1,0 +1,337 @@
+"""The governor: looks at the consumers that lag, judges them by their policies, and acts.
+
+Theory of operation. Only *watched* consumers are looked at: those that fell behind, until they have caught up and all
+their rules have stepped back. A sweep looks at no more than ``LOOKS_MAX`` of them and goes on with the others at the
+next, so ten thousand stuck consumers cost a turn no more than a few hundred do.
+
+When the sweep itself comes late, the broker's own loop was at fault: the lateness is put on record (meters leave it
+out), running clocks are moved, and nobody is judged in that sweep.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from headway.core.admission import Admission
+from headway.core.advisory import Advisories
+from headway.core.chunk import Chunk
+from headway.core.condition import Reading
+from headway.core.effects import CloseConsumer, Spill
+from headway.core.errors import Reason
+from headway.core.flap import FlapControl
+from headway.core.lane import Lane
+from headway.core.meter import Sample
+from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
+from headway.core.outlet import PeerState
+from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
+from headway.core.pressure import over_share
+from headway.core.registry import Registry
+from headway.core.session import Session
+from headway.core.subscribing import Subscribing
+from headway.core.subscription import Subscription
+from headway.core.units import format_size
+from headway.core.verdict import Verdict, VerdictBook, judge, judge_pressure
+
+SWEEP_S = 0.2
+LATE_S = 0.25
+"""A sweep that comes this much too late is the broker's own fault."""
+LOOKS_MAX = 256
+GAP_TOLD_EVERY_S = 1.0
+
+Shares = dict[Lane, dict[Chunk, float]]
+
+
+class Governor:
+    def __init__(self, registry: Registry, subscribing: Subscribing, admission: Admission, advisories: Advisories,
+                 flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
+        self._sweep_s = sweep_s
+        self._late_after_s = late_s
+        self._registry = registry
+        self._subscribing = subscribing
+        self._admission = admission
+        self._advisories = advisories
+        self._flap = flap
+        self.book = VerdictBook()
+        self.wall_offset_s = 0.0
+        """Epoch seconds minus the broker's clock."""
+        self.late_s = 0.0
+        self._last_sweep_s: float | None = None
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def watch(self, subscription: Subscription, now: float) -> None:
+        """The consumer has fallen behind."""
+        self._registry.watched.setdefault(subscription)
+
+    def sweep(self, now: float) -> None:
+        """Look at watched consumers and act on what their policies decide."""
+        registry = self._registry
+        late = 0.0 if self._last_sweep_s is None else now - self._last_sweep_s - self._sweep_s
+        self._last_sweep_s = now
+        if late > self._late_after_s:
+            self.late_s += late
+            registry.lateness.add(now, late)
+            for subscription in registry.watched:
+                subscription.policy_state.shift(late)
+            return
+        shares: Shares = {}
+        for subscription in list(islice(registry.watched, LOOKS_MAX)):
+            if subscription.ended:
+                continue
+            registry.watched.pop(subscription)
+            registry.watched[subscription] = None
+            self._look(subscription, now, shares)
+
+    def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
+        sample = subscription.last_sample = self.sample(subscription, now, shares)
+        for decision in evaluate(subscription.policy, subscription.policy_state, sample, now):
+            self._decide(subscription, decision, _with_peer(sample, subscription), now)
+            if subscription.ended:
+                return
+        self._recover(subscription, now)
+        if self._over_share(subscription, now):
+            return
+        for index in subscription.policy_state.active():
+            rule = subscription.policy.rules[index]
+            if rule.enforce and rule.then.kind is ActionKind.DISCARD:
+                discard(subscription, rule.then, self._registry.lost)
+            elif rule.enforce and rule.then.kind is ActionKind.OFFLINE:
+                self._offline(subscription, now)
+        self._tell_gap(subscription, now)
+        self._tell_offline(subscription, now)
+        calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
+        if calm and not subscription.has_more:
+            subscription.meter.caught_up(now)
+            self._registry.watched.pop(subscription, None)
+
+    def sample(self, subscription: Subscription, now: float, shares: Shares) -> Sample:
+        """What the meters say of this consumer now."""
+        session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
+        outlet = session.outlet
+        lag_records = subscription.lag_records
+        if lane not in shares:
+            shares[lane] = lane.held_shares()
+        held = shares[lane].get(cursor.floor, 0.0) if cursor.floor is not None else 0.0
+        if subscription.share is not None:
+            held /= max(1, len(subscription.share.members))
+        gating_bytes = sum(other.gating_bytes for other in session.lagging)
+        return subscription.meter.observe(
+            now,
+            position_bytes=cursor.position,
+            end_bytes=cursor.position + subscription.lag_bytes if lag_records else lane.end,
+            lag_records=lag_records,
+            oldest_time_s=subscription.oldest_time() if lag_records else None,
+            blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
+            credit_exhausted_since=session.credit_exhausted_since_s,
+            oldest_unacked_s=session.oldest_unacknowledged_s(),
+            in_flight=len(session.in_flight),
+            prefetch=session.credit if subscription.request.qos else 0,
+            held_bytes=int(held),
+            pool_share=gating_bytes / max(1, session.pool.memory_limit),
+            slow_fraction=self._registry.slow_fraction(subscription.feed.key.filter),
+        )
+
+    def peek(self, subscription: Subscription, now: float, shares: Shares) -> Sample:
+        """What is known of this consumer, without measuring: rates are those of the last sweep that looked at it."""
+        session, lane = subscription.session, subscription.feed.lane
+        last = subscription.last_sample if subscription in self._registry.watched else Sample()
+        if lane not in shares:
+            shares[lane] = lane.held_shares()
+        floor, outlet = subscription.cursor.floor, session.outlet
+        oldest = subscription.oldest_time() if subscription.lag_records else None
+        unacknowledged = session.oldest_unacknowledged_s()
+        return msgspec.structs.replace(
+            last,
+            lag_records=subscription.lag_records,
+            lag_bytes=subscription.lag_bytes,
+            lag_age=now - oldest if oldest is not None else 0.0,
+            blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
+            ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
+            in_flight=len(session.in_flight),
+            held_bytes=int(shares[lane].get(floor, 0.0)) if floor is not None else 0,
+            pool_share=subscription.gating_bytes / max(1, session.pool.memory_limit),
+            slow_count=subscription.meter.slow_count,
+        )
+
+    # -- deciding ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, subscription: Subscription, decision: Decision, sample: Sample, now: float) -> None:
+        session = subscription.session
+        verdict = judge(
+            decision, sample, number=self.book.next_number(), now=now, wall_s=now + self.wall_offset_s,
+            client=session.client, filter=subscription.filter, policy=subscription.policy.name,
+            listener=session.listener,
+        )  # fmt: skip
+        self._record(subscription, verdict, now)
+        if decision.kind is DecisionKind.FIRE:
+            if decision.enforced:
+                self._act(subscription, decision.action, verdict, now)
+        elif decision.enforced:
+            self._undo(subscription, decision.action, now)
+
+    def _record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        """Keep the verdict, mark the consumer, and let it be known."""
+        self.book.add(verdict)
+        subscription.last_verdict = verdict.number
+        filter = subscription.feed.key.filter
+        fires = verdict.kind is DecisionKind.FIRE
+        if fires and subscription.meter.mark_slow(now):
+            self._registry.slow_consumers[filter] += 1
+        elif not fires:
+            self._recover(subscription, now)
+        self._advisories.tell(
+            "slow" if fires else "recovered", verdict.client, now, filter=verdict.filter, policy=verdict.policy,
+            rule=verdict.rule, action=verdict.action.kind, reason=verdict.reason, cause=verdict.cause,
+            enforced=verdict.enforced, text=verdict.text,
+        )  # fmt: skip
+
+    def _recover(self, subscription: Subscription, now: float) -> None:
+        """No longer slow, if no rule is active any more (one that acts once ends without saying so)."""
+        if subscription.meter.slow and not any(True for _ in subscription.policy_state.active()):
+            subscription.meter.mark_recovered(now)
+            self._registry.slow_consumers[subscription.feed.key.filter] -= 1
+
+    def _act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
+        registry = self._registry
+        match action.kind:
+            case ActionKind.NOTIFY:
+                return  # told already
+            case ActionKind.OFFLINE:
+                self._offline(subscription, now)
+            case ActionKind.CONFLATE:
+                start_conflating(subscription, now)
+            case ActionKind.DISCARD:
+                discard(subscription, action, registry.lost)
+            case ActionKind.BLOCK_PUBLISHERS:
+                subscription.feed.gates[subscription] = now
+            case ActionKind.CLOSE_CONSUMER:
+                registry.effects.append(CloseConsumer(subscription, verdict))
+                self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case ActionKind.DISCONNECT:
+                self.give_up(subscription.session, verdict.reason, verdict.text, now)
+            case ActionKind.DELETE_SUBSCRIPTION:
+                if action.durable or not subscription.durable:
+                    self._subscribing.end(subscription, verdict.reason, now)
+                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+    def _undo(self, subscription: Subscription, action: Action, now: float) -> None:
+        match action.kind:
+            case ActionKind.CONFLATE:
+                stop_conflating(subscription)
+            case ActionKind.DISCARD:
+                stop_discarding(subscription)
+            case ActionKind.BLOCK_PUBLISHERS:
+                self._subscribing.open_gate(subscription, now)
+            case _:
+                return
+
+    def _offline(self, subscription: Subscription, now: float) -> None:
+        """Send what the consumer still needs to disk, once for all who need it; again at each sweep."""
+        lane = subscription.feed.lane
+        if lane.pool.can_spill(now):
+            chunks = lane.spillable(subscription.cursor.lag_bytes)
+            if chunks:
+                self._registry.effects.append(Spill(lane, chunks))
+
+    def change_policy(self, subscription: Subscription, now: float) -> None:
+        """The configuration was reloaded: the consumer's policy may be another now."""
+        name = subscription.request.options.policy
+        policy = self._registry.policy_named(name) if name is not None else None
+        if policy is None:
+            policy = self._registry.policy_for(subscription.feed.key.filter, subscription.durable)
+        if policy == subscription.policy:
+            return
+        sample = self.sample(subscription, now, {})
+        state, decisions = replace_policy(subscription.policy, subscription.policy_state, policy, sample, now)
+        for decision in decisions:
+            self._decide(subscription, decision, sample, now)
+        subscription.policy, subscription.policy_state = policy, state
+
+    def give_up(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """Disconnect a client for what it costs the others. A durable session keeps its subscriptions."""
+        if session.outlet is None:
+            return
+        shut_out_s = self._flap.strike(session.client, now)
+        if shut_out_s:
+            text += f"; readmitted in {shut_out_s:g} s"
+        self._admission.expel(session, reason, text, now)
+        self._advisories.tell("disconnected", session.client, now, reason=reason, text=text)
+
+    # -- pressure ---------------------------------------------------------------------------------------------------
+
+    def _over_share(self, subscription: Subscription, now: float) -> bool:
+        """One client may not take up more than its share of a pool, whatever room there is."""
+        pool = subscription.session.pool
+        over = over_share(pool, subscription, now)
+        if over is None:
+            return False
+        used, limit = over
+        why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
+        reading = Reading("pool_share", used / max(1, limit), ">", 1.0)
+        self.sacrifice(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
+        return True
+
+    def sacrifice(
+        self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float
+    ) -> None:
+        """A pool is over its limit and this consumer stands in the way."""
+        session = subscription.session
+        if subscription.ended:
+            return
+        sample = _with_peer(self.sample(subscription, now, {}), subscription)
+        durable = session.expiry_s > 0
+        action = ActionKind.DISCARD if durable and session.outlet is None else ActionKind.DISCONNECT
+        verdict = judge_pressure(
+            reason, action, why, sample, number=self.book.next_number(), now=now, wall_s=now + self.wall_offset_s,
+            client=session.client, filter=subscription.filter, listener=session.listener, readings=readings,
+        )  # fmt: skip
+        self._record(subscription, verdict, now)
+        if durable:
+            self._write_off(subscription, reason)
+        if session.outlet is not None:
+            self.give_up(session, reason, verdict.text, now)
+
+    def _write_off(self, subscription: Subscription, reason: Reason) -> None:
+        """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""
+        session, cursor = subscription.session, subscription.cursor
+        if subscription.share is not None:
+            return
+        if session.half_sent is subscription:
+            session.half_sent = None
+            cursor.rewind_record()
+        for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
+            delivery = session.in_flight.pop(delivery_id)
+            if delivery.cursor is not None:
+                cursor.acknowledge(delivery.number)
+                assert delivery.chunk is not None
+                sequence = delivery.chunk.sequence_of(delivery.index)
+                subscription.note_gap(1, sequence, sequence, reason)
+        self._registry.lost(subscription.skip_to(cursor.lane.count, reason), reason)
+
+    # -- telling ----------------------------------------------------------------------------------------------------
+
+    def _tell_gap(self, subscription: Subscription, now: float) -> None:
+        """Let it be known, once a second at most, that records were left out for this consumer."""
+        total = subscription.gap_records.total()
+        if total == subscription.gap_told or now - subscription.gap_told_s < GAP_TOLD_EVERY_S:
+            return
+        fresh, subscription.gap_told, subscription.gap_told_s = total - subscription.gap_told, total, now
+        self._advisories.tell("gap", subscription.session.client, now, filter=subscription.filter, records=fresh,
+                              total=dict(subscription.gap_records))
+
+    def _tell_offline(self, subscription: Subscription, now: float) -> None:
+        chunk = subscription.cursor.chunk
+        offline = chunk is not None and chunk.spill is not None
+        if offline != subscription.offline:
+            subscription.offline = offline
+            self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
+                                  filter=subscription.filter, lag_bytes=subscription.lag_bytes)
+
+
+def _with_peer(sample: Sample, subscription: Subscription) -> Sample:
+    """The sample with what the transport knows of the far side; asked for only where something is decided."""
+    outlet = subscription.session.outlet
+    peer = outlet.peer() if outlet is not None else PeerState()
+    return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)

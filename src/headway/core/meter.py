@@ -1,0 +1,285 @@
+"""Meters: what is observed of one consumer.
+
+Theory of operation. A consumer is a position in a lane, so nearly everything about it is a subtraction. The governor
+calls :meth:`Meter.observe` at each sweep for the consumers that lag, and only for those; it hands in plain numbers and
+gets a :class:`Sample`, on which policies are judged, here and in the Spark lab alike.
+
+Rules that keep the figures fair:
+
+1. *Two kinds of slow are never mixed up.* ``blocked_time``: the socket takes no bytes. ``credit_exhausted_time``:
+   records wait and the client's own window is full. Both count only while records wait for *this* subscription.
+2. *A rate is judged only over time in which the consumer could have gone faster.* If at a look it has taken everything
+   that waited at the look before, its rate was the publisher's, and the window starts again at this look. A window
+   shorter than ``RATE_WINDOW_MIN_S`` judges nobody: ``drain_rate`` is reported, ``rate_judged`` is False.
+3. *When the lag is really gone the clocks restart.* ``waited`` is how long records have waited without a break. One
+   big message a minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up`
+   says so, or when nobody looked for a while and all that waited then has been taken.
+4. *A cursor moved by a policy has not drained.* :meth:`skipped` takes such bytes out of the drain rate.
+5. *Nobody is charged for the broker's lateness.* Every time measured leaves out the seconds in :class:`Lateness`.
+6. *Nothing waits longer than the consumer exists.* ``lag_age`` of a replay counts from the subscription, not from the
+   day the record was published.
+
+Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import msgspec
+
+RATE_WINDOW_S = 1.0
+"""Rates are measured over the last second (up to a quarter more)."""
+RATE_WINDOW_MIN_S = 0.25
+"""Less than this is noise: no rate floor is applied to it."""
+BURST_WINDOW_S = 10.0
+"""The long run that a burst is compared with: between one and two of these."""
+UNSEEN_S = 1.0
+"""A lagging consumer is looked at every sweep (some 0.2 s); one not seen for longer did not lag meanwhile."""
+LATENESS_EVENTS_MAX = 64
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is observed of one consumer at one instant. Times in seconds, rates in bytes per second, shares 0 to 1.
+
+    The defaults describe an idle consumer.
+    """
+
+    lag_records: int = 0
+    lag_bytes: int = 0
+    lag_age: float = 0.0
+    drain_rate: float = 0.0
+    offered_rate: float = 0.0
+    blocked_time: float = 0.0
+    credit_exhausted_time: float = 0.0
+    slow_count: int = 0
+    ack_age: float = 0.0
+    pool_share: float = 0.0
+    slow_fraction: float = 0.0
+    in_flight: int = 0
+    prefetch: int = 0
+    """The client's window in records; 0: it has none."""
+    held_bytes: int = 0
+    """Its share of the bytes really held; the shares of all consumers add up."""
+    offered_burst: float = 1.0
+    """Offered over the short window, as a multiple of the long run; 1.0 while the long run is unknown."""
+    credit_exhausted: bool = False
+    peer_window_closed: bool = False
+    """The peer's TCP says its buffer is full: the application is not reading."""
+    retransmitting: bool = False
+    """Bytes sent are not getting through."""
+    rate_window: float = RATE_WINDOW_S
+    """Over how long ``drain_rate`` was measured with records waiting all the while."""
+    waited: float | None = None
+    """How long records have waited without a break; None when nobody measured it."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is in flight. Whoever is idle is not slow, whatever else is said of it."""
+        return self.lag_records == 0 and self.in_flight == 0
+
+    @property
+    def rate_judged(self) -> bool:
+        """Whether ``drain_rate`` says something about the consumer, not about the supply (rule 2)."""
+        return self.lag_records > 0 and self.rate_window >= RATE_WINDOW_MIN_S
+
+
+class Lateness:
+    """When the broker's own loop was late, and by how much. One for the whole broker; meters subtract it."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[float, float]] = deque(maxlen=LATENESS_EVENTS_MAX)
+
+    def add(self, now: float, seconds: float) -> None:
+        """The loop ran at ``now`` and should have run ``seconds`` earlier."""
+        if seconds > 0:
+            self._events.append((now, seconds))
+
+    def within(self, since: float, now: float) -> float:
+        """How many of the seconds from ``since`` to ``now`` were the broker's own."""
+        if not self._events or self._events[-1][0] <= since:
+            return 0.0
+        late = 0.0
+        for at, seconds in self._events:
+            late += max(0.0, min(at, now) - max(at - seconds, since))
+        return min(late, max(0.0, now - since))
+
+
+class Meter:
+    """The measuring of one subscription. Cheap: a handful of tuples, and those only while it lags."""
+
+    __slots__ = (
+        "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_since", "_skipped",
+        "_slow_since", "_waiting_since", "slow_count",
+    )  # fmt: skip
+
+    def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
+        """``now`` and ``end_bytes``: when the subscription began, and where its lane ended then."""
+        self._since = now
+        self._late = lateness if lateness is not None else Lateness()
+        self._skipped = 0
+        self._waiting_since: float | None = None
+        self._slow_since: float | None = None
+        self._looks: deque[tuple[float, int]] = deque()
+        """(time, bytes drained) at a few instants, the oldest first; only while it could have gone faster (rule 2)."""
+        self._offers: deque[tuple[float, int]] = deque()
+        """(time, lane end) at a few instants since records wait."""
+        self._last: tuple[float, int, int] | None = None
+        """(time, bytes drained, bytes that waited) at the look before."""
+        self._rates = (0.0, 0.0, 0.0, 1.0)
+        """Drain rate, its window, offered rate and burst at the look before."""
+        self._longest = self._longer = (now, end_bytes)
+        """(time, lane end): where the long run is counted from, and where the next one will be."""
+        self.slow_count = 0
+
+    # What others tell it.
+
+    def skipped(self, count_bytes: int) -> None:
+        """A policy moved the cursor over this many bytes; the consumer did not take them."""
+        self._skipped += count_bytes
+
+    def caught_up(self, now: float) -> None:
+        """The cursor reached the end of its lane at ``now``: the lag is really gone, and every clock restarts."""
+        self._waiting_since = None
+        self._looks.clear()
+        self._offers.clear()
+        self._last = None
+
+    def mark_slow(self, now: float) -> bool:
+        """Mark it slow; True (and one more in ``slow_count``) if it was not marked already."""
+        if self._slow_since is not None:
+            return False
+        self._slow_since = now
+        self.slow_count += 1
+        return True
+
+    def mark_recovered(self, now: float) -> float | None:
+        """No longer slow; for how long it was, or None if it was not."""
+        since, self._slow_since = self._slow_since, None
+        return None if since is None else self._span(since, now)
+
+    @property
+    def slow(self) -> bool:
+        return self._slow_since is not None
+
+    # The look.
+
+    def observe(
+        self,
+        now: float,
+        *,
+        position_bytes: int,
+        end_bytes: int,
+        lag_records: int,
+        oldest_time_s: float | None = None,
+        blocked_since: float | None = None,
+        credit_exhausted_since: float | None = None,
+        oldest_unacked_s: float | None = None,
+        in_flight: int = 0,
+        prefetch: int = 0,
+        held_bytes: int = 0,
+        pool_share: float = 0.0,
+        slow_fraction: float = 0.0,
+        peer_window_closed: bool = False,
+        retransmitting: bool = False,
+    ) -> Sample:
+        """One look.
+
+        ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the socket last took
+        a byte, None while it is writable; ``credit_exhausted_since`` when the client's window filled, None while it has
+        room; ``oldest_unacked_s`` when the oldest record in flight was sent, None if there is none.
+        """
+        drained = position_bytes - self._skipped
+        waits = lag_records > 0
+        self._notice_breaks(now, drained)
+        if waits and self._waiting_since is None:
+            self._waiting_since = now if oldest_time_s is None else min(now, max(oldest_time_s, self._since))
+            self._offers.append((self._waiting_since, position_bytes))
+        waiting = self._waiting_since if waits and self._waiting_since is not None else now
+        if self._last is None or self._last[0] != now:  # a second look at one instant sees the rates of the first
+            self._rates = (*self._drain(now, drained), *self._offered(now, end_bytes))
+        drain_rate, window, offered_rate, burst = self._rates
+        if waits:
+            self._keep(now, drained, end_bytes, end_bytes - position_bytes)
+        else:
+            self.caught_up(now)
+        starved_since = credit_exhausted_since if waits else None
+        return Sample(
+            lag_records=lag_records,
+            lag_bytes=max(0, end_bytes - position_bytes) if waits else 0,
+            lag_age=self._span(oldest_time_s, now) if waits else 0.0,
+            drain_rate=drain_rate,
+            offered_rate=offered_rate,
+            blocked_time=0.0 if blocked_since is None else self._span(max(blocked_since, waiting), now),
+            credit_exhausted_time=0.0 if starved_since is None else self._span(max(starved_since, waiting), now),
+            slow_count=self.slow_count,
+            ack_age=self._span(oldest_unacked_s, now) if in_flight > 0 else 0.0,
+            pool_share=pool_share,
+            slow_fraction=slow_fraction,
+            in_flight=in_flight,
+            prefetch=prefetch,
+            held_bytes=held_bytes,
+            offered_burst=burst,
+            credit_exhausted=starved_since is not None,
+            peer_window_closed=peer_window_closed,
+            retransmitting=retransmitting,
+            rate_window=window,
+            waited=self._span(waiting, now),
+        )
+
+    # How it measures.
+
+    def _notice_breaks(self, now: float, drained: int) -> None:
+        """Rules 2 and 3: has it taken, by itself, all that waited at the look before?"""
+        if self._last is None:
+            return
+        then, drained_then, waited_then = self._last
+        if drained - drained_then < max(waited_then, 1):
+            return
+        if now - then > UNSEEN_S:
+            self.caught_up(now)
+        else:
+            self._looks.clear()
+
+    def _drain(self, now: float, drained: int) -> tuple[float, float]:
+        """Bytes per second over the rate window, and how long that is. With no window yet: since the look before."""
+        if self._looks:
+            since, drained_then = self._looks[0]
+            window = self._span(since, now)
+            if window > 0:
+                return max(0.0, (drained - drained_then) / window), window
+        if self._last is not None and now > self._last[0]:
+            return max(0.0, (drained - self._last[1]) / (now - self._last[0])), 0.0
+        return 0.0, 0.0
+
+    def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
+        """Bytes per second offered of late, and that as a multiple of the long run."""
+        if now - self._longer[0] >= BURST_WINDOW_S:
+            self._longest, self._longer = self._longer, (now, end_bytes)
+        short_s = now - self._offers[0][0] if self._offers else 0.0
+        if short_s <= 0:
+            return 0.0, 1.0
+        offered = max(0.0, (end_bytes - self._offers[0][1]) / short_s)
+        long_s = now - self._longest[0]
+        usual = (end_bytes - self._longest[1]) / long_s if long_s > 0 else 0.0
+        known = short_s >= RATE_WINDOW_MIN_S and long_s >= 4 * short_s and usual > 0
+        return offered, offered / usual if known else 1.0
+
+    def _keep(self, now: float, drained: int, end_bytes: int, waiting_bytes: int) -> None:
+        """Remember this look: a quarter of a window apart is enough, and one at least a window old is kept."""
+        self._last = (now, drained, waiting_bytes)
+        for ring, value in ((self._looks, drained), (self._offers, end_bytes)):
+            if not ring or now - ring[-1][0] >= RATE_WINDOW_S / 4:
+                ring.append((now, value))
+            while len(ring) > 2 and now - ring[1][0] >= RATE_WINDOW_S:
+                ring.popleft()
+
+    def _span(self, since: float | None, now: float) -> float:
+        """Seconds since then that the consumer may be charged with (rules 5 and 6)."""
+        if since is None:
+            return 0.0
+        since = max(since, self._since)
+        return max(0.0, now - since - self._late.within(since, now))

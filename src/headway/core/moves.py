@@ -1,0 +1,180 @@
+"""Moves: what each action does to a consumer. Every one is a cursor move, or a mark that makes later moves different.
+
+========================= ==================================================================================
+conflate                  detach the cursor; whenever there is room send the latest record per key instead
+discard oldest            move the cursor towards the end until only so much waits
+discard newest            keep what waits, skip what comes, until the rule steps back
+discard selector, topics  skip what is marked, until the rule steps back
+discard lowest_priority   skip what is of the lowest priority that waits, until the rule steps back
+discard older_per_key     conflate once, counted as discarded
+offline                   have the chunks the cursor still needs written to disk, once for all who are there
+========================= ==================================================================================
+
+A record that is half sent is finished first: its rest is set aside for the outlet before the cursor moves.
+"""
+
+from __future__ import annotations
+
+from headway.core.chunk import Chunk
+from headway.core.delivery import Losses, marked
+from headway.core.errors import Reason
+from headway.core.rule import Action, Which
+from headway.core.selector import compile_selector, priority_of
+from headway.core.subscription import Predicate, Skip, Subscription
+from headway.core.topics import matcher
+
+
+def finish_half_sent(subscription: Subscription) -> None:
+    """Set the rest of a half-sent record aside, so that the cursor is free to move. Raises OSError (failing disk)."""
+    session, cursor = subscription.session, subscription.cursor
+    if session.half_sent is not subscription:
+        return
+    chunk = cursor.chunk
+    assert chunk is not None
+    start = cursor.position - chunk.start
+    stop = chunk.ends[chunk.index_at(cursor.position)]
+    session.rest = bytes(chunk.read(start, stop))
+    session.half_sent = None
+    cursor.advance(stop - start)
+
+
+def start_conflating(subscription: Subscription, now: float) -> None:
+    """From now on the latest record per key. What the cursor stood on is free at once."""
+    if subscription.conflating or subscription.state is None or subscription.share is not None:
+        return
+    finish_half_sent(subscription)
+    cursor = subscription.cursor
+    behind = cursor.number < cursor.lane.count
+    subscription.conflated_upto = _seen_upto(subscription)
+    oldest = cursor.oldest_time()
+    subscription.current_s = now if oldest is None else oldest
+    cursor.detach()
+    subscription.conflating = True
+    subscription.conflate_due = behind
+    subscription.skips.clear()
+
+
+def _seen_upto(subscription: Subscription) -> int:
+    """Sequence of the last record the cursor has passed."""
+    cursor = subscription.cursor
+    chunk = cursor.chunk
+    if chunk is None:
+        return subscription.conflated_upto
+    index = cursor.number - chunk.first_number
+    if index >= len(chunk):
+        return cursor.lane.last_sequence
+    return chunk.sequence_of(index) - 1
+
+
+def stop_conflating(subscription: Subscription) -> None:
+    """Back to every record, from the end of what was conflated."""
+    if not subscription.conflating or subscription.request.options.conflate_s is not None:
+        return
+    subscription.next_pass()
+    subscription.conflating = False
+    subscription.cursor.attach()
+
+
+def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
+    """Apply a discard; called at each sweep while its rule is active."""
+    cursor = subscription.cursor
+    if cursor.chunk is None or subscription.share is not None:
+        return
+    which = action.which
+    if which is Which.OLDEST:
+        finish_half_sent(subscription)
+        number = _keep_from(subscription, action)
+        lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
+        return
+    if which is Which.OLDER_PER_KEY:
+        _only_newest_per_key(subscription)
+        return
+    if any(skip.stop is None for skip in subscription.skips):
+        return
+    first = cursor.number + (not cursor.at_boundary)
+    if which is Which.NEWEST:
+        kept = action.records_kept(subscription.session.credit)
+        kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
+        if action.keep_bytes is not None:
+            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
+        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        skip.position = _position_of(cursor.chunk, skip.first)
+    elif which is Which.LOWEST_PRIORITY:
+        lowest = _lowest_priority(subscription)
+        skip = Skip(first, None, _of_priority(lowest), Reason.DISCARDED)
+    elif which is Which.TOPICS:
+        tests = [matcher(pattern) for pattern in action.topics]
+        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
+                    Reason.DISCARDED)
+    else:
+        selector = compile_selector(action.selector)
+        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+    subscription.skips.append(skip)
+
+
+def stop_discarding(subscription: Subscription) -> None:
+    """What is published from now on is not left out any more."""
+    for skip in subscription.skips:
+        if skip.stop is None:
+            skip.stop = subscription.cursor.lane.count
+
+
+def _keep_from(subscription: Subscription, action: Action) -> int:
+    """The first record number that stays when only so much may wait."""
+    cursor = subscription.cursor
+    lane = cursor.lane
+    number = cursor.number
+    kept = action.records_kept(subscription.session.credit)
+    if kept is not None:
+        number = max(number, lane.count - kept)
+    if action.keep_bytes is not None:
+        assert cursor.chunk is not None
+        number = max(number, _number_at(cursor.chunk, lane.end - action.keep_bytes))
+    return number
+
+
+def _number_at(chunk: Chunk, position: int) -> int:
+    """The first record that starts at or behind a lane position, looking from ``chunk`` on."""
+    while chunk.next is not None and position >= chunk.stop:
+        chunk = chunk.next
+    if position <= chunk.start:
+        return chunk.first_number
+    index = chunk.index_at(position)
+    return chunk.first_number + index + (not chunk.at_boundary(position) and index < len(chunk))
+
+
+def _position_of(chunk: Chunk, number: int) -> int:
+    """Where record ``number`` starts, looking from ``chunk`` on."""
+    while chunk.next is not None and number >= chunk.next.first_number:
+        chunk = chunk.next
+    return chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
+
+
+def _of_priority(level: int) -> Predicate:
+    """Records of this priority or a lower one."""
+    return Predicate(("priority", level), lambda record: priority_of(record) <= level)
+
+
+def _lowest_priority(subscription: Subscription) -> int:
+    """The lowest priority among the resident records that wait."""
+    chunk = subscription.cursor.chunk
+    lowest = 9
+    while chunk is not None:
+        if chunk.resident:
+            for level in range(lowest):
+                if 1 in marked(subscription, chunk, _of_priority(level)):
+                    lowest = level
+                    break
+        chunk = chunk.next
+    return lowest
+
+
+def _only_newest_per_key(subscription: Subscription) -> None:
+    """One conflated pass; the records it leaves out count as discarded."""
+    if subscription.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
+        return
+    finish_half_sent(subscription)
+    subscription.conflated_upto = _seen_upto(subscription)
+    subscription.next_pass()
+    subscription.cursor.catch_up()
+

@@ -1,0 +1,66 @@
+"""Pools: a memory and a disk budget, global or of one listener, and what is used of them.
+
+Water marks, as shares of the memory limit:
+
+====== ====== ==========================================================================================
+high    0.90  above it the oldest chunks of the lane that holds the most begin to leave for the disk …
+low     0.75  … until, once they are all written, no more than this is resident
+full    1.00  above it publishers are not read until the disk (or a disconnect) has made room again
+====== ====== ==========================================================================================
+
+So memory never exceeds the limit by more than what each publisher's last read brought. A lane belongs to one pool;
+a chunk's bytes are counted once, however many cursors stand in it.
+"""
+
+from __future__ import annotations
+
+HIGH_WATER = 0.90
+LOW_WATER = 0.75
+DISK_RETRY_S = 30.0
+
+
+class Pool:
+    """Limits in bytes, usage in bytes. ``disk_limit`` 0: nothing may be spilled."""
+
+    def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5) -> None:
+        self.name = name
+        self.memory_limit = memory_limit
+        self.disk_limit = disk_limit
+        self.client_share = client_share
+        self.memory_bytes = 0
+        """Resident chunks, what is kept in memory about spilled ones, and state."""
+        self.spilling_bytes = 0
+        """Part of ``memory_bytes`` that a worker is writing at this moment."""
+        self.disk_bytes = 0
+        self.memory_peak_bytes = 0
+        self.disk_peak_bytes = 0
+        self.disk_broken_until_s = 0.0
+        """After a failed write nothing is spilled before this time."""
+
+    def add_memory(self, size: int) -> None:
+        self.memory_bytes += size
+        if self.memory_bytes > self.memory_peak_bytes:
+            self.memory_peak_bytes = self.memory_bytes
+
+    def add_disk(self, size: int) -> None:
+        self.disk_bytes += size
+        if self.disk_bytes > self.disk_peak_bytes:
+            self.disk_peak_bytes = self.disk_bytes
+
+    def to_spill_bytes(self) -> int:
+        """How much more should leave memory now; 0 below the high-water mark."""
+        staying = self.memory_bytes - self.spilling_bytes
+        if staying <= self.memory_limit * HIGH_WATER:
+            return 0
+        return staying - int(self.memory_limit * LOW_WATER)
+
+    def can_spill(self, now: float) -> bool:
+        return self.disk_limit > 0 and now >= self.disk_broken_until_s
+
+    @property
+    def full(self) -> bool:
+        return self.memory_bytes > self.memory_limit
+
+    @property
+    def disk_full(self) -> bool:
+        return self.disk_bytes > self.disk_limit

@@ -1,0 +1,162 @@
+"""Records, runs of records, and the dialects they are written in.
+
+Theory of operation. A publisher's bytes are not taken apart into one object per message. The codec scans what one
+``recv`` brought and groups neighbouring messages of one topic into a :class:`Run`: one buffer, and two lists of
+positions. Everything after that (matching, sequencing, appending, counting) happens once per run. A :class:`Record`
+object is made only where one message is wanted by itself: retained, kept as state, a will, looked at by a selector.
+
+Invariants:
+- Records and runs are immutable once published.
+- ``ends`` ascends and its last value is ``len(data)``; record *i* is ``data[ends[i-1]:ends[i]]`` (from 0 for the
+  first), and its payload is ``data[bodies[i]:ends[i]]``.
+- All records of a run share topic, publisher, QoS, retain flag, properties and expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+
+class Properties(msgspec.Struct, frozen=True, gc=False):
+    """What a publisher said about a message besides topic and payload; passed on unaltered."""
+
+    payload_format: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user: tuple[tuple[str, str], ...] = ()
+
+    def user_value(self, name: str) -> str | None:
+        """The first user property called ``name``."""
+        for key, value in self.user:
+            if key == name:
+                return value
+        return None
+
+
+NO_PROPERTIES = Properties()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One immutable message. Times are seconds on the broker's monotonic clock."""
+
+    topic: str
+    payload: bytes
+    properties: Properties = NO_PROPERTIES
+    qos: int = 0
+    retain: bool = False
+    sequence: int = 0
+    time_s: float = 0.0
+    expires_s: float | None = None
+    publisher: int = 0
+
+    def run(self) -> Run:
+        """This record as a run of one."""
+        return Run(
+            self.topic, self.payload, [len(self.payload)], [0], None, self.qos, self.retain, self.properties,
+            self.expires_s,
+        )
+
+
+class Run:
+    """Consecutive records of one topic from one publisher."""
+
+    __slots__ = ("bodies", "data", "ends", "expires_s", "form", "properties", "publisher", "qos", "retain", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        data: bytes,
+        ends: list[int],
+        bodies: list[int],
+        form: object = None,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NO_PROPERTIES,
+        expires_s: float | None = None,
+    ) -> None:
+        self.topic = topic
+        self.data = data
+        self.ends = ends
+        self.bodies = bodies
+        self.form = form
+        """The wire form that ``data`` holds whole frames of (compared with ``Dialect.form``). None: there may be
+        anything between the payloads, so only ``bodies`` and ``ends`` say where they are."""
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.expires_s = expires_s
+        self.publisher = 0
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def payload(self, index: int) -> bytes:
+        return self.data[self.bodies[index] : self.ends[index]]
+
+    def record(self, index: int, first_sequence: int, now: float) -> Record:
+        """Record ``index`` as an object of its own; ``first_sequence`` is that of record 0."""
+        return Record(
+            self.topic, self.payload(index), self.properties, self.qos, self.retain, first_sequence + index, now,
+            self.expires_s, self.publisher,
+        )
+
+
+class Frames(NamedTuple):
+    """A run written in a dialect.
+
+    ``holes`` is None when the frames are the same for every consumer; otherwise it has one position per record where
+    the consumer's delivery id is written (0: this record carries none). ``expiries`` is None, or the position per
+    record of the 4-byte remaining lifetime in seconds.
+    """
+
+    data: bytes
+    ends: Sequence[int]
+    holes: Sequence[int] | None = None
+    expiries: Sequence[int] | None = None
+
+
+class Gap(NamedTuple):
+    """Records skipped for one consumer: how many, between which sequences, and why."""
+
+    records: int
+    first_sequence: int
+    last_sequence: int
+    reason: str
+
+
+class Dialect(Protocol):
+    """A wire form in which the bytes for one subscription are the same for every consumer. Hashable, immutable."""
+
+    @property
+    def form(self) -> object:
+        """Equal to ``Run.form`` when the run's bytes may be appended as received."""
+
+    @property
+    def id_bytes(self) -> int:
+        """Width of the delivery id that fills a hole, big-endian."""
+
+    def encode(self, run: Run, first_sequence: int) -> Frames:
+        """The run in this dialect."""
+
+    def decode(self, frame: bytes) -> Record:
+        """A frame of this dialect back as a record (for selectors and patterns); sequence and times are not in it."""
+
+    def encode_record(
+        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
+        gap: Gap | None = None,
+    ) -> bytes:
+        """One frame for one consumer: state, retained messages, redelivery. ``delivery_id`` 0 means at most once (QoS
+        0).
+
+        ``retain`` is the flag the consumer sees. The remaining lifetime is counted from ``now``. ``gap`` is announced
+        on the record where the dialect has room for it."""
+
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
+        """``frame`` with the gap announced on it, or None where the dialect has no room for such a thing."""
+
+    def redelivered(self, frame: bytes) -> bytes:
+        """``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""

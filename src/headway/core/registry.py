@@ -1,0 +1,118 @@
+"""The registry: the tables everybody in the core works on, and the limits they hold to."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+
+import msgspec
+
+from headway.core.effects import Effect, Pause, Resume
+from headway.core.errors import Reason
+from headway.core.feed import Feed
+from headway.core.meter import Lateness
+from headway.core.policy import Policy
+from headway.core.pool import Pool
+from headway.core.router import Router
+from headway.core.session import Session
+from headway.core.subscription import Subscription
+from headway.core.timers import Timers
+from headway.core.topics import covers
+
+FORMER_PUBLISHERS_MAX = 10_000
+NO_POLICY = Policy(name="none")
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one client of a listener may ask for. Times in seconds."""
+
+    subscriptions_per_session_max: int = 10_000
+    session_expiry_max_s: float = 7 * 86_400.0
+    in_flight_max: int = 1024
+    """Deliveries in flight to one client, whatever it says it can take."""
+
+
+class Registry:
+    """Who and what there is. Only plain tables and counters; who changes them is in the modules further down."""
+
+    def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...],
+                 sessions_max: int) -> None:
+        self.limits = limits
+        """By listener; ``""`` is for every listener without its own."""
+        self.sessions_max = sessions_max
+        self.pools = pools
+        """By listener; ``""`` is the global one, for every listener without its own."""
+        self.policies = policies
+        self.router = Router()
+        self.sessions: dict[str, Session] = {}
+        self.numbers: dict[int, Session] = {}
+        self.former: OrderedDict[int, Session] = OrderedDict()
+        """Ended sessions whose records may still be lost to somebody: their counters go on."""
+        self.timers = Timers()
+        self.lateness = Lateness()
+        self.effects: list[Effect] = []
+        self.dirty: dict[Feed, None] = {}
+        """Feeds whose lane has grown since the last flush."""
+        self.watched: dict[Subscription, None] = {}
+        """Consumers the governor looks at: those that lag, and those whose rules have not all stepped back."""
+        self.consumers: Counter[str] = Counter()
+        self.slow_consumers: Counter[str] = Counter()
+        """Subscriptions, and slow ones, per filter."""
+        self.sequence = 0
+        self.session_number = 0
+        self.published_records = 0
+        self.published_bytes = 0
+        self.gap_records: Counter[Reason] = Counter()
+        self.delivered_records_ended = 0
+        self.delivered_bytes_ended = 0
+        """Delivered to subscriptions that are no more."""
+
+    def pool_of(self, listener: str) -> Pool:
+        return self.pools.get(listener) or self.pools[""]
+
+    def limits_of(self, listener: str) -> Limits:
+        return self.limits.get(listener) or self.limits[""]
+
+    def distinct_pools(self) -> list[Pool]:
+        return list(dict.fromkeys(self.pools.values()))
+
+    def policy_for(self, filter: str, durable: bool, among: tuple[Policy, ...] | None = None) -> Policy:
+        """The first policy, in the order of the file, whose topics include everything the filter can match."""
+        for policy in self.policies if among is None else among:
+            if policy.covers(durable) and any(covers(topics, filter) for topics in policy.topics):
+                return policy
+        return NO_POLICY
+
+    def policy_named(self, name: str) -> Policy | None:
+        return next((policy for policy in self.policies if policy.name == name), None)
+
+    def slow_fraction(self, filter: str) -> float:
+        return self.slow_consumers[filter] / max(1, self.consumers[filter])
+
+    def lost(self, losses: dict[int, int], reason: Reason) -> None:
+        """Count records some consumer was not given: in total, and for each publisher."""
+        for number, count in losses.items():
+            self.gap_records[reason] += count
+            publisher = self.numbers.get(number) or self.former.get(number)
+            if publisher is not None:
+                publisher.lost_records[reason] += count
+
+    # -- backpressure to publishers ---------------------------------------------------------------------------------
+
+    def pause(self, session: Session, by: Feed | Pool, now: float) -> bool:
+        """Stop reading from a publisher on account of a feed's gate or a full pool. True when it was read until now."""
+        first = not session.paused_by
+        session.paused_by.add(by)
+        if first and session.outlet is not None:
+            session.paused_since_s = now
+            session.pauses += 1
+            self.effects.append(Pause(session))
+        return first
+
+    def resume(self, by: Feed | Pool, now: float) -> None:
+        """The gate opened, or the pool has room: read from whoever waited only for that."""
+        for session in self.sessions.values():
+            if by in session.paused_by:
+                session.paused_by.discard(by)
+                if not session.paused_by:
+                    session.stalled_s += now - session.paused_since_s
+                    self.effects.append(Resume(session))

@@ -1,0 +1,54 @@
+"""Retained records: the last one of each topic that was published with the retain flag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headway.core.errors import Reason, Refused
+from headway.core.record import Record
+from headway.core.topics import TopicTree
+
+
+class Retained:
+    """Bounded: beyond ``topics_max`` topics or ``bytes_max`` bytes what would make it grow is refused."""
+
+    def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
+        self.topics_max = topics_max
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._tree: TopicTree[Record] = TopicTree()
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def put(self, record: Record) -> None:
+        """Keep the record; one with an empty payload removes what its topic had. Raises :class:`Refused` when full."""
+        old = self._tree.get(record.topic)
+        if not record.payload:
+            if old is not None:
+                self._tree.delete(record.topic)
+                self.bytes -= len(old.payload)
+            return
+        grown = len(record.payload) - (len(old.payload) if old else 0)
+        if (old is None and len(self._tree) >= self.topics_max) or (grown > 0 and self.bytes + grown > self.bytes_max):
+            raise Refused(Reason.MEMORY_LIMIT, f"no room to retain a record of topic {record.topic!r}")
+        self._tree.set(record.topic, record)
+        self.bytes += grown
+
+    def matching(self, filter: str, now: float, accept: Callable[[Record], bool]) -> Iterator[Record] | None:
+        """The retained records for a new subscription, lazily; None when there are none."""
+        walk = self._walk(filter, now, accept)
+        first = next(walk, None)
+        if first is None:
+            return None
+        return _with_first(first, walk)
+
+    def _walk(self, filter: str, now: float, accept: Callable[[Record], bool]) -> Iterator[Record]:
+        for _, record in self._tree.match_filter(filter):
+            if (record.expires_s is None or record.expires_s > now) and accept(record):
+                yield record
+
+
+def _with_first(first: Record, rest: Iterator[Record]) -> Iterator[Record]:
+    yield first
+    yield from rest

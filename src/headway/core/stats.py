@@ -1,0 +1,176 @@
+"""Statistics: frozen answers about consumers, publishers, pools and the whole; all that console and metrics read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.broker import Broker
+from headway.core.governor import Shares
+from headway.core.pool import Pool
+from headway.core.session import Session
+from headway.core.subscription import Subscription
+from headway.core.verdict import Verdict
+
+
+class ConsumerStats(msgspec.Struct, frozen=True):
+    """One subscription. Rates in bytes per second."""
+
+    client: str
+    filter: str
+    listener: str
+    protocol: str
+    connected: bool
+    state: str
+    """``ok``, ``behind``, ``slow``, ``offline`` (reads from disk), ``conflating``, ``discarding`` or ``away``."""
+    lag_records: int
+    lag_bytes: int
+    lag_age_ms: int
+    drain_rate: float
+    offered_rate: float
+    blocked_ms: int
+    credit_exhausted_ms: int
+    ack_age_ms: int
+    in_flight: int
+    held_bytes: int
+    delivered_records: int
+    delivered_bytes: int
+    gap_records: dict[str, int]
+    slow: bool
+    slow_count: int
+    policy: str
+    producer_stall_ms: int
+    last_verdict: Verdict | None
+
+
+class PublisherStats(msgspec.Struct, frozen=True):
+    client: str
+    connected: bool
+    published_records: int
+    published_bytes: int
+    refused_records: int
+    paused: bool
+    pauses: int
+    stalled_ms: int
+    lost_records: dict[str, int]
+    """Records of this publisher that some consumer was not given, by reason."""
+
+
+class PoolStats(msgspec.Struct, frozen=True):
+    name: str
+    memory_bytes: int
+    memory_limit_bytes: int
+    memory_peak_bytes: int
+    disk_bytes: int
+    disk_limit_bytes: int
+    disk_peak_bytes: int
+
+
+class BrokerStats(msgspec.Struct, frozen=True):
+    sessions: int
+    subscriptions: int
+    lanes: int
+    watched: int
+    published_records: int
+    published_bytes: int
+    delivered_records: int
+    delivered_bytes: int
+    gap_records: dict[str, int]
+    retained: int
+    retained_bytes: int
+    loop_late_s: float
+    verdicts: int
+    pools: list[PoolStats]
+
+
+def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
+    """Every subscription, the one with most lag first."""
+    shares: Shares = {}
+    found = [
+        consumer(broker, subscription, now, shares)
+        for session in broker.registry.sessions.values()
+        for subscription in session.subscriptions.values()
+    ]
+    found.sort(key=lambda stats: (-stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter))
+    return found
+
+
+def consumer(broker: Broker, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
+    session = subscription.session
+    sample = broker.governor.peek(subscription, now, shares)
+    last = broker.verdicts.last(session.client)
+    return ConsumerStats(
+        client=session.client, filter=subscription.filter, listener=session.listener, protocol=session.protocol,
+        connected=session.outlet is not None, state=_state(subscription),
+        lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
+        drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
+        credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
+        in_flight=sample.in_flight, held_bytes=sample.held_bytes,
+        delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
+        gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
+        slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
+        producer_stall_ms=_ms(_stall_s(subscription, now)), last_verdict=last,
+    )  # fmt: skip
+
+
+def _stall_s(subscription: Subscription, now: float) -> float:
+    since = subscription.feed.gates.get(subscription)
+    return subscription.blocked_publishers_s + (now - since if since is not None else 0.0)
+
+
+def _state(subscription: Subscription) -> str:
+    chunk = subscription.cursor.chunk
+    if subscription.session.outlet is None:
+        return "away"
+    if subscription.conflating:
+        return "conflating"
+    if any(skip.stop is None for skip in subscription.skips):
+        return "discarding"
+    if chunk is not None and chunk.spill is not None:
+        return "offline"
+    if subscription.meter.slow:
+        return "slow"
+    return "behind" if subscription.has_more else "ok"
+
+
+def publishers(broker: Broker, now: float) -> list[PublisherStats]:
+    """Every session that has published, also those that ended, the busiest first."""
+    sessions = [s for s in broker.registry.sessions.values() if s.published_records or s.refused_records]
+    found = [publisher(session, now) for session in [*sessions, *broker.registry.former.values()]]
+    found.sort(key=lambda stats: -stats.published_records)
+    return found
+
+
+def publisher(session: Session, now: float) -> PublisherStats:
+    paused = bool(session.paused_by)
+    stalled_s = session.stalled_s + (now - session.paused_since_s if paused else 0.0)
+    return PublisherStats(
+        session.client, session.outlet is not None, session.published_records, session.published_bytes,
+        session.refused_records, paused, session.pauses, _ms(stalled_s),
+        {str(reason): count for reason, count in session.lost_records.items()},
+    )  # fmt: skip
+
+
+def pool(pool: Pool) -> PoolStats:
+    return PoolStats(
+        pool.name, pool.memory_bytes, pool.memory_limit, pool.memory_peak_bytes,
+        pool.disk_bytes, pool.disk_limit, pool.disk_peak_bytes,
+    )  # fmt: skip
+
+
+def whole(broker: Broker) -> BrokerStats:
+    registry = broker.registry
+    live = [s for session in registry.sessions.values() for s in session.subscriptions.values()]
+    return BrokerStats(
+        sessions=len(registry.sessions), subscriptions=len(live), lanes=len(registry.router.feeds),
+        watched=len(registry.watched), published_records=registry.published_records,
+        published_bytes=registry.published_bytes,
+        delivered_records=registry.delivered_records_ended + sum(s.delivered_records for s in live),
+        delivered_bytes=registry.delivered_bytes_ended + sum(s.delivered_bytes for s in live),
+        gap_records={str(reason): count for reason, count in registry.gap_records.items()},
+        retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
+        verdicts=len(broker.verdicts), pools=[pool(p) for p in registry.distinct_pools()],
+    )  # fmt: skip
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,320 @@
+"""Subscriptions: a session's filter, its cursor, and what is known and decided about this one consumer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headway.core.cursor import Cursor
+from headway.core.errors import Reason, Refused
+from headway.core.meter import Meter, Sample
+from headway.core.policy import Policy, PolicyState
+from headway.core.record import Dialect, Gap, Record
+from headway.core.state import State, StatePass
+from headway.core.units import parse_duration
+
+if TYPE_CHECKING:
+    from headway.core.feed import Feed
+    from headway.core.session import Session
+    from headway.core.shared import Share
+
+
+class SubscriptionOptions(msgspec.Struct, frozen=True):
+    """The one vocabulary of subscription options, whichever protocol carried them."""
+
+    conflate_s: float | None = None
+    """Deliver the latest record per key this often; 0: whenever the socket has room."""
+    snapshot: bool = False
+    """First the state (the latest record per key), then live records, from one consistent point."""
+    policy: str | None = None
+    """A policy of the configuration, by name, instead of the one its topics select."""
+    start: str = "end"
+    """``from``: ``end``, ``earliest``, or the sequence of the last record already seen."""
+    key: str | None = None
+    selector: str | None = None
+    offsets: bool = False
+    """Have each record carry its sequence."""
+
+
+NO_OPTIONS = SubscriptionOptions()
+_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
+    """Options from name-value pairs; names that are not options are the client's own and left alone.
+
+    Raises :class:`Refused` naming the option and what it takes."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        try:
+            if name == "conflate":
+                found["conflate_s"] = parse_duration(value)
+            elif name in ("snapshot", "offsets"):
+                found[name] = _flag(value)
+            elif name == "from":
+                if value not in ("end", "earliest"):
+                    int(value)
+                found["start"] = value
+            elif name in ("policy", "key", "selector"):
+                found[name] = value
+        except Exception as error:
+            takes = {"conflate": "a duration such as 500ms", "from": "end, earliest or a sequence number"}
+            text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
+            raise Refused(Reason.PROTOCOL_ERROR, text) from error
+    return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in _TRUE | _FALSE:
+        raise ValueError(value)
+    return value.lower() in _TRUE
+
+
+class SubscribeRequest(msgspec.Struct, frozen=True):
+    """What a client asks for, in the codec's words: ``dialect`` says how records are to be written for it."""
+
+    filter: str
+    dialect: Dialect
+    shared_dialect: Dialect | None = None
+    """How the lane of a shared group is written: a dialect that leaves nothing out."""
+    qos: int = 0
+    no_local: bool = False
+    send_retained: str = "always"
+    """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
+    options: SubscriptionOptions = NO_OPTIONS
+
+
+class Skip:
+    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``doomed`` marks.
+
+    ``doomed`` None means every record."""
+
+    __slots__ = ("doomed", "first", "position", "reason", "stop")
+
+    def __init__(self, first: int, stop: int | None, doomed: Predicate | None, reason: Reason) -> None:
+        self.first = first
+        self.stop = stop
+        self.doomed = doomed
+        self.reason = reason
+        self.position = 0
+        """Of record ``first``; known where every record is left out, for then the lag ends there."""
+
+
+class Predicate:
+    """A question about records, asked once per record and chunk however many consumers share the answer."""
+
+    __slots__ = ("key", "test")
+
+    def __init__(self, key: tuple[object, ...], test: Callable[[Record], bool]) -> None:
+        self.key = key
+        self.test = test
+
+
+class Subscription:
+    """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
+
+    def __init__(
+        self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, policy_state: PolicyState,
+        meter: Meter,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.request = request
+        self.filter = request.filter
+        self.dialect = request.dialect
+        self.feed = feed
+        self.cursor = Cursor(feed.lane)
+        self.start_number = feed.lane.count
+        self.policy = policy
+        self.policy_state = policy_state
+        self.share: Share | None = None
+        """Its cursor belongs to a group of consumers."""
+        self.meter = meter
+        self.last_sample = Sample()
+        """What the governor saw at its last look."""
+        self.ended = False
+        self.offline = False
+        """Its next record is on disk, as last told."""
+        self.gap_told = 0
+        self.gap_told_s = 0.0
+        self.blocked_publishers_s = 0.0
+        """Seconds for which publishers were not read on this consumer's account."""
+        self.last_verdict: int | None = None
+
+        self.state: State | None = None
+        self.preface: Iterator[Record] | None = None
+        """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
+        self.preface_retain = False
+        self._later: StatePass | None = None
+        """A pass over the state that waits for the preface before it."""
+        self.conflating = False
+        """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
+        self.conflated_upto = 0
+        """Sequence up to which a conflating consumer is current."""
+        self.current_s = 0.0
+        """When a conflating consumer last had everything there was."""
+        self.conflate_due = False
+        self.conflate_owed = 0
+        """Records that passed while conflating and were not (yet) sent as such."""
+        self.skips: list[Skip] = []
+
+        self.gap: Gap | None = None
+        """Skipped records the consumer has not been told of."""
+        self.gap_records: Counter[Reason] = Counter()
+        self.state_records = 0
+        """Records sent from a preface."""
+        self.state_bytes = 0
+        self.lane_bytes_skipped = 0
+        self.lane_records_skipped = 0
+
+    @property
+    def special(self) -> bool:
+        """Records may not go from the lane to the outlet as they are."""
+        return (
+            self.preface is not None or self.gap is not None or bool(self.skips) or self.conflating
+            or self.session.max_packet_bytes < self.feed.lane.largest
+        )  # fmt: skip
+
+    @property
+    def durable(self) -> bool:
+        return self.session.expiry_s > 0
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        skip = self._rest_skipped()
+        return self.cursor.lag_bytes if skip is None else max(0, skip.position - self.cursor.position)
+
+    @property
+    def lag_records(self) -> int:
+        """Records it has not been given, in whatever form, and is going to be."""
+        if self.conflating:
+            return self.feed.lane.count - self.cursor.number + self.conflate_owed
+        skip = self._rest_skipped()
+        return self.cursor.lag_records if skip is None else max(0, skip.first - self.cursor.number)
+
+    @property
+    def gating_bytes(self) -> int:
+        """How much of the lane must be kept for it. A conflating consumer reads state, so nothing is."""
+        return 0 if self.conflating else self.cursor.lag_bytes
+
+    def oldest_time(self) -> float | None:
+        """Since when something waits for it; None when nothing does."""
+        if self.conflating:
+            return self.current_s if self.has_more else None
+        return self.cursor.oldest_time()
+
+    def _rest_skipped(self) -> Skip | None:
+        """The skip that leaves out everything from some record on, if one is in force."""
+        for skip in self.skips:
+            if skip.stop is None and skip.doomed is None:
+                return skip
+        return None
+
+    @property
+    def has_more(self) -> bool:
+        """Something waits for this consumer."""
+        if self.preface is not None:
+            return True
+        if self.conflating:
+            return self.conflate_due
+        return self.cursor.position != self.cursor.lane.end
+
+    @property
+    def delivered_records(self) -> int:
+        if self.share is not None:
+            return self.state_records
+        return self.cursor.number - self.start_number - self.lane_records_skipped + self.state_records
+
+    @property
+    def delivered_bytes(self) -> int:
+        if self.share is not None:
+            return self.state_bytes
+        return max(0, self.cursor.position - self.lane_bytes_skipped) + self.state_bytes
+
+    def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
+        """Records were skipped: count them, and owe the consumer an announcement."""
+        if records <= 0:
+            return
+        self.gap_records[reason] += records
+        old = self.gap
+        if old is None:
+            self.gap = Gap(records, first, last, reason)
+        else:
+            self.gap = Gap(
+                old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason
+            )
+
+    def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
+        """Leave out everything before record ``number``, at record boundaries. Returns how many of each publisher's."""
+        cursor = self.cursor
+        chunk = cursor.chunk
+        here = cursor.number
+        if chunk is None or number <= here:
+            return {}
+        first = chunk.sequence_of(here - chunk.first_number) if here - chunk.first_number < len(chunk) else 0
+        last = first
+        losses: Counter[int] = Counter()
+        at = here
+        while chunk is not None and chunk.first_number < number:
+            begin, stop = at - chunk.first_number, min(number - chunk.first_number, len(chunk))
+            if stop > begin:
+                losses.update(chunk.publishers(begin, stop))
+                last = chunk.sequence_of(stop - 1)
+                first = first or chunk.sequence_of(begin)
+            at = chunk.first_number + stop
+            chunk = chunk.next
+        before = cursor.position
+        cursor.skip_to(number)
+        self.meter.skipped(cursor.position - before)
+        self.lane_bytes_skipped += cursor.position - before
+        self.lane_records_skipped += number - here
+        self.note_gap(number - here, first, last, reason)
+        return losses
+
+    def next_pass(self) -> None:
+        """Conflate: everything up to now is owed as the latest record per key, read from the state."""
+        state, lane, cursor = self.state, self.feed.lane, self.cursor
+        assert state is not None
+        passed = lane.count - cursor.number
+        self.conflate_due = False
+        if not passed and self.preface is None:
+            return
+        self.lane_records_skipped += passed
+        self.lane_bytes_skipped += lane.end - cursor.position
+        self.meter.skipped(lane.end - cursor.position)
+        self.conflate_owed += passed
+        cursor.jump_to_end()
+        running = self._later or self.preface
+        if isinstance(running, StatePass):
+            running.extend(lane.last_sequence)
+        else:
+            self.queue_pass(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
+        self.conflated_upto = lane.last_sequence
+
+    def queue_pass(self, state_pass: StatePass) -> None:
+        """Read this after the preface there is."""
+        if self.preface is None:
+            self.preface, self.preface_retain = state_pass, False
+        else:
+            self._later = state_pass
+
+    def close_passes(self) -> None:
+        for reader in (self.preface, self._later):
+            if isinstance(reader, StatePass):
+                reader.close()
+        self.preface = self._later = None
+
+    def end_preface(self) -> None:
+        """The preface was read to its end; there may be another."""
+        if isinstance(self.preface, StatePass):
+            self.preface.close()
+        self.preface, self._later = self._later, None
+        self.preface_retain = False
+        if self.preface is not None:
+            return
+        if self.conflate_owed > 0:
+            self.note_gap(self.conflate_owed, 0, self.conflated_upto, Reason.CONFLATED)
+        self.conflate_owed = 0

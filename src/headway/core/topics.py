@@ -1,0 +1,427 @@
+"""Topic names and filters, and the two trees that match one against the other.
+
+The inner form is MQTT's: levels separated by "/", filters in which "+" stands for one whole level and a last "#" for
+all levels from its parent down. Rules held by everything in here:
+
+- A topic and a filter have at least one character; levels may be empty ("/a" has two, the first of them empty).
+- "a/#" matches "a" and everything below it; "a/+" matches "a/" but not "a".
+- A filter that starts with a wildcard does not match a topic that starts with "$".
+- Only ``validate_*`` and ``parse_share`` look for bad input. All else takes valid topics and filters as given.
+
+:class:`Trie` keeps filters and is asked with a topic (lanes, policies). :class:`TopicTree` keeps topics and is asked
+with a filter (retained messages).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from headway.core.errors import HeadwayError, Reason
+
+MAX_TOPIC_BYTES = 65_535
+MAX_LEVELS = 128
+SHARE_PREFIX = "$share/"
+
+V = TypeVar("V")
+H = TypeVar("H", bound=Hashable)
+
+
+class BadTopic(HeadwayError):
+    """A topic name or filter that cannot be. ``kind`` is "topic" or "filter", for codecs whose replies differ."""
+
+    reason = Reason.PROTOCOL_ERROR
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def _validate(text: str, kind: str) -> None:
+    if not text:
+        raise BadTopic(f"a {kind} has at least one character", kind)
+    if "\0" in text:
+        raise BadTopic(f"{kind} {_shown(text)} contains a NUL character", kind)
+    if text.count("/") >= MAX_LEVELS:
+        raise BadTopic(f"{kind} {_shown(text)} has {text.count('/') + 1} levels, {MAX_LEVELS} are allowed", kind)
+    if text.isascii():
+        size = len(text)
+    else:
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise BadTopic(f"{kind} {_shown(text)} contains half a surrogate pair", kind) from None
+    if size > MAX_TOPIC_BYTES:
+        raise BadTopic(f"{kind} {_shown(text)} has {size} bytes, {MAX_TOPIC_BYTES} are allowed", kind)
+
+
+def _shown(text: str) -> str:
+    """``text`` as it stands in an error: ASCII, and not the whole of a very long one."""
+    return ascii(text if len(text) <= 60 else text[:57] + "...")
+
+
+def validate_topic(topic: str) -> str:
+    """``topic`` itself when records may be published to it."""
+    _validate(topic, "topic")
+    if "+" in topic or "#" in topic:
+        raise BadTopic(f"topic {_shown(topic)} contains a wildcard; wildcards are for filters", "topic")
+    return topic
+
+
+def validate_filter(filter_: str) -> str:
+    """``filter_`` itself when it can be subscribed to. ("$share/..." is taken apart by :func:`parse_share` first.)"""
+    _validate(filter_, "filter")
+    if "#" in filter_ or "+" in filter_:
+        levels = filter_.split("/")
+        for number, level in enumerate(levels, 1):
+            if "#" in level and (level != "#" or number != len(levels)):
+                raise BadTopic(f"filter {_shown(filter_)}: '#' must be the whole of the last level", "filter")
+            if "+" in level and level != "+":
+                raise BadTopic(f"filter {_shown(filter_)}: '+' must be the whole of its level", "filter")
+    return filter_
+
+
+def parse_share(text: str) -> tuple[str, str] | None:
+    """The (group, filter) of "$share/group/filter", both validated; None for a filter that is not shared."""
+    if not text.startswith(SHARE_PREFIX):
+        return None
+    group, slash, filter_ = text[len(SHARE_PREFIX) :].partition("/")
+    if not group or not slash or not filter_:
+        raise BadTopic(f"filter {_shown(text)} is not of the form $share/GROUP/FILTER", "filter")
+    if "+" in group or "#" in group:
+        raise BadTopic(f"filter {_shown(text)}: the group of a shared subscription has no wildcards", "filter")
+    _validate(group, "filter")
+    return group, validate_filter(filter_)
+
+
+def has_wildcard(filter_: str) -> bool:
+    """Whether a valid filter matches more than the topic of its own name."""
+    return "+" in filter_ or "#" in filter_
+
+
+@lru_cache(maxsize=4096)
+def matcher(filter_: str) -> Callable[[str], object]:
+    """A test to keep and call often: true for the topics that ``filter_`` matches. The work is done in C."""
+    if not has_wildcard(filter_):
+        return filter_.__eq__
+    # No two neighbouring parts can match the same character, so there is nothing to try twice: time is linear.
+    head, hash_, _ = filter_.partition("#")
+    head = head.removesuffix("/") if hash_ else head
+    pattern = "/".join("[^/]*" if level == "+" else re.escape(level) for level in head.split("/"))
+    if hash_:
+        pattern = r"[\s\S]*" if filter_ == "#" else pattern + r"(?:/[\s\S]*)?"
+    return re.compile((r"(?!\$)" if filter_[0] in "+#" else "") + pattern).fullmatch
+
+
+def matches(filter_: str, topic: str) -> bool:
+    """Whether ``topic`` is one of those that ``filter_`` stands for."""
+    return bool(matcher(filter_)(topic))
+
+
+def _least_levels(filter_: str) -> list[str]:
+    """The levels, with the least depth that a topic of it can have spelled out.
+
+    There is no topic of no level, nor one of a single empty level: "#" needs one more, and so does "/#"."""
+    return (filter_[:-1] + "+/#" if filter_ in ("#", "/#") else filter_).split("/")
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Whether every topic that matches ``inner`` also matches ``outer``."""
+    if outer[0] in "+#" and inner[0] == "$":
+        return False
+    wide, narrow = _least_levels(outer), _least_levels(inner)
+    for at, level in enumerate(wide):
+        if level == "#":
+            return True
+        if at == len(narrow) or narrow[at] == "#" or level not in ("+", narrow[at]):
+            return False
+    return len(wide) == len(narrow)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether some topic matches both filters."""
+    if (one[0] in "+#" and other[0] == "$") or (other[0] in "+#" and one[0] == "$"):
+        return False
+    left, right = _least_levels(one), _least_levels(other)
+    for a, b in zip(left, right, strict=False):
+        if "#" in (a, b):
+            return True
+        if a != b and "+" not in (a, b):
+            return False
+    # One has ended: the other may only go on with a "#", which matches its parent too.
+    rest = left[len(right) :] or right[len(left) :]
+    return rest in ([], ["#"])
+
+
+class _Node(Generic[H]):
+    """A level of the filters with wildcards. "+" is a child like any other (no topic has a level of that name)."""
+
+    __slots__ = ("below", "children", "values")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[H]] = {}
+        self.values: dict[H, None] = {}
+        """Of the filters that end here."""
+        self.below: dict[H, None] = {}
+        """Of the filters that go on from here with "#"."""
+
+
+class Trie(Generic[H]):
+    """Filters, each with its distinct values, asked which values a topic is for.
+
+    Filters without wildcards never enter the tree: they are one dict lookup. The order of what ``match`` returns
+    depends on nothing but the calls of ``add`` and ``remove`` before it.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[H, None]] = {}
+        # Filters that start with "$" have a tree of their own, and so do the topics: that is the whole of the $-rule.
+        self._plain: _Node[H] = _Node()
+        self._dollar: _Node[H] = _Node()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """How many (filter, value) pairs there are."""
+        return self._size
+
+    def _root(self, text: str) -> _Node[H]:
+        return self._dollar if text[0] == "$" else self._plain
+
+    def add(self, filter_: str, value: H) -> bool:
+        """False when ``value`` stood under ``filter_`` already."""
+        if has_wildcard(filter_):
+            node = self._root(filter_)
+            for level in filter_.split("/"):
+                if level == "#":
+                    break
+                child = node.children.get(level)
+                if child is None:
+                    child = node.children[level] = _Node()
+                node = child
+            values = node.below if filter_[-1] == "#" else node.values
+        else:
+            values = self._exact.setdefault(filter_, {})
+        if value in values:
+            return False
+        values[value] = None
+        self._size += 1
+        return True
+
+    def remove(self, filter_: str, value: H) -> bool:
+        """False when ``value`` did not stand under ``filter_``. Nodes that nothing needs any more go with it."""
+        path: list[tuple[_Node[H], str]] = []
+        node = self._root(filter_)
+        if has_wildcard(filter_):
+            for level in filter_.split("/"):
+                if level == "#":
+                    break
+                child = node.children.get(level)
+                if child is None:
+                    return False
+                path.append((node, level))
+                node = child
+            values = node.below if filter_[-1] == "#" else node.values
+        else:
+            values = self._exact.get(filter_, {})
+        if value not in values:
+            return False
+        del values[value]
+        self._size -= 1
+        if not has_wildcard(filter_):
+            if not values:
+                del self._exact[filter_]
+            return True
+        for parent, level in reversed(path):
+            if node.children or node.values or node.below:
+                break
+            del parent.children[level]
+            node = parent
+        return True
+
+    def match(self, topic: str) -> list[H]:
+        """The values of all filters that match ``topic``, each once."""
+        exact = self._exact.get(topic)
+        found = [exact] if exact else []
+        root = self._root(topic)
+        if root.children or root.below:
+            self._descend([root], topic.split("/"), found)
+        if not found:
+            return []
+        if len(found) == 1:
+            return list(found[0])
+        return list(dict.fromkeys(value for values in found for value in values))
+
+    @staticmethod
+    def _descend(nodes: list[_Node[H]], levels: list[str], found: list[dict[H, None]]) -> None:
+        """``nodes`` are all those that the levels so far can have led to: at most one per filter, never a blow-up."""
+        for level in levels:
+            following: list[_Node[H]] = []
+            for node in nodes:
+                if node.below:
+                    found.append(node.below)
+                children = node.children
+                if children:
+                    child = children.get(level)
+                    if child is not None:
+                        following.append(child)
+                    child = children.get("+")
+                    if child is not None:
+                        following.append(child)
+            if not following:
+                return
+            nodes = following
+        for node in nodes:
+            if node.values:
+                found.append(node.values)
+            if node.below:
+                found.append(node.below)
+
+
+class _Missing:
+    """The type of the mark for a node without a value (None is a value)."""
+
+
+_MISSING = _Missing()
+
+
+class _Level(Generic[V]):
+    """A level of the topics in a :class:`TopicTree`; its siblings are chained in the order they came."""
+
+    __slots__ = ("children", "first", "last", "name", "next", "previous", "topic", "value")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topic = ""
+        self.value: V | _Missing = _MISSING
+        self.children: dict[str, _Level[V]] | None = None
+        self.first: _Level[V] | None = None
+        self.last: _Level[V] | None = None
+        self.previous: _Level[V] | None = None
+        self.next: _Level[V] | None = None
+
+    def child(self, name: str) -> _Level[V]:
+        """The child of that name, made if need be, at the end of the chain."""
+        if self.children is None:
+            self.children = {}
+        child = self.children.get(name)
+        if child is None:
+            child = self.children[name] = _Level(name)
+            child.previous = self.last
+            if self.last is None:
+                self.first = child
+            else:
+                self.last.next = child
+            self.last = child
+        return child
+
+    def drop(self, child: _Level[V]) -> None:
+        """Unchain ``child``, which has neither value nor children left, so a walk that stands on it yields nothing.
+
+        It keeps its ``next``: the walk finds its way back to the living."""
+        assert self.children is not None
+        del self.children[child.name]
+        before, after = child.previous, child.next
+        if before is None:
+            self.first = after
+        else:
+            before.next = after
+        if after is None:
+            self.last = before
+        else:
+            after.previous = before
+        child.previous = None
+
+
+class TopicTree(Generic[V]):
+    """A value per topic, asked with filters.
+
+    ``match_filter`` is lazy: it holds one place per level and no list of what is to come, so it may be left standing
+    while its consumer is slow. The tree may change between two steps of it. What then holds:
+
+    - a topic that is there from the walk's start to its end is yielded exactly once, with the value it has then;
+    - a topic that is set or deleted meanwhile may be yielded or not, and one deleted and set again, twice;
+    - nothing that is deleted at the time of the step is yielded.
+    """
+
+    def __init__(self) -> None:
+        # Two trees, as in Trie: no filter that starts with a wildcard gets to see a topic that starts with "$".
+        self._plain: _Level[V] = _Level("")
+        self._dollar: _Level[V] = _Level("")
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _root(self, text: str) -> _Level[V]:
+        return self._dollar if text[0] == "$" else self._plain
+
+    def set(self, topic: str, value: V) -> bool:
+        """Give ``topic`` this value. True when it had none."""
+        node = self._root(topic)
+        for name in topic.split("/"):
+            node = node.child(name)
+        fresh = node.value is _MISSING
+        node.topic = topic
+        node.value = value
+        self._size += fresh
+        return fresh
+
+    def _path(self, topic: str) -> list[_Level[V]] | None:
+        """The nodes from the root to that of ``topic``."""
+        path = [self._root(topic)]
+        for name in topic.split("/"):
+            child = (path[-1].children or {}).get(name)
+            if child is None:
+                return None
+            path.append(child)
+        return path
+
+    def get(self, topic: str) -> V | None:
+        """The value of ``topic``, None when it has none."""
+        path = self._path(topic)
+        value = path[-1].value if path else _MISSING
+        return None if isinstance(value, _Missing) else value
+
+    def delete(self, topic: str) -> V | None:
+        """Take ``topic`` out; its value, or None when it had none."""
+        path = self._path(topic)
+        if path is None:
+            return None
+        node = path.pop()
+        value = node.value
+        if isinstance(value, _Missing):
+            return None
+        node.value = _MISSING
+        self._size -= 1
+        while path and not node.children and node.value is _MISSING:
+            parent = path.pop()
+            parent.drop(node)
+            node = parent
+        return value
+
+    def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
+        """The (topic, value) of every topic that ``filter_`` matches, in no promised order."""
+        levels = filter_.split("/")
+        last = len(levels) - 1
+        # Places to go on from: a node, the filter level its children are held against, whether its siblings follow.
+        places: list[tuple[_Level[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
+        while places:
+            node, at, wide = places.pop()
+            if node is None:
+                continue
+            if wide:
+                places.append((node.next, at, True))
+            level = levels[at] if at <= last else ""
+            if at > last or level == "#":
+                value = node.value
+                if not isinstance(value, _Missing):
+                    yield node.topic, value
+            if at <= last and node.children:
+                if level == "#":
+                    places.append((node.first, at, True))
+                elif level == "+":
+                    places.append((node.first, at + 1, True))
+                else:
+                    places.append((node.children.get(level), at + 1, False))

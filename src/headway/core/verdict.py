@@ -1,0 +1,176 @@
+"""Verdicts: what was decided about a consumer and why, kept so that it can be asked for later.
+
+Rules:
+- A verdict carries everything it rests on: every reading with its threshold, the window, the whole sample, and one
+  sentence for people. It can be understood without the broker that wrote it.
+- The reason is the word on the wire, in metrics and in columns; the cause says where the trouble lies (explain.py).
+- Verdicts outlive the connection. Memory for them is bounded three ways: per client, in clients, and in all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+
+import msgspec
+
+from headway.core.condition import Reading
+from headway.core.decision import Decision, DecisionKind
+from headway.core.errors import Cause, Reason
+from headway.core.explain import explain, explain_cause, explain_pressure, find_cause, find_reason
+from headway.core.meter import Sample
+from headway.core.rule import Action, ActionKind
+
+__all__ = [
+    "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",
+    "judge_pressure",
+]  # fmt: skip
+
+PER_CLIENT_MAX = 16
+CLIENTS_MAX = 10_000
+VERDICTS_MAX = 20_000
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided about one consumer, and why."""
+
+    number: int
+    time_s: float
+    """The broker's clock."""
+    wall_s: float
+    """Seconds since 1970."""
+    client: str
+    filter: str
+    listener: str
+    policy: str
+    """Empty where no policy decided: pressure on the pool, flap control."""
+    rule: int
+    """As people count them, from 1; 0 without a policy."""
+    kind: DecisionKind
+    action: Action
+    reason: Reason
+    cause: Cause | None
+    """None for a clear: the trouble is over."""
+    enforced: bool
+    readings: tuple[Reading, ...]
+    window_s: float
+    held_s: float
+    sample: Sample
+    text: str
+    """One sentence for people."""
+
+
+def judge(
+    decision: Decision,
+    sample: Sample,
+    *,
+    number: int,
+    now: float,
+    wall_s: float,
+    client: str,
+    filter: str,
+    policy: str,
+    listener: str = "",
+    broker_late: bool = False,
+) -> Verdict:
+    """The verdict for a policy's decision."""
+    return Verdict(
+        number=number, time_s=now, wall_s=wall_s, client=client, filter=filter, listener=listener, policy=policy,
+        rule=decision.rule + 1, kind=decision.kind, action=decision.action, reason=find_reason(decision),
+        cause=find_cause(sample, broker_late=broker_late) if decision.kind is DecisionKind.FIRE else None,
+        enforced=decision.enforced, readings=decision.readings, window_s=decision.window_s, held_s=decision.held_s,
+        sample=sample,
+        text=explain(decision, sample, client=client, filter=filter, policy=policy, broker_late=broker_late),
+    )  # fmt: skip
+
+
+def judge_pressure(
+    reason: Reason,
+    action: ActionKind,
+    why: str,
+    sample: Sample,
+    *,
+    number: int,
+    now: float,
+    wall_s: float,
+    client: str,
+    filter: str,
+    listener: str = "",
+    readings: tuple[Reading, ...] = (),
+    kind: DecisionKind = DecisionKind.FIRE,
+) -> Verdict:
+    """The verdict where no policy decided: a pool over its limit, a client over its share, flapping.
+
+    ``why`` is the first half of the sentence: ``memory is over its limit (130 MB of 128 MB) and its lane holds the
+    most``. What the consumer has waiting, the cause and the action are added.
+    """
+    fires = kind is DecisionKind.FIRE
+    done = Action(action)
+    return Verdict(
+        number=number, time_s=now, wall_s=wall_s, client=client, filter=filter, listener=listener, policy="", rule=0,
+        kind=kind, action=done, reason=reason, cause=find_cause(sample) if fires and not sample.idle else None,
+        enforced=True, readings=readings, window_s=0.0, held_s=0.0, sample=sample,
+        text=explain_pressure(why, done, sample, client=client, filter=filter, kind=kind),
+    )  # fmt: skip
+
+
+class VerdictBook:
+    """The last verdicts of each client, also of those that are gone.
+
+    When there is no room the client that was judged longest ago gives up its oldest verdict, or, with too many
+    clients, all of them. Reading changes nothing.
+    """
+
+    def __init__(
+        self, per_client: int = PER_CLIENT_MAX, clients_max: int = CLIENTS_MAX, verdicts_max: int = VERDICTS_MAX
+    ) -> None:
+        self._per_client = max(1, per_client)
+        self._clients_max = max(1, clients_max)
+        self._verdicts_max = max(1, verdicts_max)
+        self._clients: OrderedDict[str, deque[Verdict]] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._held = 0
+
+    def next_number(self) -> int:
+        """The number for the next verdict; ascending, never used twice."""
+        return next(self._numbers)
+
+    def add(self, verdict: Verdict) -> None:
+        kept = self._clients.setdefault(verdict.client, deque())
+        self._clients.move_to_end(verdict.client)
+        kept.append(verdict)
+        self._held += 1
+        if len(kept) > self._per_client:
+            kept.popleft()
+            self._held -= 1
+        while len(self._clients) > self._clients_max:
+            _, dropped = self._clients.popitem(last=False)
+            self._held -= len(dropped)
+        while self._held > self._verdicts_max:
+            name, oldest = next(iter(self._clients.items()))
+            oldest.popleft()
+            self._held -= 1
+            if not oldest:
+                del self._clients[name]
+
+    def of(self, client: str) -> tuple[Verdict, ...]:
+        """What is kept of one client, the newest last; empty for one never judged."""
+        return tuple(self._clients.get(client, ()))
+
+    def last(self, client: str) -> Verdict | None:
+        kept = self._clients.get(client)
+        return kept[-1] if kept else None
+
+    def recent(self, count: int) -> list[Verdict]:
+        """The newest verdicts of all clients, the newest first."""
+        everything = itertools.chain.from_iterable(self._clients.values())
+        return heapq.nlargest(count, everything, key=lambda verdict: verdict.number)
+
+    def names(self) -> Sequence[str]:
+        """All clients there is a verdict of, the one judged last at the end."""
+        return tuple(self._clients)
+
+    def __len__(self) -> int:
+        return self._held

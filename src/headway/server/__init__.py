@@ -1,0 +1,1 @@
+"""The asyncio server around the core: sockets, configuration, admin HTTP."""

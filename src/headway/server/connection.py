@@ -1,0 +1,183 @@
+"""Connections: one client's socket. Bytes in go to its peer (the protocol's side), records out come straight from
+lanes.
+
+There is no transport and no write buffer: reading and writing are done on the raw non-blocking socket when the loop
+says it is ready. Not reading is how a publisher is slowed down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from headway.core.chunk import SpillHandle
+from headway.core.errors import Reason
+from headway.core.outlet import Outlet, PeerState
+from headway.server.farewell import Farewell
+
+if TYPE_CHECKING:
+    from headway.core.session import Session
+
+RECEIVE_BYTES = 256 * 1024
+
+
+class Host(Protocol):
+    """What a connection needs of the engine that runs it."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def now(self) -> float: ...
+    def turn_soon(self) -> None: ...
+    def writable(self, session: Session) -> None: ...
+    def closed(self, connection: Connection) -> None: ...
+
+
+class Peer(Protocol):
+    """The protocol's side of a connection."""
+
+    session: Session | None
+    keep_alive_s: float
+
+    def received(self, data: bytes) -> None: ...
+    def last_word(self, reason: Reason, text: str) -> bytes: ...
+    def connection_lost(self, reason: Reason) -> None: ...
+
+
+class Connection(Outlet):
+    __slots__ = (
+        "_writing", "address", "heard_s", "host", "listener", "open", "opened_s", "paused", "peer_side", "sock",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, sock: socket.socket, address: str, listener: str, now: float) -> None:
+        super().__init__(now)
+        self.host = host
+        self.sock = sock
+        self.address = address
+        self.listener = listener
+        self.open = True
+        self.paused = False
+        self.opened_s = self.heard_s = now
+        self.peer_side: Peer
+        self._writing = False
+
+    def start(self, peer: Peer) -> None:
+        self.peer_side = peer
+        self.host.loop.add_reader(self.sock, self._readable)
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            data = self.sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close(Reason.CLIENT_GONE)
+            return
+        self.heard_s = self.host.now()
+        self.peer_side.received(data)
+        self.host.turn_soon()
+
+    def pause(self) -> None:
+        """Stop reading: the client's own socket fills, and it has to wait."""
+        if self.open and not self.paused:
+            self.paused = True
+            self.host.loop.remove_reader(self.sock)
+
+    def resume(self) -> None:
+        if self.open and self.paused:
+            self.paused = False
+            self.heard_s = self.host.now()
+            self.host.loop.add_reader(self.sock, self._readable)
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
+        try:
+            return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._broken()
+            return 0
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        try:
+            return os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
+        except BlockingIOError:
+            return 0
+        except ConnectionError:
+            self._broken()
+            return 0
+
+    def _broken(self) -> None:
+        """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
+        if self.open:
+            self.host.loop.call_soon(self.close, Reason.CLIENT_GONE)
+
+    def wait_writable(self) -> None:
+        if self.open and not self._writing:
+            self._writing = True
+            self.host.loop.add_writer(self.sock, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._writing = False
+        self.host.loop.remove_writer(self.sock)
+        session = self.peer_side.session
+        if session is not None and session.outlet is self:
+            self.host.writable(session)
+        else:
+            self.blocked = False
+            self.send_out()
+
+    def send_out(self) -> None:
+        """Send replies while there is no session to do it (before CONNECT is granted)."""
+        if self.out and not self.blocked:
+            total = len(self.out)
+            taken = self.send([self.out], total)
+            del self.out[:taken]
+            self.took(taken, total, self.host.now())
+
+    def peer(self) -> PeerState:
+        """Asked of the kernel: does the far side confirm what it gets, and is its window closed?"""
+        try:
+            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        except OSError:
+            return PeerState()
+        # struct tcp_info (linux/tcp.h): byte 2 retransmits, byte 3 probes (of a closed window).
+        retransmits, probes = info[2], info[3]
+        window = struct.unpack_from("=I", info, 228)[0] if len(info) >= 232 else None  # tcpi_snd_wnd
+        closed = probes > 0 or (window is not None and window < 4096)
+        return PeerState(retransmitting=retransmits > 0 and not closed, window_closed=closed)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self, reason: Reason) -> None:
+        """The socket is gone, or is to go without a word."""
+        if self._end(reason):
+            self.sock.close()
+
+    def say_goodbye(self, reason: Reason, text: str, rest: bytes = b"") -> None:
+        """Finish what is half sent, tell the client why, and close once it has heard (or will not)."""
+        last = rest + bytes(self.out) + self.peer_side.last_word(reason, text)
+        if self._end(reason):
+            if last:
+                Farewell(self.host.loop, self.sock, last)
+            else:
+                self.sock.close()
+
+    def _end(self, reason: Reason) -> bool:
+        if not self.open:
+            return False
+        self.open = False
+        self.host.loop.remove_reader(self.sock)
+        self.host.loop.remove_writer(self.sock)
+        self.peer_side.connection_lost(reason)
+        self.host.closed(self)
+        return True

@@ -1,0 +1,58 @@
+"""Settings for people: a short table for the start, and what is worth a remark."""
+
+from __future__ import annotations
+
+from headway.core.policy import Rule
+from headway.core.units import format_count, format_duration, format_share, format_size
+from headway.server import host
+from headway.server.settings import Settings
+
+
+def remarks(settings: Settings) -> list[str]:
+    """What is allowed and still worth a line at the start."""
+    lines: list[str] = []
+    wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host.open_files_max()
+    if granted is not None and wanted > granted:
+        files = format_count(granted)
+        lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")
+    for name, listener in settings.listeners.items():
+        if listener.allow_anonymous and not listener.url.loopback:
+            lines.append(f"listeners.{name}: {listener.url} lets anyone who can reach it in without a name")
+    for pool in settings.pools.values():
+        if not pool.disk_bytes:
+            what = f"the pool of listener {pool.name}" if pool.name else "the pool"
+            lines.append(f"{what} has no disk: when memory is full, who is furthest back is disconnected")
+    if not settings.policies:
+        lines.append("there are no policies: nobody is called slow until memory runs out")
+    return lines
+
+
+def describe(settings: Settings) -> str:
+    """A short table for the start and for `headway check`."""
+    rows: list[tuple[str, str]] = []
+    for name, listener in settings.listeners.items():
+        access = "anonymous allowed" if listener.allow_anonymous else "users only"
+        limits = f"packets to {format_size(listener.packet_bytes_max)}"
+        connections = f"{format_count(listener.connections_max)} connections"
+        rows.append((f"listener {name}", f"{listener.url}  {access}, {connections}, {limits}"))
+    rows.append(("admin", str(settings.server.admin or "none")))
+    for name, pool in settings.pools.items():
+        disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
+        share = f"{format_share(pool.client_share)} of it per client"
+        rows.append((f"pool {name}".strip(), f"{format_size(pool.memory_bytes)} of memory, {disk}, {share}"))
+    if settings.users:
+        rows.append(("users", format_count(len(settings.users))))
+    rows += [(f"topic {topic.filter}", f"keyed by {topic.key.text}") for topic in settings.topics]
+    for policy in settings.policies:
+        rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
+        rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))
+    width = max(len(left) for left, _ in rows)
+    return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
+
+
+def _rule_line(rule: Rule) -> str:
+    held = f" for {format_duration(rule.for_s)}" if rule.for_s else ""
+    times = f", {rule.times} times" if rule.times > 1 else ""
+    dry = "" if rule.enforce else " (dry run)"
+    which = f" {rule.then.which}" if rule.then.which else ""
+    return f"{rule.when}{held}{times} -> {rule.then.kind}{which}{dry}"

@@ -1,0 +1,216 @@
+"""The engine: the broker on the loop. It has the clock, carries out effects, and ends each turn with a flush.
+
+A turn: the loop calls whoever has something to read; the first of them asks for ``_turn`` to be called once all of them
+are done; there everything that came goes to everyone who can take it, and the effects are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from headway.core.broker import Broker
+from headway.core.chunk import Chunk
+from headway.core.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
+from headway.core.errors import ProtocolError, Reason
+from headway.core.flap import FlapControl
+from headway.core.lane import Lane
+from headway.core.pool import Pool
+from headway.core.registry import Limits
+from headway.core.retained import Retained
+from headway.core.session import Session
+from headway.server.auth import Users
+from headway.server.connection import Connection
+from headway.server.settings import Settings
+from headway.store.spill import SpilledChunk, SpillStore
+
+log = logging.getLogger("headway")
+
+SWEEP_CONNECTIONS_S = 1.0
+
+
+def make_broker(settings: Settings) -> Broker:
+    """The core as the settings describe it."""
+    limits = {
+        name: Limits(
+            subscriptions_per_session_max=table.subscriptions_max,
+            session_expiry_max_s=table.session_expiry_max_s,
+            in_flight_max=table.in_flight_max,
+        )
+        for name, table in settings.listeners.items()
+    }
+    made: dict[str, Pool] = {}
+    for name, sizes in settings.pools.items():
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share)
+    flap, retained = settings.flap, settings.retained
+    broker = Broker(
+        {"": Limits(), **limits}, made, settings.policies,
+        flap=FlapControl(flap.base_s, flap.max_s, flap.forgive_s),
+        retained=Retained(retained.topics_max, retained.bytes_max),
+        sessions_max=settings.server.sessions_max,
+        sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
+    )  # fmt: skip
+    for topic in settings.topics:
+        broker.declare_state(topic.filter, topic.key.text)
+    return broker
+
+
+class Engine:
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.started_s = time.monotonic()
+        self.broker = make_broker(settings)
+        self.broker.governor.wall_offset_s = time.time() - time.monotonic()
+        self.users = Users(settings.users)
+        self.connections: dict[Connection, None] = {}
+        self.now: Callable[[], float] = time.monotonic
+        self.connections_refused = 0
+        self.protocol_errors = 0
+        self.turns = 0
+        self.longest_turn_s = 0.0
+        self._stores = {
+            pool.name: SpillStore(Path(settings.pools[name].disk_path))
+            for name, pool in self.broker.registry.pools.items() if pool.disk_limit
+        }  # fmt: skip
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn_due = False
+        self._ticks: asyncio.TimerHandle | None = None
+        self._sweeps: asyncio.TimerHandle | None = None
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._tick()
+        self._sweep_connections()
+
+    def turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        began = time.monotonic()
+        self.turns += 1
+        self.broker.flush(began)
+        self._carry_out(began)
+        took = time.monotonic() - began
+        if took > self.longest_turn_s:
+            self.longest_turn_s = took
+        if self.broker.has_work:
+            self.turn_soon()
+
+    def _tick(self) -> None:
+        self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
+        now = time.monotonic()
+        self.broker.tick(now)
+        self._carry_out(now)
+        if self.broker.has_work:
+            self.turn_soon()
+
+    def writable(self, session: Session) -> None:
+        now = time.monotonic()
+        self.broker.writable(session, now)
+        if self.broker.has_work or self.broker.registry.effects:
+            self.turn_soon()
+
+    # -- effects ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, now: float) -> None:
+        for effect in self.broker.take_effects():
+            self._carry_out_one(effect)
+
+    def _carry_out_one(self, effect: Effect) -> None:
+        match effect:
+            case Disconnect(session, outlet, reason, text, rest):
+                assert isinstance(outlet, Connection)
+                log.info("disconnecting %s: %s", session.client, text)
+                outlet.say_goodbye(reason, text, rest)
+            case Spill(lane, chunks):
+                store = self._stores[lane.pool.name]
+                # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
+                sized = [(chunk, chunk.size, chunk.data) for chunk in chunks]
+                self._writer.submit(self._spill, store, lane, sized)
+            case Pause(session):
+                if isinstance(session.outlet, Connection):
+                    session.outlet.pause()
+            case Resume(session):
+                if isinstance(session.outlet, Connection):
+                    session.outlet.resume()
+            case CloseConsumer(_, verdict):
+                log.info("asked to close: %s", verdict.text)
+
+    def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, bytearray]]) -> None:
+        """In the writer's thread."""
+        answers = store.write(lane, [data for _, _, data in chunks])
+        self.loop.call_soon_threadsafe(self._spilled, lane, chunks, answers)
+
+    def _spilled(
+        self, lane: Lane, chunks: list[tuple[Chunk, int, bytearray]], answers: list[SpilledChunk | OSError]
+    ) -> None:
+        now = self.now()
+        for (chunk, size, _), answer in zip(chunks, answers, strict=True):
+            if isinstance(answer, OSError):
+                self.broker.spilled(lane, chunk, size, None, answer.strerror or str(answer), now)
+                log.error("cannot write to %s: %s", self.settings.pools[""].disk_path, answer)
+            else:
+                self.broker.spilled(lane, chunk, size, answer, "", now)
+        self.broker.relieve(now)
+        self.turn_soon()
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        self.turn_soon()
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self.turn_soon()
+
+    def refused(self, connection: Connection, text: str) -> None:
+        self.connections_refused += 1
+        log.info("refused %s: %s", connection.address, text)
+
+    def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
+        self.protocol_errors += 1
+        log.info("protocol error from %s: %s", connection.address, error)
+
+    def _sweep_connections(self) -> None:
+        """Who has not said who it is, or has not been heard of for one and a half times its keep-alive?"""
+        self._sweeps = self.loop.call_later(SWEEP_CONNECTIONS_S, self._sweep_connections)
+        now = self.now()
+        for store in self._stores.values():
+            self._writer.submit(store.tidy)
+        for connection in list(self.connections):
+            peer = connection.peer_side
+            if peer.session is None:
+                limit_s = self.settings.listeners[connection.listener].connect_timeout_s
+                if now - connection.opened_s > limit_s:
+                    connection.say_goodbye(Reason.CONNECT_TIMEOUT, "")
+            elif not connection.paused and now - connection.heard_s > 1.5 * peer.keep_alive_s:
+                connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine and see to it that it is not forgotten before it is done."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        """Say goodbye to everyone and let go of the disk."""
+        for handle in (self._ticks, self._sweeps):
+            if handle is not None:
+                handle.cancel()
+        for connection in list(self.connections):
+            connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
+        self._carry_out(self.now())
+        self._writer.shutdown(wait=True)
+        for store in self._stores.values():
+            store.close()

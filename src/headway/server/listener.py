@@ -1,0 +1,87 @@
+"""Listeners: sockets that accept connections, up to their limit, and survive running out of files."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+
+from headway.server.connection import Connection
+from headway.server.engine import Engine
+from headway.server.mqtt import MqttPeer
+from headway.server.settings import ListenerTable
+
+log = logging.getLogger("headway")
+
+BACKLOG = 4096
+ACCEPTS_PER_TURN = 64
+RETRY_S = 0.5
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Listener:
+    """Accepts for one ``[listeners.NAME]``. Raises OSError when the address cannot be had."""
+
+    def __init__(self, engine: Engine, name: str, table: ListenerTable) -> None:
+        self.engine = engine
+        self.name = name
+        self.table = table
+        family = socket.AF_INET6 if ":" in table.url.host else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self.sock.bind((table.url.host, table.url.port))
+        except OSError:
+            self.sock.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        host, port = self.sock.getsockname()[:2]
+        return f"mqtt://[{host}]:{port}" if ":" in host else f"mqtt://{host}:{port}"
+
+    def open(self) -> None:
+        self.sock.listen(BACKLOG)
+        self.engine.loop.add_reader(self.sock, self._accept)
+
+    def close(self) -> None:
+        self.engine.loop.remove_reader(self.sock)
+        self.sock.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self.sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                log.error("cannot accept on %s: %s (raise it: ulimit -n)", self.url, error.strerror)
+                self.engine.loop.remove_reader(self.sock)
+                self.engine.loop.call_later(RETRY_S, self._accept_again)
+                return
+            self._welcome(sock, f"{address[0]}:{address[1]}")
+
+    def _accept_again(self) -> None:
+        if self.sock.fileno() >= 0:
+            self.engine.loop.add_reader(self.sock, self._accept)
+
+    def _welcome(self, sock: socket.socket, address: str) -> None:
+        engine = self.engine
+        here = sum(1 for c in engine.connections if c.listener == self.name) if self._near_limit() else 0
+        if here >= self.table.connections_max:
+            engine.connections_refused += 1
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel doubles what it is asked for, to have room for its own bookkeeping.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
+        connection = Connection(engine, sock, address, self.name, engine.now())
+        engine.connections[connection] = None
+        connection.start(MqttPeer(engine, connection, self.table))
+
+    def _near_limit(self) -> bool:
+        return len(self.engine.connections) >= self.table.connections_max

@@ -1,0 +1,115 @@
+"""Running the server: from settings to a loop that serves until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from headway import __version__
+from headway.core.errors import ConfigError
+from headway.server.admin import Admin
+from headway.server.config import load_settings
+from headway.server.engine import Engine
+from headway.server.farewell import end_farewells
+from headway.server.listener import Listener
+from headway.server.process import raise_file_limit
+from headway.server.settings import Settings
+
+log = logging.getLogger("headway")
+
+
+def run(settings: Settings, ready_file: Path | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again. Returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    raise_file_limit()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, ready_file))
+    except ConfigError as error:
+        print(f"headway: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _serve(settings: Settings, ready_file: Path | None) -> None:
+    loop = asyncio.get_running_loop()
+    engine = _engine(settings, loop)
+    listeners = [_listener(engine, name) for name in settings.listeners]
+    admin = Admin(engine)
+    if settings.server.admin is not None:
+        address = settings.server.admin
+        try:
+            await admin.start(address.host, address.port)
+        except OSError as error:
+            raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
+    for listener in listeners:
+        listener.open()
+    engine.start()
+    _announce(listeners, admin, ready_file)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload, engine)
+    await stopped.wait()
+    log.info("stopping")
+    for listener in listeners:
+        listener.close()
+    engine.stop()
+    await admin.stop()
+    await end_farewells(settings.server.stop_timeout_s)
+
+
+def _engine(settings: Settings, loop: asyncio.AbstractEventLoop) -> Engine:
+    try:
+        return Engine(settings, loop)
+    except OSError as error:
+        path = settings.pools[""].disk_path
+        text = f"pool.disk_path {path}: cannot write there ({error.strerror}); choose another, or disk = 0"
+        raise ConfigError(text) from error
+
+
+def _listener(engine: Engine, name: str) -> Listener:
+    table = engine.settings.listeners[name]
+    try:
+        return Listener(engine, name, table)
+    except OSError as error:
+        raise ConfigError(f"listeners.{name}: cannot listen on {table.url}: {error.strerror}") from error
+
+
+def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) -> None:
+    urls = {listener.name: listener.url for listener in listeners}
+    also = f", admin {admin.url}" if admin.url else ""
+    print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
+    if ready_file is not None:
+        partial = ready_file.with_name(ready_file.name + ".partial")
+        partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
+        partial.replace(ready_file)
+
+
+def _reload(engine: Engine) -> None:
+    """SIGHUP: new policies and keyed topics at once; what needs a restart is said."""
+    source = engine.settings.source
+    if source is None:
+        log.info("reload: there is no file to read, the embedded default is in use")
+        return
+    try:
+        fresh = load_settings(source)
+    except (ConfigError, OSError) as error:
+        log.error("reload: nothing was changed: %s", error)
+        return
+    old = engine.settings
+    for topic in fresh.topics:
+        engine.broker.declare_state(topic.filter, topic.key.text)
+    engine.broker.set_policies(fresh.policies, engine.now())
+    engine.users = type(engine.users)(fresh.users)
+    same = (fresh.server, fresh.listeners, fresh.pools) == (old.server, old.listeners, old.pools)
+    log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.users),
+             "" if same else "; changes to [server], [listeners] and [pool] take effect at the next start")
+    engine.turn_soon()

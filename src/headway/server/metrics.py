@@ -1,0 +1,89 @@
+"""Prometheus metrics, collected when asked for; nothing is counted twice for their sake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headway.core import stats
+from headway.server.engine import Engine
+from headway.server.process import memory_peak_bytes, memory_rss_bytes
+
+CONSUMERS_MAX = 1000
+"""Consumers with series of their own: those with most lag. The rest is in the totals."""
+
+
+class Metrics(Collector):
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def page(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        engine = self._engine
+        whole = stats.whole(engine.broker)
+        for name, text, value in (
+            ("connections", "Open connections", len(engine.connections)),
+            ("sessions", "Sessions, also of clients that are away", whole.sessions),
+            ("subscriptions", "Subscriptions", whole.subscriptions),
+            ("lanes", "Encoded streams shared by subscriptions", whole.lanes),
+            ("lagging_consumers", "Consumers the governor is watching", whole.watched),
+            ("retained_records", "Retained records", whole.retained),
+            ("memory_rss_bytes", "Resident memory of the process", memory_rss_bytes()),
+            ("memory_peak_bytes", "Highest resident memory of the process", memory_peak_bytes()),
+            ("longest_turn_seconds", "Longest flush so far", engine.longest_turn_s),
+        ):
+            yield GaugeMetricFamily(f"headway_{name}", text, value)
+        for name, text, value in (
+            ("published_records", "Records published", whole.published_records),
+            ("published_bytes", "Bytes published", whole.published_bytes),
+            ("delivered_records", "Records delivered", whole.delivered_records),
+            ("delivered_bytes", "Bytes delivered", whole.delivered_bytes),
+            ("loop_late_seconds", "Time by which the loop was late, and verdicts suspended", whole.loop_late_s),
+            ("verdicts", "Verdicts kept", whole.verdicts),
+            ("connections_refused", "Connections refused", engine.connections_refused),
+            ("protocol_errors", "Connections ended for a protocol error", engine.protocol_errors),
+        ):
+            yield CounterMetricFamily(f"headway_{name}", text, value)
+        yield from self._pools(whole)
+        yield from self._consumers(whole)
+
+    def _pools(self, whole: stats.BrokerStats) -> Iterator[Metric]:
+        used = GaugeMetricFamily("headway_pool_bytes", "Bytes held by a pool", labels=["pool", "medium"])
+        limit = GaugeMetricFamily("headway_pool_limit_bytes", "Limit of a pool", labels=["pool", "medium"])
+        for pool in whole.pools:
+            used.add_metric([pool.name, "memory"], pool.memory_bytes)
+            used.add_metric([pool.name, "disk"], pool.disk_bytes)
+            limit.add_metric([pool.name, "memory"], pool.memory_limit_bytes)
+            limit.add_metric([pool.name, "disk"], pool.disk_limit_bytes)
+        yield used
+        yield limit
+
+    def _consumers(self, whole: stats.BrokerStats) -> Iterator[Metric]:
+        gaps = CounterMetricFamily("headway_gap_records", "Records some consumer was not given", labels=["reason"])
+        for reason, count in whole.gap_records.items():
+            gaps.add_metric([reason], count)
+        yield gaps
+        labels = ["client", "filter"]
+        families = {
+            name: GaugeMetricFamily(f"headway_consumer_{name}", text, labels=labels)
+            for name, text in (
+                ("lag_records", "Records that wait for this consumer"),
+                ("lag_bytes", "Bytes that wait for this consumer"),
+                ("held_bytes", "This consumer's share of what is really held"),
+                ("blocked_ms", "For how long its socket has taken nothing"),
+                ("slow", "1 while a rule holds it to be slow"),
+            )
+        }
+        now = self._engine.now()
+        for consumer in stats.consumers(self._engine.broker, now)[:CONSUMERS_MAX]:
+            for name, family in families.items():
+                family.add_metric([consumer.client, consumer.filter], float(getattr(consumer, name)))
+        yield from families.values()

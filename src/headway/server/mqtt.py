@@ -1,0 +1,370 @@
+"""MQTT's side of a connection: packets become commands to the broker, and its answers become packets.
+
+Rules:
+- Packets are answered in the order they came; neighbouring QoS 0 runs go to the broker as one command.
+- A client that breaks the protocol is told how and disconnected; everything before the fault still counts.
+- While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.record import Record, Run
+from headway.core.session import ConnectRequest, Session, Will
+from headway.core.subscription import SubscribeRequest, parse_options
+from headway.core.topics import BadTopic
+from headway.server.connection import Connection
+from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.dialect import MqttDialect
+from headway.wire.mqtt.packets import (
+    NEVER,
+    Auth,
+    Connect,
+    Disconnect,
+    Item,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+)
+from headway.wire.mqtt.properties import Fields
+from headway.wire.mqtt.replies import Replies
+
+if TYPE_CHECKING:
+    from headway.server.engine import Engine
+    from headway.server.settings import ListenerTable
+
+TOPIC_ALIAS_MAX = 64
+RECEIVE_MAX = 1024
+"""Exactly-once publishes one client may leave unreleased."""
+SHARED = MqttDialect(5, 2, None, True, False)
+"""How the lane of a shared group is written: nothing is left out."""
+_RETAIN_HANDLING = ("always", "new", "never")
+
+
+class MqttPeer:
+    """One client's protocol state. ``session`` is None until CONNECT is granted."""
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        self.engine = engine
+        self.connection = connection
+        self.listener = listener
+        self.session: Session | None = None
+        self.keep_alive_s = 0.0
+        self.will_due = True
+        """The connection ends without the client's goodbye unless it says otherwise."""
+        self.final_expiry_s: float | None = None
+        self._decoder = Decoder(listener.packet_bytes_max, topic_alias_max=TOPIC_ALIAS_MAX)
+        self._replies = Replies(0)
+        self._held: list[Item] = []
+        self._checking = False
+
+    # -- bytes ------------------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        items = self._decoder.feed(data)
+        if self._checking:
+            self._held += items
+        else:
+            self._handle(items)
+        self._after()
+
+    def _after(self) -> None:
+        error = self._decoder.error
+        if error is not None and not self._checking and self.connection.open:
+            self._refuse(error)
+        elif self.session is None:
+            self.connection.send_out()
+        else:
+            self.engine.broker.fanout.again[self.session] = None
+
+    def _write(self, frame: bytes | None) -> None:
+        if frame is not None:
+            self.connection.out += frame
+
+    def _handle(self, items: Sequence[Item]) -> None:
+        runs: list[Run] = []
+        try:
+            for index, item in enumerate(items):
+                if type(item) is Run:
+                    runs.append(item)
+                    continue
+                if runs:
+                    self._publish_runs(runs)
+                    runs = []
+                self._one(item)
+                if self._checking:
+                    self._held += items[index + 1 :]
+                    return
+                if not self.connection.open:
+                    return
+            if runs:
+                self._publish_runs(runs)
+        except ProtocolError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """The client broke the protocol: tell it, and end the connection."""
+        self.engine.protocol_error(self.connection, error)
+        self.connection.say_goodbye(error.reason, str(error))
+
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        """The packet that ends the connection from our side; empty where the version has none."""
+        error = self._decoder.error
+        if error is not None and str(error) == text:
+            return self._replies_for(self._decoder.version).refuse(error, self.session is not None) or b""
+        if self.session is None:
+            return b""
+        return self._replies.disconnect_for(reason, text) or b""
+
+    def _replies_for(self, version: int) -> Replies:
+        return self._replies if self._replies.version else Replies(version)
+
+    def connection_lost(self, reason: Reason) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            self.engine.broker.disconnect(
+                session, self.connection, reason, self.engine.now(), will=self.will_due, expiry_s=self.final_expiry_s
+            )
+
+    # -- packets ----------------------------------------------------------------------------------------------------
+
+    def _one(self, item: Item) -> None:
+        if type(item) is PubAck:
+            self.engine.broker.acknowledge(self._granted, item.packet_id, self.engine.now())
+            return
+        match item:
+            case Publish():
+                self._publish(item)
+            case PubRec():
+                self._received(item)
+            case PubRel():
+                self._released(item)
+            case PubComp():
+                self.engine.broker.acknowledge(self._granted, item.packet_id, self.engine.now())
+            case Subscribe():
+                self._subscribe(item)
+            case Unsubscribe():
+                self._unsubscribe(item)
+            case PingReq():
+                self._write(self._replies.pingresp())
+            case Disconnect():
+                self._goodbye(item)
+            case Connect():
+                self._connect(item)
+            case Auth():
+                text = "AUTH came, but no authentication method was agreed on"
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+            case _:
+                raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
+
+    @property
+    def _granted(self) -> Session:
+        assert self.session is not None
+        return self.session
+
+    # -- CONNECT ----------------------------------------------------------------------------------------------------
+
+    def _connect(self, packet: Connect) -> None:
+        self._replies = Replies.to(packet)
+        if packet.auth_method is not None:
+            self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
+        elif not packet.client_id and packet.version == 4 and not packet.clean_start:
+            self._deny(Code.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
+        elif packet.username is None:
+            if self.listener.allow_anonymous:
+                self._admit(packet)
+            else:
+                self._deny(Code.NOT_AUTHORIZED, "this listener wants a user name and a password")
+        elif not len(self.engine.users) and self.listener.allow_anonymous:
+            self._admit(packet)  # no users are configured: a name is only a label
+        else:
+            password = packet.password or b""
+            if self.engine.users.remembers(packet.username, password):
+                self._admit(packet)
+                return
+            self._checking = True
+            self.connection.pause()
+            self.engine.spawn(self._check(packet, packet.username, password))
+
+    async def _check(self, packet: Connect, username: str, password: bytes) -> None:
+        right = await asyncio.to_thread(self.engine.users.check, username, password)
+        self._checking = False
+        if not self.connection.open:
+            return
+        self.connection.resume()
+        if right:
+            self._admit(packet)
+        else:
+            self._deny(Code.BAD_USER_OR_PASSWORD, "wrong user name or password")
+        held, self._held = self._held, []
+        if self.connection.open:
+            self._handle(held)
+            self._after()
+            self.engine.turn_soon()
+
+    def _deny(self, code: int, text: str, fields: Fields | None = None) -> None:
+        fields = fields or Fields()
+        fields.reason_string = text
+        self._write(self._replies.connack(code, fields=fields))
+        self.engine.refused(self.connection, text)
+        self.connection.say_goodbye(Reason.NOT_AUTHORIZED, "")
+
+    def _admit(self, packet: Connect) -> None:
+        client = packet.client_id or f"auto-{secrets.token_hex(8)}"
+        now = self.engine.now()
+        expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
+        request = ConnectRequest(
+            client, self.connection.listener, packet.clean_start, expiry, packet.receive_max,
+            packet.max_packet_bytes or 2**62, packet.username, "mqtt5" if packet.version == 5 else "mqtt3.1.1",
+            _will(packet),
+        )  # fmt: skip
+        try:
+            session = self.engine.broker.connect(request, self.connection, now)
+        except Refused as error:
+            code = Code.QUOTA_EXCEEDED if error.reason is Reason.FLAPPING else Code.SERVER_BUSY
+            user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
+            self._deny(code, str(error), Fields(user=user))
+            return
+        self.session = session
+        asked = float(packet.keep_alive_s) or inf
+        self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
+        self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
+        for delivery_id, delivery in session.in_flight.items():
+            if delivery.released:
+                self._write(self._replies.pubrel(delivery_id))
+        self.engine.connected(self.connection)
+
+    def _greeting(self, packet: Connect, session: Session) -> Fields:
+        """The server's limits, where they differ from what MQTT 5 takes for granted."""
+        expiry = NEVER if session.expiry_s == inf else int(session.expiry_s)
+        return Fields(
+            session_expiry=expiry if expiry != packet.session_expiry_s else None,
+            receive_max=RECEIVE_MAX,
+            max_packet_bytes=self.listener.packet_bytes_max,
+            assigned_client_id=session.client if not packet.client_id else None,
+            topic_alias_max=TOPIC_ALIAS_MAX,
+            server_keep_alive=int(self.keep_alive_s) if packet.keep_alive_s > self.keep_alive_s else None,
+            response_info="response" if packet.request_response_info else None,
+        )
+
+    def _goodbye(self, packet: Disconnect) -> None:
+        if packet.session_expiry_s is not None:
+            if packet.session_expiry_s and not self._granted.expiry_s:
+                text = "DISCONNECT may not give a session an expiry that CONNECT did not"
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+            never = packet.session_expiry_s == NEVER
+            self.final_expiry_s = inf if never else float(packet.session_expiry_s)
+        self.will_due = packet.code == Code.DISCONNECT_WITH_WILL
+        self.connection.close(Reason.NORMAL)
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def _publish_runs(self, runs: list[Run]) -> None:
+        session = self._granted
+        allowed = [run for run in runs if run.topic[0] != "$"]
+        if len(allowed) != len(runs):
+            session.refused_records += sum(len(run) for run in runs if run.topic[0] == "$")
+        try:
+            self.engine.broker.publish(session, allowed, self.engine.now())
+        except Refused:
+            session.refused_records += 1  # QoS 0 has no answer; the client's counters show it
+
+    def _publish(self, item: Publish) -> None:
+        session, now, run = self._granted, self.engine.now(), item.run
+        again = item.qos == 2 and item.packet_id in session.incoming
+        if item.qos == 2 and not again and len(session.incoming) >= RECEIVE_MAX:
+            text = f"more than {RECEIVE_MAX} publishes are waiting for their PUBREL"
+            raise ProtocolError(text, reason=Reason.CREDIT_EXCEEDED, code=Code.RECEIVE_MAX_EXCEEDED)
+        if item.expiry_s is not None:
+            run.expires_s = now + item.expiry_s
+        code, text, taken = 0, "", 1
+        if run.topic[0] == "$":
+            code, text = Code.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
+            session.refused_records += 1
+        elif not again:
+            try:
+                taken = self.engine.broker.publish(session, [run], now)
+            except Refused as error:
+                code, text = Code.QUOTA_EXCEEDED, str(error)
+        if not code and not taken and self._replies.version == 5:
+            code = Code.NO_MATCHING_SUBSCRIBERS
+        if item.qos == 1:
+            self._write(self._replies.puback(item.packet_id, code, text))
+        elif item.qos == 2:
+            if code < 0x80:
+                session.incoming.add(item.packet_id)
+            self._write(self._replies.pubrec(item.packet_id, code, text))
+
+    def _released(self, item: PubRel) -> None:
+        incoming = self._granted.incoming
+        known = item.packet_id in incoming
+        incoming.discard(item.packet_id)
+        unknown = self._replies.version == 5 and not known
+        self._write(self._replies.pubcomp(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
+
+    # -- being delivered to -----------------------------------------------------------------------------------------
+
+    def _received(self, item: PubRec) -> None:
+        broker, session = self.engine.broker, self._granted
+        if item.code >= 0x80:
+            broker.acknowledge(session, item.packet_id, self.engine.now())
+            return
+        known = broker.release(session, item.packet_id)
+        unknown = self._replies.version == 5 and not known
+        self._write(self._replies.pubrel(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
+
+    def _subscribe(self, packet: Subscribe) -> None:
+        session, version = self._granted, self._replies.version
+        codes: list[int] = []
+        texts: list[str] = []
+        for entry in packet.entries:
+            if entry.no_local and entry.filter.startswith("$share/"):
+                text = "No Local may not be set on a shared subscription"
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+            try:
+                options = parse_options(list(packet.user))
+                dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)
+                shared = entry.filter.startswith("$share/")
+                request = SubscribeRequest(
+                    entry.filter, dialect, SHARED, entry.qos, entry.no_local,
+                    "never" if shared else _RETAIN_HANDLING[entry.retain_handling], options,
+                )  # fmt: skip
+                self.engine.broker.subscribe(session, request, self.engine.now())
+                codes.append(entry.qos)
+            except Refused as error:
+                codes.append(_suback_code(error))
+                texts.append(str(error))
+        # The answer goes first: what was subscribed to is sent at the end of this turn.
+        self._write(self._replies.suback(packet.packet_id, codes, "; ".join(texts)))
+
+    def _unsubscribe(self, packet: Unsubscribe) -> None:
+        session, broker, now = self._granted, self.engine.broker, self.engine.now()
+        ended = [broker.unsubscribe(session, filter, now) for filter in packet.filters]
+        codes = [0 if there else Code.NO_SUBSCRIPTION_EXISTED for there in ended]
+        self._write(self._replies.unsuback(packet.packet_id, codes))
+
+
+def _suback_code(error: Refused) -> int:
+    if isinstance(error.__cause__, BadTopic):
+        return Code.FILTER_INVALID
+    return Code.QUOTA_EXCEEDED if error.reason is Reason.TOO_MANY_SUBSCRIPTIONS else Code.IMPLEMENTATION_ERROR
+
+
+def _will(packet: Connect) -> Will | None:
+    will = packet.will
+    if will is None:
+        return None
+    record = Record(will.topic, will.payload, will.properties, will.qos, will.retain)
+    return Will(record, float(will.delay_s), None if will.expiry_s is None else float(will.expiry_s))

@@ -1,0 +1,33 @@
+"""What the operating system says of this process."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
+
+
+def _status_bytes(field: str) -> int:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def memory_rss_bytes() -> int:
+    """Resident memory now."""
+    return _status_bytes("VmRSS:")
+
+
+def memory_peak_bytes() -> int:
+    """The highest it has been."""
+    return _status_bytes("VmHWM:")
+
+
+def raise_file_limit() -> int:
+    """Take as many open files as the operating system lets us have; returns how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

@@ -1,0 +1,166 @@
+"""The tables of a config, one class each. Attributes carry their unit (``_bytes``, ``_s``); keys in the file do not.
+
+What stands here as a default stands in ``defaults.toml`` too; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headway.core.keys import compile_key
+from headway.core.policy import Policy
+from headway.server import host
+from headway.server.fields import (
+    AdminUrl,
+    Filter,
+    Hash,
+    Key,
+    Memory,
+    MqttUrl,
+    Name,
+    Path_,
+    Share,
+    Url,
+    count,
+    duration,
+    memory,
+    size,
+)
+
+KIB, MIB = 1024, 1024 * 1024
+DAY_S = 86_400.0
+DISK_BYTES = 1_000_000_000
+MQTT_PACKET_BYTES_MAX = 268_435_460
+EXPIRY_MAX_S = 4_294_967_294.0
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, and nothing is converted but what its field reads."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class ServerTable(Table):
+    """``[server]``"""
+
+    name: Name = "headway"
+    admin: AdminUrl = Url("http", "127.0.0.1", 9883)
+    send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
+    read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=256 * KIB, alias="read_size")
+    sweep_s: Annotated[float, duration(0.01, 10.0)] = Field(default=0.2, alias="sweep")
+    late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
+    stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
+    sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
+
+
+class PoolTable(Table):
+    """``[pool]`` and ``[listeners.NAME.pool]``. What is None follows from the rest (:class:`PoolLimits`)."""
+
+    memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
+    disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
+    disk_path: Path_ | None = None
+    client_share: Share = Field(default=0.5, alias="max_client_share")
+
+
+class ListenerTable(Table):
+    """``[listeners.NAME]``"""
+
+    url: MqttUrl
+    allow_anonymous_given: bool | None = Field(default=None, alias="allow_anonymous")
+    connections_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    connect_timeout_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=10.0, alias="connect_timeout")
+    packet_bytes_max: Annotated[int, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(default=1_000_000, alias="packet_max")
+    subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    in_flight_max: Annotated[int, count(1, 65_535)] = 1024
+    keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=64_800.0, alias="keep_alive_max")
+    session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
+        default=7 * DAY_S, alias="session_expiry_max"
+    )
+    pool: PoolTable | None = None
+
+    @property
+    def allow_anonymous(self) -> bool:
+        """As written; else whoever is on this machine may come in without a name."""
+        return self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
+
+
+class AuthTable(Table):
+    """``[auth]``"""
+
+    users: dict[Name, Hash] = Field(default_factory=dict)
+
+
+class FlapTable(Table):
+    """``[flap]``"""
+
+    base_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="base")
+    max_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=300.0, alias="max")
+    forgive_s: Annotated[float, duration(0.0, 30 * DAY_S)] = Field(default=600.0, alias="forgive")
+
+
+class RetainedTable(Table):
+    """``[retained]``"""
+
+    topics_max: Annotated[int, count(0, 1_000_000_000)] = 1_000_000
+    bytes_max: Annotated[int, size(0, 1 << 60)] = Field(
+        default_factory=lambda: min(256 * MIB, host.memory_bytes() // 10)
+    )
+
+
+class TopicTable(Table):
+    """``[[topic]]``: the latest record per key of these topics is kept."""
+
+    filter: Filter
+    key: Key = Field(default_factory=lambda: compile_key("topic"))
+
+
+class FileTables(Table):
+    """A whole file but its policies, which ``core.policy`` reads."""
+
+    server: ServerTable = ServerTable()
+    listeners: dict[Name, ListenerTable] = Field(default_factory=dict)
+    auth: AuthTable = AuthTable()
+    pool: PoolTable = Field(default_factory=PoolTable)
+    flap: FlapTable = FlapTable()
+    retained: RetainedTable = RetainedTable()
+    topic: list[TopicTable] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """What ``core.pool.Pool`` is made of, and where its spill files go."""
+
+    name: str
+    """The listener's; empty for the global pool."""
+    memory_bytes: int
+    disk_bytes: int
+    """0: nothing goes to disk."""
+    disk_path: Path
+    client_share: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A config that was read and found to make sense."""
+
+    server: ServerTable
+    listeners: dict[str, ListenerTable]
+    """By name; never empty."""
+    users: dict[str, str]
+    """Name -> scrypt hash; for ``auth.Users``."""
+    pools: dict[str, PoolLimits]
+    """By listener, ``""`` the global one: the keys of ``core.registry.Registry.pools``."""
+    flap: FlapTable
+    retained: RetainedTable
+    topics: tuple[TopicTable, ...]
+    """Keyed topics, in the order of the file."""
+    policies: tuple[Policy, ...]
+    """In the order of the file: the first that covers a subscription governs it."""
+    source: Path | None
+    """The file it was read from (for a reload); None: the embedded default, or a text without a file."""
+    text: str
+    """As it was read."""

@@ -1,0 +1,1 @@
+"""Codecs: bytes in, commands out; effects in, bytes out. No I/O."""

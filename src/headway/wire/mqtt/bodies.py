@@ -1,0 +1,290 @@
+"""The bodies of all packets but PUBLISH, from bytes to structs.
+
+Each function gets a reader that stands behind the fixed header of one complete packet, and must use it up: bytes left
+over are malformed. First bytes (types and flags) have been checked by the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.wire.mqtt.codes import (
+    CLIENT_AUTH_CODES,
+    CLIENT_DISCONNECT_CODES,
+    CONNACK_CODES,
+    PUBACK_CODES,
+    PUBREL_CODES,
+    SERVER_AUTH_CODES,
+    SERVER_DISCONNECT_CODES,
+    SUBACK_CODES,
+    UNSUBACK_CODES,
+    Code,
+)
+from headway.wire.mqtt.packets import (
+    NEVER,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Entry,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from headway.wire.mqtt.primitives import Reader, malformed, read_topic, violation
+from headway.wire.mqtt.properties import Fields, read_properties
+
+
+def read_level(reader: Reader) -> tuple[bytes, int]:
+    """The protocol name and level that a CONNECT begins with."""
+    return reader.binary("protocol name"), reader.u8("protocol level")
+
+
+def check_level(name: bytes, level: int) -> int:
+    """The version, if it is one spoken here."""
+    if name == b"MQTT" and level in (4, 5):
+        return level
+    if name == b"MQIsdp" and level == 3:
+        raise violation("asks for MQTT 3.1; spoken here are 3.1.1 and 5", Code.UNSUPPORTED_VERSION)
+    if name == b"MQTT":
+        raise violation(f"asks for protocol level {level}; spoken here are 4 (3.1.1) and 5", Code.UNSUPPORTED_VERSION)
+    raise violation(f"names the protocol {name[:16]!r} instead of b'MQTT'", Code.UNSUPPORTED_VERSION)
+
+
+def read_connect(reader: Reader, version: int) -> Connect:
+    """What follows the protocol level."""
+    flags = reader.u8("connect flags")
+    _check_connect_flags(flags, version)
+    clean = bool(flags & 0x02)
+    keep_alive = reader.u16("keep alive")
+    fields = read_properties(reader, "CONNECT") if version == 5 else Fields()
+    if fields.auth_data is not None and fields.auth_method is None:
+        raise violation("has authentication data without an authentication method")
+    client_id = reader.text("client id")
+    will = _read_will(reader, version, flags) if flags & 0x04 else None
+    username = reader.text("user name") if flags & 0x80 else None
+    password = reader.binary("password") if flags & 0x40 else None
+    reader.finish()
+    if version == 4:
+        if not client_id and not clean:
+            raise violation("has no client id for the session it wants kept", Code.CLIENT_ID_NOT_VALID)
+        expiry = 0 if clean else NEVER
+    else:
+        expiry = fields.session_expiry or 0
+    return Connect(
+        version=version,
+        client_id=client_id,
+        clean_start=clean,
+        keep_alive_s=keep_alive,
+        will=will,
+        username=username,
+        password=password,
+        session_expiry_s=expiry,
+        receive_max=fields.receive_max or 65_535,
+        max_packet_bytes=fields.max_packet_bytes,
+        topic_alias_max=fields.topic_alias_max or 0,
+        request_response_info=fields.request_response_info == 1,
+        request_problem_info=fields.request_problem_info != 0,
+        auth_method=fields.auth_method,
+        auth_data=fields.auth_data,
+        user=fields.user,
+    )
+
+
+def _check_connect_flags(flags: int, version: int) -> None:
+    if flags & 0x01:
+        raise malformed("sets the reserved connect flag")
+    if flags & 0x18 == 0x18:
+        raise malformed("has a will of QoS 3")
+    if not flags & 0x04 and flags & 0x38:
+        raise malformed("has the QoS or retain flag of a will, but no will")
+    if version == 4 and flags & 0xC0 == 0x40:
+        raise malformed("has a password without a user name")
+
+
+def _read_will(reader: Reader, version: int, flags: int) -> Will:
+    fields = read_properties(reader, "WILL") if version == 5 else Fields()
+    topic = read_topic(reader.binary("will topic"), "will topic")
+    payload = reader.binary("will payload")
+    return Will(
+        topic, payload, flags >> 3 & 3, bool(flags & 0x20), fields.will_delay or 0, fields.message_expiry,
+        fields.message(),
+    )
+
+
+def _packet_id(reader: Reader) -> int:
+    packet_id = reader.u16("packet id")
+    if not packet_id:
+        raise violation("has the packet id 0")
+    return packet_id
+
+
+def _check_code(code: int, allowed: frozenset[int]) -> int:
+    if code not in allowed:
+        raise violation(f"has the reason code 0x{code:02X}, which it may not carry")
+    return code
+
+
+def _read_ack(reader: Reader, version: int, packet: str, allowed: frozenset[int]) -> tuple[int, int]:
+    packet_id = _packet_id(reader)
+    code = 0
+    if version == 5 and reader.more():
+        code = _check_code(reader.u8("reason code"), allowed)
+        if reader.more():
+            read_properties(reader, packet)
+    reader.finish()
+    return packet_id, code
+
+
+def _puback(reader: Reader, version: int) -> Packet:
+    return PubAck(*_read_ack(reader, version, "PUBACK", PUBACK_CODES))
+
+
+def _pubrec(reader: Reader, version: int) -> Packet:
+    return PubRec(*_read_ack(reader, version, "PUBREC", PUBACK_CODES))
+
+
+def _pubrel(reader: Reader, version: int) -> Packet:
+    return PubRel(*_read_ack(reader, version, "PUBREL", PUBREL_CODES))
+
+
+def _pubcomp(reader: Reader, version: int) -> Packet:
+    return PubComp(*_read_ack(reader, version, "PUBCOMP", PUBREL_CODES))
+
+
+def _subscribe(reader: Reader, version: int) -> Packet:
+    packet_id = _packet_id(reader)
+    fields = read_properties(reader, "SUBSCRIBE") if version == 5 else Fields()
+    entries: list[Entry] = []
+    while reader.more():
+        filter_ = reader.text("topic filter")
+        options = reader.u8("subscription options")
+        if options & (0xC0 if version == 5 else 0xFC):
+            raise malformed("sets reserved bits of its subscription options")
+        if options & 0x03 == 0x03:
+            raise malformed("asks for QoS 3")
+        if options & 0x30 == 0x30:
+            raise violation("has the retain handling 3")
+        no_local = bool(options & 0x04)
+        if no_local and filter_.startswith("$share/"):
+            raise violation("asks for a shared subscription without its own messages (no local)")
+        entries.append(Entry(filter_, options & 0x03, no_local, bool(options & 0x08), options >> 4 & 0x03))
+    if not entries:
+        raise violation("names no topic filter")
+    return Subscribe(packet_id, tuple(entries), fields.identifiers[0] if fields.identifiers else None, fields.user)
+
+
+def _unsubscribe(reader: Reader, version: int) -> Packet:
+    packet_id = _packet_id(reader)
+    fields = read_properties(reader, "UNSUBSCRIBE") if version == 5 else Fields()
+    filters: list[str] = []
+    while reader.more():
+        filters.append(reader.text("topic filter"))
+    if not filters:
+        raise violation("names no topic filter")
+    return Unsubscribe(packet_id, tuple(filters), fields.user)
+
+
+def _disconnect(reader: Reader, version: int, allowed: frozenset[int]) -> Packet:
+    code, fields = 0, Fields()
+    if version == 5 and reader.more():
+        code = _check_code(reader.u8("reason code"), allowed)
+        if reader.more():
+            fields = read_properties(reader, "DISCONNECT")
+    reader.finish()
+    return Disconnect(code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user)
+
+
+def _client_disconnect(reader: Reader, version: int) -> Packet:
+    return _disconnect(reader, version, CLIENT_DISCONNECT_CODES)
+
+
+def _server_disconnect(reader: Reader, version: int) -> Packet:
+    return _disconnect(reader, version, SERVER_DISCONNECT_CODES)
+
+
+def _auth(reader: Reader, allowed: frozenset[int]) -> Packet:
+    code, fields = 0, Fields()
+    if reader.more():
+        code = reader.u8("reason code")
+        if reader.more():
+            fields = read_properties(reader, "AUTH")
+    reader.finish()
+    _check_code(code, allowed)
+    if fields.auth_method is None and code:
+        raise violation("has no authentication method")
+    return Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
+
+
+def _client_auth(reader: Reader, version: int) -> Packet:
+    return _auth(reader, CLIENT_AUTH_CODES)
+
+
+def _server_auth(reader: Reader, version: int) -> Packet:
+    return _auth(reader, SERVER_AUTH_CODES)
+
+
+def _pingreq(reader: Reader, version: int) -> Packet:
+    reader.finish()
+    return PingReq()
+
+
+def _pingresp(reader: Reader, version: int) -> Packet:
+    reader.finish()
+    return PingResp()
+
+
+def _connack(reader: Reader, version: int) -> Packet:
+    flags = reader.u8("connack flags")
+    if flags > 1:
+        raise malformed("sets reserved connack flags")
+    code = _check_code(reader.u8("reason code"), CONNACK_CODES if version == 5 else frozenset(range(6)))
+    fields = read_properties(reader, "CONNACK") if version == 5 else Fields()
+    reader.finish()
+    if flags and code:
+        raise violation("speaks of a session that is present, and refuses")
+    return ConnAck(code, bool(flags), fields)
+
+
+def _suback(reader: Reader, version: int) -> Packet:
+    packet_id = _packet_id(reader)
+    fields = read_properties(reader, "SUBACK") if version == 5 else Fields()
+    allowed = SUBACK_CODES if version == 5 else frozenset({0, 1, 2, 0x80})
+    codes = tuple(_check_code(code, allowed) for code in reader.rest())
+    if not codes:
+        raise malformed("has no reason code")
+    return SubAck(packet_id, codes, fields.reason_string, fields.user)
+
+
+def _unsuback(reader: Reader, version: int) -> Packet:
+    packet_id = _packet_id(reader)
+    if version == 4:
+        reader.finish()
+        return UnsubAck(packet_id)
+    fields = read_properties(reader, "UNSUBACK")
+    codes = tuple(_check_code(code, UNSUBACK_CODES) for code in reader.rest())
+    if not codes:
+        raise malformed("has no reason code")
+    return UnsubAck(packet_id, codes, fields.reason_string, fields.user)
+
+
+Body = Callable[[Reader, int], Packet]
+
+FROM_CLIENT: dict[int, Body] = {
+    4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 8: _subscribe, 10: _unsubscribe, 12: _pingreq,
+    14: _client_disconnect, 15: _client_auth,
+}
+FROM_SERVER: dict[int, Body] = {
+    2: _connack, 4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 9: _suback, 11: _unsuback, 13: _pingresp,
+    14: _server_disconnect, 15: _server_auth,
+}
+"""By packet type; CONNECT and PUBLISH are the decoder's own."""

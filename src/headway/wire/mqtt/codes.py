@@ -1,0 +1,125 @@
+"""MQTT 5 reason codes, and which of them a :class:`~headway.core.errors.Reason` becomes on the wire."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from headway.core.errors import Reason
+
+
+class Code(IntEnum):
+    """Every reason code of MQTT 5. Codes below 0x80 mean success."""
+
+    SUCCESS = 0x00
+    GRANTED_QOS_1 = 0x01
+    GRANTED_QOS_2 = 0x02
+    DISCONNECT_WITH_WILL = 0x04
+    NO_MATCHING_SUBSCRIBERS = 0x10
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    CONTINUE_AUTHENTICATION = 0x18
+    REAUTHENTICATE = 0x19
+    UNSPECIFIED_ERROR = 0x80
+    MALFORMED_PACKET = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION_ERROR = 0x83
+    UNSUPPORTED_VERSION = 0x84
+    CLIENT_ID_NOT_VALID = 0x85
+    BAD_USER_OR_PASSWORD = 0x86
+    NOT_AUTHORIZED = 0x87
+    SERVER_UNAVAILABLE = 0x88
+    SERVER_BUSY = 0x89
+    BANNED = 0x8A
+    SERVER_SHUTTING_DOWN = 0x8B
+    BAD_AUTH_METHOD = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    SESSION_TAKEN_OVER = 0x8E
+    FILTER_INVALID = 0x8F
+    TOPIC_INVALID = 0x90
+    PACKET_ID_IN_USE = 0x91
+    PACKET_ID_NOT_FOUND = 0x92
+    RECEIVE_MAX_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    PACKET_TOO_LARGE = 0x95
+    MESSAGE_RATE_TOO_HIGH = 0x96
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE_ACTION = 0x98
+    PAYLOAD_FORMAT_INVALID = 0x99
+    RETAIN_NOT_SUPPORTED = 0x9A
+    QOS_NOT_SUPPORTED = 0x9B
+    USE_ANOTHER_SERVER = 0x9C
+    SERVER_MOVED = 0x9D
+    SHARED_NOT_SUPPORTED = 0x9E
+    CONNECTION_RATE_EXCEEDED = 0x9F
+    MAX_CONNECT_TIME = 0xA0
+    IDENTIFIERS_NOT_SUPPORTED = 0xA1
+    WILDCARDS_NOT_SUPPORTED = 0xA2
+
+
+CONNACK_CODES = frozenset(
+    {0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F}
+)
+PUBACK_CODES = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
+"""Of PUBACK and PUBREC."""
+PUBREL_CODES = frozenset({0x00, 0x92})
+"""Of PUBREL and PUBCOMP."""
+SUBACK_CODES = frozenset({0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2})
+UNSUBACK_CODES = frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91})
+CLIENT_DISCONNECT_CODES = frozenset({0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)})
+SERVER_DISCONNECT_CODES = frozenset(
+    {0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3)}
+)
+CLIENT_AUTH_CODES = frozenset({0x18, 0x19})
+SERVER_AUTH_CODES = frozenset({0x00, 0x18})
+
+_CODE_OF = {
+    Reason.NORMAL: Code.SUCCESS,
+    Reason.CLIENT_GONE: Code.UNSPECIFIED_ERROR,
+    Reason.KEEP_ALIVE: Code.KEEP_ALIVE_TIMEOUT,
+    Reason.TAKEN_OVER: Code.SESSION_TAKEN_OVER,
+    Reason.SHUTDOWN: Code.SERVER_SHUTTING_DOWN,
+    Reason.ADMIN: Code.ADMINISTRATIVE_ACTION,
+    Reason.PROTOCOL_ERROR: Code.PROTOCOL_ERROR,
+    Reason.MALFORMED: Code.MALFORMED_PACKET,
+    Reason.PACKET_TOO_LARGE: Code.PACKET_TOO_LARGE,
+    Reason.NOT_AUTHORIZED: Code.NOT_AUTHORIZED,
+    Reason.CONNECT_TIMEOUT: Code.UNSPECIFIED_ERROR,
+    Reason.CREDIT_EXCEEDED: Code.RECEIVE_MAX_EXCEEDED,
+    Reason.SUBSCRIPTION_ENDED: Code.ADMINISTRATIVE_ACTION,
+}
+
+_CONNACK_INSTEAD: dict[int, int] = {
+    Code.SERVER_SHUTTING_DOWN: Code.SERVER_UNAVAILABLE,
+    Code.ADMINISTRATIVE_ACTION: Code.SERVER_UNAVAILABLE,
+    Code.TOPIC_ALIAS_INVALID: Code.PROTOCOL_ERROR,
+}
+
+_CONNACK_3_1_1: dict[int, int] = {
+    Code.SUCCESS: 0,
+    Code.UNSUPPORTED_VERSION: 1,
+    Code.CLIENT_ID_NOT_VALID: 2,
+    Code.BAD_USER_OR_PASSWORD: 4,
+    Code.NOT_AUTHORIZED: 5,
+    Code.BANNED: 5,
+    Code.BAD_AUTH_METHOD: 5,
+}
+
+_CLOSE_SILENTLY = frozenset({Code.MALFORMED_PACKET, Code.PROTOCOL_ERROR, Code.PACKET_TOO_LARGE, Code.TOPIC_INVALID})
+
+
+def find_code(reason: Reason) -> Code:
+    """The code that tells a client of ``reason``. Whoever could not keep up is told *quota exceeded*."""
+    return _CODE_OF.get(reason, Code.QUOTA_EXCEEDED)
+
+
+def connack_code(code: int) -> int:
+    """``code``, or its nearest neighbour that a CONNACK of MQTT 5 may carry."""
+    if code in CONNACK_CODES:
+        return code
+    return _CONNACK_INSTEAD.get(code, Code.UNSPECIFIED_ERROR)
+
+
+def connack_code_3_1_1(code: int) -> int | None:
+    """The return code of a 3.1.1 CONNACK; None where that version has the server close without a word."""
+    if code in _CLOSE_SILENTLY:
+        return None
+    return _CONNACK_3_1_1.get(code, 3)

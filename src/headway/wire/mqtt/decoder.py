@@ -1,0 +1,258 @@
+"""From received bytes to packets and runs, for one connection.
+
+Rules:
+- ``feed`` never raises. After bad input ``error`` is set, what came before it is still returned, and everything after
+  it is ignored.
+- Before CONNECT (for a client: CONNACK) nothing else is taken, and the very first byte is looked at at once, so that
+  nobody can make the broker hold bytes by speaking another protocol.
+- A packet longer than ``packet_bytes_max`` is refused when its length is read, before it is buffered.
+- Of what has come, at most one unfinished packet is kept, and it is not looked at again before it can be complete.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from headway.core.errors import ProtocolError, Reason
+from headway.core.record import NO_PROPERTIES, Run
+from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
+from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
+from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, Reader, malformed, read_topic, violation
+from headway.wire.mqtt.properties import Fields, read_properties
+from headway.wire.mqtt.scan import extend_run, read_length
+
+Role = Literal["server", "client"]
+
+FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
+"""``Run.form`` of frames that any plain QoS 0 subscription of that version may be sent as they are."""
+
+_NO_FIELDS = Fields()
+
+# First bytes: PUBLISH with QoS 0-2 (DUP only from QoS 1), and each other type with the flags it must have.
+_PUBLISH = frozenset({0x30, 0x31, *range(0x32, 0x36), *range(0x3A, 0x3E)})
+_ACKS = frozenset({0x40, 0x50, 0x62, 0x70})
+_FIRST_BYTES = {
+    ("server", False): frozenset({0x10}),
+    ("server", True): _PUBLISH | _ACKS | {0x82, 0xA2, 0xC0, 0xE0},
+    ("client", False): frozenset({0x20}),
+    ("client", True): _PUBLISH | _ACKS | {0x90, 0xB0, 0xD0},
+}
+
+
+class Decoder:
+    """What one peer sends, packet by packet.
+
+    ``role`` is ours: a server reads what clients send. A client must say which ``version`` it speaks; a server takes it
+    from CONNECT (``version`` is 0 until then; after a refused CONNECT it is the one to refuse in). ``packet_bytes_max``
+    and ``topic_alias_max`` may be changed between feeds.
+    """
+
+    def __init__(
+        self,
+        packet_bytes_max: int = PACKET_BYTES_MAX,
+        *,
+        role: Role = "server",
+        version: int = 0,
+        topic_alias_max: int = 0,
+    ) -> None:
+        self.packet_bytes_max = packet_bytes_max
+        self.topic_alias_max = topic_alias_max
+        self.version = version
+        self.error: ProtocolError | None = None
+        self.packets = 0
+        """Packets taken so far, each message of a run counted."""
+        self._role = role
+        self._form = FORMS.get(version)
+        self._bodies = FROM_CLIENT if role == "server" else FROM_SERVER
+        self._open = False
+        self._first_bytes = self._allowed(False)
+        self._aliases: dict[int, str] = {}
+        self._tail = bytearray()
+        self._need = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is held of a packet that has not come whole."""
+        return len(self._tail)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
+        """The packets that ``data`` completes, in order."""
+        if self.error is not None or not data:
+            return []
+        tail = self._tail
+        if tail:
+            if len(tail) + len(data) < self._need:
+                tail += data
+                return []
+            data = b"".join((tail, data))
+        elif type(data) is not bytes:
+            data = bytes(data)
+        items: list[Item] = []
+        used = self._scan(data, items)
+        self._tail = bytearray(data[used:])
+        return items
+
+    def _scan(self, data: bytes, items: list[Item]) -> int:
+        """Decode all complete packets; where the first incomplete one starts."""
+        n = len(data)
+        pos = 0
+        bodies = self._bodies
+        try:
+            while pos < n:
+                first = data[pos]
+                if first not in self._first_bytes:
+                    raise self._unexpected(first)
+                body = pos + 2
+                length = data[pos + 1] if body <= n else -1
+                if length < 0 or length > 127:
+                    length, body = read_length(data, pos + 1, n)
+                if length < 0:
+                    if length == -1:
+                        self._need = n - pos + 1
+                        return pos
+                    raise malformed("has a malformed remaining length")
+                end = body + length
+                if end - pos > self.packet_bytes_max:
+                    raise ProtocolError(
+                        f"has {end - pos} bytes (at most {self.packet_bytes_max})",
+                        reason=Reason.PACKET_TOO_LARGE, code=Code.PACKET_TOO_LARGE,
+                    )
+                if end > n:
+                    self._need = end - pos
+                    return pos
+                if first & 0xF0 == 0x30:
+                    pos = self._publish(data, pos, body, end, items)
+                    continue
+                if first == 0x40 and length == 2:
+                    packet_id = data[body] << 8 | data[body + 1]
+                    if not packet_id:
+                        raise violation("has the packet id 0")
+                    items.append(PubAck(packet_id))
+                elif first == 0x10:
+                    items.append(self._connect(Reader(data, body, end)))
+                else:
+                    items.append(bodies[first >> 4](Reader(data, body, end), self.version))
+                    if first == 0x20:
+                        self._opened()
+                self.packets += 1
+                pos = end
+        except ProtocolError as error:
+            self.error = ProtocolError(
+                f"{PACKET_NAMES[first >> 4]} (packet {self.packets + 1}) {error}", reason=error.reason, code=error.code
+            )
+            return n
+        return pos
+
+    # Opening.
+
+    def _allowed(self, is_open: bool) -> frozenset[int]:
+        allowed = _FIRST_BYTES[self._role, is_open]
+        if self.version == 5 and self._role == "server" and is_open:
+            return allowed | {0xF0}
+        if self.version == 5 and self._role == "client":
+            return allowed | {0xF0, 0xE0} if is_open else allowed | {0xF0}
+        return allowed
+
+    def _opened(self) -> None:
+        self._open = True
+        self._form = FORMS[self.version]
+        self._first_bytes = self._allowed(True)
+
+    def _connect(self, reader: Reader) -> Packet:
+        name, level = read_level(reader)
+        # Also when refused: it is the version the refusal is written in.
+        self.version = 5 if level >= 5 else 4
+        connect = read_connect(reader, check_level(name, level))
+        self._opened()
+        return connect
+
+    def _unexpected(self, first: int) -> ProtocolError:
+        kind = first >> 4
+        opening = 1 if self._role == "server" else 2
+        if first == 0x16 and not self._open:
+            return violation("cannot come first: this looks like TLS on a listener without TLS")
+        if kind == opening:
+            return violation("comes a second time") if self._open else malformed("has reserved flags set")
+        if not self._open:
+            if 0x41 <= first <= 0x5A and self.packets == 0:
+                return violation(f"cannot come first: {chr(first)!r} may begin an HTTP request or a line of text")
+            return violation(f"cannot come before {PACKET_NAMES[opening]}")
+        if kind == 3:
+            return malformed("has QoS 3" if first & 6 == 6 else "is marked as a duplicate at QoS 0")
+        if kind in self._bodies and not (kind == 15 and self.version != 5):
+            return malformed(f"has the flags 0x{first & 15:X}, which are reserved")
+        return violation(f"is nothing that a {'client' if self._role == 'server' else 'server'} sends")
+
+    # Messages.
+
+    def _publish(self, data: bytes, start: int, body: int, end: int, items: list[Item]) -> int:
+        """The PUBLISH at ``data[start:end]``, and at QoS 0 the run it begins; where they stop."""
+        first = data[start]
+        qos = first >> 1 & 3
+        pos = body + 2
+        if pos > end:
+            raise malformed("ends within its topic")
+        pos += data[body] << 8 | data[body + 1]
+        if pos > end:
+            raise malformed("ends within its topic")
+        topic_raw = data[body + 2 : pos]
+        packet_id = 0
+        if qos:
+            if pos + 2 > end:
+                raise malformed("ends within its packet id")
+            packet_id = data[pos] << 8 | data[pos + 1]
+            if not packet_id:
+                raise violation("has the packet id 0")
+            pos += 2
+        fields = _NO_FIELDS
+        properties = NO_PROPERTIES
+        if self.version == 5:
+            if pos < end and data[pos] == 0:
+                pos += 1
+            else:
+                reader = Reader(data, pos, end)
+                fields = read_properties(reader, "PUBLISH")
+                properties = fields.message()
+                pos = reader.pos
+                if fields.identifiers and self._role == "server":
+                    raise violation("carries a subscription identifier, which only a server may send")
+        if fields.topic_alias is not None:
+            topic = self._resolve(topic_raw, fields.topic_alias)
+        else:
+            topic = read_topic(topic_raw)
+        retain = bool(first & 1)
+        if qos:
+            run = Run(topic, data[pos:end], [end - pos], [0], None, qos, retain, properties)
+            items.append(Publish(run, qos, packet_id, bool(first & 8), fields.message_expiry, fields.identifiers))
+            self.packets += 1
+            return end
+        stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max)
+        self.packets += len(ends)
+        if fields is _NO_FIELDS:
+            items.append(Run(topic, data[start:stop], ends, bodies, None if retain else self._form, 0, retain))
+            return stop
+        # Properties that travel on unaltered leave the frames fit to be sent as they are; the others do not.
+        expiry_s, identifiers = fields.message_expiry, fields.identifiers
+        fit = fields.topic_alias is None and expiry_s is None and not identifiers and not retain
+        run = Run(topic, data[start:stop], ends, bodies, self._form if fit else None, 0, retain, properties)
+        if expiry_s is None and not identifiers:
+            items.append(run)
+        else:
+            items.append(Publish(run, 0, 0, False, expiry_s, identifiers))
+        return stop
+
+    def _resolve(self, raw: bytes, alias: int) -> str:
+        """The topic of a message that carries an alias."""
+        if alias > self.topic_alias_max:
+            raise violation(
+                f"has the topic alias {alias} (at most {self.topic_alias_max})", Code.TOPIC_ALIAS_INVALID
+            )
+        if raw:
+            topic = read_topic(raw)
+            self._aliases[alias] = topic
+            return topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise violation(f"has the topic alias {alias}, which it never gave a topic")
+        return known

@@ -1,0 +1,210 @@
+"""The wire forms of one kind of MQTT subscription each: records in, PUBLISH frames out.
+
+Rules:
+- The QoS of a delivery is the lower of the record's and the subscription's. Only from QoS 1 on is there a packet id, so
+  only there do frames have holes; a QoS 0 record on a QoS 1 lane is the same for everyone.
+- Positions (ends, holes, expiries) count from the start of ``Frames.data``. What stands there before it is filled in is
+  zeros. In a frame the packet id comes before the properties, and an expiry is the first of the properties.
+- MQTT 3.1.1 has no properties: they, the expiry and gaps are left out there.
+- Topic aliases towards clients are not used: they would make each connection's bytes its own.
+- A run that comes in this very form is passed on as received; ``form`` of a dialect that adds something to each message
+  (identifier, offset) equals that of no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from math import ceil
+
+import msgspec
+
+from headway.core.record import NO_PROPERTIES, Frames, Gap, Properties, Record, Run
+from headway.wire.mqtt.decoder import FORMS
+from headway.wire.mqtt.primitives import Reader, read_topic, write_frame, write_text, write_varint
+from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user
+
+
+class MqttDialect(msgspec.Struct, frozen=True):
+    """How the messages of a subscription look on the wire.
+
+    ``identifier`` is the subscription identifier, ``offsets`` adds each record's sequence as the user property *offset*
+    (both version 5 only). Without ``retain_as_published`` the retain flag of live messages is cleared.
+    """
+
+    version: int
+    qos: int = 0
+    identifier: int | None = None
+    retain_as_published: bool = False
+    offsets: bool = False
+
+    @property
+    def form(self) -> object:
+        if self.version == 5 and (self.identifier is not None or self.offsets):
+            return "mqtt-5 with additions"
+        return FORMS[self.version]
+
+    @property
+    def id_bytes(self) -> int:
+        return 2
+
+    def qos_of(self, qos: int) -> int:
+        """The QoS at which a record of that QoS is delivered; 0 needs no delivery id."""
+        return min(qos, self.qos)
+
+    def encode(self, run: Run, first_sequence: int) -> Frames:
+        if run.form is not None and run.form == self.form:
+            return Frames(run.data, run.ends)
+        qos = min(run.qos, self.qos)
+        first = bytes((0x30 | qos << 1 | (run.retain and self.retain_as_published),))
+        before = write_text(run.topic) + (b"\0\0" if qos else b"")
+        hole_in_lead = len(before) - 2
+        data = run.data
+        parts: list[bytes] = []
+        ends: list[int] = []
+        holes: list[int] = []
+        expiries: list[int] = []
+        at = 0
+        last_size, last_lead, header, expiry_in_header = -1, b"", b"", 0
+        for end, body, (lead, expiry_in_lead) in zip(
+            run.ends, run.bodies, self._leads(run, before, first_sequence), strict=False
+        ):
+            size = end - body
+            if size != last_size or lead is not last_lead:
+                start = first + write_varint(len(lead) + size)
+                header = start + lead
+                hole_in_header = len(start) + hole_in_lead
+                expiry_in_header = len(start) + expiry_in_lead
+                last_size, last_lead = size, lead
+            if qos:
+                holes.append(at + hole_in_header)
+            if expiry_in_lead:
+                expiries.append(at + expiry_in_header)
+            parts.append(header)
+            parts.append(data[body:end])
+            at += len(header) + size
+            ends.append(at)
+        return Frames(b"".join(parts), ends, holes if qos else None, expiries or None)
+
+    def _leads(self, run: Run, before: bytes, first_sequence: int) -> Iterator[tuple[bytes, int]]:
+        """Per record: what stands between fixed header and payload, and where in that the expiry is (0: nowhere)."""
+        if self.version == 4:
+            return repeat((before, 0))
+        expires = b"\0\0\0\0" if run.expires_s is not None else None
+        block = self._block(run.properties, expires)
+        if not self.offsets:
+            return repeat(_lead(before, block, expires))
+        return (
+            _lead(before, block + _offset(sequence), expires)
+            for sequence in range(first_sequence, first_sequence + len(run.ends))
+        )
+
+    def _block(self, properties: Properties, expires: bytes | None) -> bytes:
+        """The properties that are the same for each record of a run."""
+        block = write_message(properties)
+        if expires is not None:
+            block = b"\x02" + expires + block
+        if self.identifier is not None:
+            block += b"\x0b" + write_varint(self.identifier)
+        return block
+
+    def decode(self, frame: bytes) -> Record:
+        """Without what this dialect added: identifier, offset, remaining lifetime."""
+        first = frame[0]
+        reader = Reader(frame, 1)
+        reader.varint("remaining length")
+        topic = read_topic(reader.binary("topic"))
+        qos = first >> 1 & 3
+        if qos:
+            reader.u16("packet id")
+        properties = NO_PROPERTIES
+        if self.version == 5:
+            fields = read_properties(reader, "PUBLISH")
+            if self.offsets:
+                fields.user = _without_offset(fields.user)
+            properties = fields.message()
+        return Record(topic, reader.rest(), properties, qos, bool(first & 1))
+
+    def encode_record(
+        self,
+        record: Record,
+        delivery_id: int,
+        *,
+        now: float,
+        retain: bool = False,
+        redelivered: bool = False,
+        gap: Gap | None = None,
+    ) -> bytes:
+        """One frame, nothing left to be filled in. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
+        qos = min(record.qos, self.qos) if delivery_id else 0
+        first = 0x30 | qos << 1 | retain | (8 if redelivered and qos else 0)
+        before = write_text(record.topic) + (delivery_id.to_bytes(2, "big") if qos else b"")
+        if self.version == 4:
+            return write_frame(first, before, record.payload)
+        expires = None
+        if record.expires_s is not None:
+            expires = remaining_seconds(record.expires_s, now).to_bytes(4, "big")
+        block = self._block(record.properties, expires)
+        if self.offsets:
+            block += _offset(record.sequence)
+        if gap is not None:
+            block += _gap(gap)
+        return write_frame(first, before, write_varint(len(block)), block, record.payload)
+
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
+        """The gap's four user properties go behind the others. The frame grows, and so may its length field: fill in
+        packet id and expiry first."""
+        if self.version == 4:
+            return None
+        reader = Reader(frame, 1)
+        reader.varint("remaining length")
+        start = reader.pos
+        reader.binary("topic")
+        if frame[0] & 6:
+            reader.u16("packet id")
+        before = frame[start : reader.pos]
+        size = reader.varint("property length")
+        block = frame[reader.pos : reader.pos + size] + _gap(gap)
+        return write_frame(frame[0], before, write_varint(len(block)), block, frame[reader.pos + size :])
+
+    def redelivered(self, frame: bytes) -> bytes:
+        """At QoS 0 there is no such mark."""
+        if not frame[0] & 6:
+            return frame
+        return bytes((frame[0] | 8,)) + frame[1:]
+
+
+def remaining_seconds(expires_s: float, now: float) -> int:
+    """The lifetime to write: whole seconds, a begun one counted, never below 0."""
+    return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)
+
+
+def _lead(before: bytes, block: bytes, expires: bytes | None) -> tuple[bytes, int]:
+    start = before + write_varint(len(block))
+    return start + block, len(start) + 1 if expires is not None else 0
+
+
+_OFFSET_NAME = "offset"
+
+
+def _offset(sequence: int) -> bytes:
+    return write_user(((_OFFSET_NAME, str(sequence)),))
+
+
+def _without_offset(user: UserProperties) -> UserProperties:
+    """Ours stands behind any that the publisher may have set."""
+    for index in range(len(user) - 1, -1, -1):
+        if user[index][0] == _OFFSET_NAME:
+            return user[:index] + user[index + 1 :]
+    return user
+
+
+def _gap(gap: Gap) -> bytes:
+    return write_user(
+        (
+            ("gap-records", str(gap.records)),
+            ("gap-reason", gap.reason),
+            ("gap-first", str(gap.first_sequence)),
+            ("gap-last", str(gap.last_sequence)),
+        )
+    )

@@ -1,0 +1,167 @@
+"""What the decoder hands out, one struct per packet.
+
+Consecutive QoS 0 messages come as a bare :class:`~headway.core.record.Run`; everything else is one of these. Both
+protocol versions give the same structs: what 3.1.1 does not have keeps its default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.wire.mqtt.properties import Fields, UserProperties
+
+NEVER = 0xFFFF_FFFF
+"""The session expiry that means: keep it for ever."""
+
+PACKET_NAMES = (
+    "packet type 0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBSCRIBE", "SUBACK",
+    "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
+)
+
+
+class Will(msgspec.Struct, frozen=True):
+    """The message a client leaves for the case that it vanishes."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    delay_s: int = 0
+    expiry_s: int | None = None
+    properties: Properties = NO_PROPERTIES
+
+
+class Connect(msgspec.Struct, frozen=True):
+    """``session_expiry_s`` is filled for 3.1.1 as well: 0 for a clean session, NEVER for a kept one."""
+
+    version: int
+    client_id: str
+    clean_start: bool
+    keep_alive_s: int = 0
+    will: Will | None = None
+    username: str | None = None
+    password: bytes | None = None
+    session_expiry_s: int = 0
+    receive_max: int = 65_535
+    max_packet_bytes: int | None = None
+    topic_alias_max: int = 0
+    request_response_info: bool = False
+    request_problem_info: bool = True
+    auth_method: str | None = None
+    auth_data: bytes | None = None
+    user: UserProperties = ()
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Messages that need more than a run: QoS 1 or 2 (always one record), or an expiry (``packet_id`` is 0 at QoS 0).
+
+    The codec has no clock: ``expiry_s`` is the lifetime as published, and ``run.expires_s`` is yet to be filled in.
+    """
+
+    run: Run
+    qos: int = 0
+    packet_id: int = 0
+    dup: bool = False
+    expiry_s: int | None = None
+    identifiers: tuple[int, ...] = ()
+    """Subscription identifiers: only ever from a server."""
+
+
+class PubAck(msgspec.Struct, frozen=True, gc=False):
+    packet_id: int
+    code: int = 0
+
+
+class PubRec(msgspec.Struct, frozen=True, gc=False):
+    packet_id: int
+    code: int = 0
+
+
+class PubRel(msgspec.Struct, frozen=True, gc=False):
+    packet_id: int
+    code: int = 0
+
+
+class PubComp(msgspec.Struct, frozen=True, gc=False):
+    packet_id: int
+    code: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One filter of a SUBSCRIBE and its options. ``retain_handling``: 0 send retained, 1 if new, 2 never."""
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    packet_id: int
+    entries: tuple[Entry, ...]
+    identifier: int | None = None
+    user: UserProperties = ()
+
+
+class Unsubscribe(msgspec.Struct, frozen=True):
+    packet_id: int
+    filters: tuple[str, ...]
+    user: UserProperties = ()
+
+
+class PingReq(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    code: int = 0
+    session_expiry_s: int | None = None
+    reason: str | None = None
+    server_reference: str | None = None
+    user: UserProperties = ()
+
+
+class Auth(msgspec.Struct, frozen=True):
+    code: int = 0
+    method: str | None = None
+    data: bytes | None = None
+    reason: str | None = None
+    user: UserProperties = ()
+
+
+# From a server to its client.
+
+
+class ConnAck(msgspec.Struct, frozen=True):
+    code: int = 0
+    session_present: bool = False
+    fields: Fields = msgspec.field(default_factory=Fields)
+
+
+class SubAck(msgspec.Struct, frozen=True):
+    packet_id: int
+    codes: tuple[int, ...]
+    reason: str | None = None
+    user: UserProperties = ()
+
+
+class UnsubAck(msgspec.Struct, frozen=True):
+    """``codes`` is empty in 3.1.1."""
+
+    packet_id: int
+    codes: tuple[int, ...] = ()
+    reason: str | None = None
+    user: UserProperties = ()
+
+
+class PingResp(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+Packet = (
+    Connect | Publish | PubAck | PubRec | PubRel | PubComp | Subscribe | Unsubscribe | PingReq | Disconnect | Auth
+    | ConnAck | SubAck | UnsubAck | PingResp
+)
+Item = Run | Packet

@@ -1,0 +1,158 @@
+"""The data types of MQTT, read from and written to bytes.
+
+:class:`Reader` walks the body of one complete packet; any read past its end, bad UTF-8 or overlong integer is a
+:class:`ProtocolError`. Writers are plain functions that return bytes.
+"""
+
+from __future__ import annotations
+
+from headway.core.errors import ProtocolError, Reason, Refused
+from headway.wire.mqtt.codes import Code
+
+VARINT_MAX = 268_435_455
+PACKET_BYTES_MAX = VARINT_MAX + 5
+"""The longest packet the protocol can express."""
+TEXT_BYTES_MAX = 65_535
+
+_TOPIC_CACHE_ENTRIES = 8192
+_TOPIC_CACHE_BYTES = 256
+
+
+def malformed(text: str) -> ProtocolError:
+    """The bytes do not parse."""
+    return ProtocolError(text, reason=Reason.MALFORMED, code=Code.MALFORMED_PACKET)
+
+
+def violation(text: str, code: int = Code.PROTOCOL_ERROR) -> ProtocolError:
+    """The bytes parse, and say what the protocol does not allow."""
+    return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
+
+
+class Reader:
+    """The body of one packet, read from front to back."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = len(data) if end is None else end
+
+    def _take(self, size: int, what: str) -> int:
+        """Step over ``size`` bytes; where they start."""
+        at = self.pos
+        if at + size > self.end:
+            raise malformed(f"ends within its {what}")
+        self.pos = at + size
+        return at
+
+    def u8(self, what: str) -> int:
+        return self.data[self._take(1, what)]
+
+    def u16(self, what: str) -> int:
+        at = self._take(2, what)
+        return self.data[at] << 8 | self.data[at + 1]
+
+    def u32(self, what: str) -> int:
+        at = self._take(4, what)
+        return int.from_bytes(self.data[at : at + 4], "big")
+
+    def varint(self, what: str) -> int:
+        value = 0
+        for shift in (0, 7, 14, 21):
+            byte = self.u8(what)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0 and shift:
+                    raise malformed(f"writes its {what} in more bytes than needed")
+                return value
+        raise malformed(f"has more than four bytes of {what}")
+
+    def binary(self, what: str) -> bytes:
+        size = self.u16(what)
+        at = self._take(size, what)
+        return self.data[at : at + size]
+
+    def text(self, what: str) -> str:
+        return read_text(self.binary(what), what)
+
+    def rest(self) -> bytes:
+        at, self.pos = self.pos, self.end
+        return self.data[at : self.end]
+
+    def more(self) -> bool:
+        return self.pos < self.end
+
+    def finish(self) -> None:
+        """Nothing may follow."""
+        if self.pos != self.end:
+            raise malformed(f"has {self.end - self.pos} bytes too many")
+
+
+def read_text(raw: bytes, what: str) -> str:
+    """A UTF-8 string as MQTT has it: well-formed, without U+0000."""
+    if b"\0" in raw:
+        raise malformed(f"has a null character in its {what}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise malformed(f"has bytes in its {what} that are not UTF-8 (at {error.start})") from error
+
+
+def read_topic(raw: bytes, what: str = "topic") -> str:
+    """A topic name: text, not empty, without wildcards."""
+    topic = _topics.get(raw)
+    if topic is not None:
+        return topic
+    topic = read_text(raw, what)
+    check_topic(topic, what)
+    if len(raw) <= _TOPIC_CACHE_BYTES:
+        if len(_topics) >= _TOPIC_CACHE_ENTRIES:
+            _topics.clear()
+        _topics[raw] = topic
+    return topic
+
+
+_topics: dict[bytes, str] = {}
+"""Topic names seen lately, by their bytes: validated once, and one string for all (a dict key hashed once).
+
+Shared by all connections; bounded by _TOPIC_CACHE_ENTRIES names of _TOPIC_CACHE_BYTES."""
+
+
+def check_topic(topic: str, what: str) -> None:
+    if not topic:
+        raise violation(f"has an empty {what}")
+    if "+" in topic or "#" in topic:
+        raise violation(f"has a wildcard in its {what} {topic[:64]!r}", Code.TOPIC_INVALID)
+
+
+def write_varint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    if value > VARINT_MAX:
+        raise Refused(Reason.PACKET_TOO_LARGE, f"{value} bytes are more than an MQTT packet can hold")
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
+
+def write_binary(raw: bytes) -> bytes:
+    if len(raw) > TEXT_BYTES_MAX:
+        raise Refused(Reason.PACKET_TOO_LARGE, f"an MQTT field of {len(raw)} bytes (at most {TEXT_BYTES_MAX})")
+    return len(raw).to_bytes(2, "big") + raw
+
+
+def write_text(text: str) -> bytes:
+    return write_binary(text.encode())
+
+
+def write_frame(first: int, *parts: bytes) -> bytes:
+    """A whole packet from its first byte and the pieces of its body."""
+    body = b"".join(parts)
+    return b"".join((bytes((first,)), write_varint(len(body)), body))

@@ -1,0 +1,129 @@
+"""What the broker answers one client, in the client's version and within what it is willing to take.
+
+Reason strings and user properties are for people: they are left out in 3.1.1, when the client does not want them
+(``problem_info`` off: then only CONNACK and DISCONNECT may have them), and when the packet would become longer than
+the client takes; user properties go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.core.errors import ProtocolError, Reason
+from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, Code, connack_code, connack_code_3_1_1, find_code
+from headway.wire.mqtt.packets import Connect
+from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
+from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
+
+_REASON_CHARACTERS_MAX = 8192
+"""A reason string stays below the 65535 bytes of an MQTT string, whatever the characters."""
+
+
+class Replies:
+    """The packets for one client. ``version`` is 4 or 5 (or 0 while unknown: then only ``refuse`` can be asked)."""
+
+    __slots__ = ("packet_bytes_max", "problem_info", "version")
+
+    def __init__(self, version: int, packet_bytes_max: int | None = None, problem_info: bool = True) -> None:
+        self.version = version
+        self.packet_bytes_max = PACKET_BYTES_MAX if packet_bytes_max is None else packet_bytes_max
+        self.problem_info = problem_info
+
+    @classmethod
+    def to(cls, connect: Connect) -> Replies:
+        """As this CONNECT asks for."""
+        return cls(connect.version, connect.max_packet_bytes, connect.request_problem_info)
+
+    def connack(self, code: int = 0, *, session_present: bool = False, fields: Fields | None = None) -> bytes | None:
+        """Accept, or refuse with ``code`` (of MQTT 5). None: 3.1.1 has no word for it, just close.
+
+        ``fields`` are the server's properties (its limits, the assigned client id, ``reason_string``, ``user``)."""
+        flags = session_present and not code
+        if self.version == 4:
+            old = connack_code_3_1_1(code)
+            return None if old is None else bytes((0x20, 2, flags, old))
+        return self._fit(0x20, bytes((flags, connack_code(code))), fields or Fields())
+
+    def puback(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
+        return self._ack(0x40, packet_id, code, reason, user)
+
+    def pubrec(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
+        return self._ack(0x50, packet_id, code, reason, user)
+
+    def pubrel(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
+        return self._ack(0x62, packet_id, code, reason, user)
+
+    def pubcomp(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
+        return self._ack(0x70, packet_id, code, reason, user)
+
+    def _ack(self, first: int, packet_id: int, code: int, reason: str, user: UserProperties) -> bytes:
+        if self.version == 4 or not (code or reason or user):
+            return bytes((first, 2, packet_id >> 8, packet_id & 0xFF))
+        fields = self._words(reason, user)
+        if fields.reason_string is None and not fields.user:
+            return bytes((first, 3, packet_id >> 8, packet_id & 0xFF, code))
+        return self._fit(first, packet_id.to_bytes(2, "big") + bytes((code,)), fields)
+
+    def suback(self, packet_id: int, codes: Sequence[int], reason: str = "", user: UserProperties = ()) -> bytes:
+        """One code per filter of the SUBSCRIBE: the QoS granted, or an error (3.1.1 knows only 0x80)."""
+        if self.version == 4:
+            return write_frame(0x90, packet_id.to_bytes(2, "big"), bytes(min(code, 0x80) for code in codes))
+        return self._fit(0x90, packet_id.to_bytes(2, "big"), self._words(reason, user), bytes(codes))
+
+    def unsuback(self, packet_id: int, codes: Sequence[int], reason: str = "", user: UserProperties = ()) -> bytes:
+        if self.version == 4:
+            return write_frame(0xB0, packet_id.to_bytes(2, "big"))
+        return self._fit(0xB0, packet_id.to_bytes(2, "big"), self._words(reason, user), bytes(codes))
+
+    def pingresp(self) -> bytes:
+        return b"\xd0\x00"
+
+    def disconnect(
+        self, code: int = 0, reason: str = "", user: UserProperties = (), *, server_reference: str | None = None
+    ) -> bytes | None:
+        """Tell the client that it goes, and why. None: 3.1.1 has no such packet, just close."""
+        if self.version == 4:
+            return None
+        if code not in SERVER_DISCONNECT_CODES:
+            code = Code.UNSPECIFIED_ERROR
+        fields = Fields(
+            server_reference=server_reference, reason_string=reason[:_REASON_CHARACTERS_MAX] or None, user=user
+        )
+        return self._fit(0xE0, bytes((code,)), fields)
+
+    def disconnect_for(self, reason: Reason, text: str = "", user: UserProperties = ()) -> bytes | None:
+        """DISCONNECT with the code that stands for ``reason``; a slow consumer hears *quota exceeded*."""
+        return self.disconnect(find_code(reason), text, user)
+
+    def refuse(self, error: ProtocolError, connected: bool) -> bytes | None:
+        """The last word to a client that broke the protocol: DISCONNECT, or CONNACK before it was accepted. None: just
+        close, also for a ``version`` of 0, when what came was no CONNECT at all."""
+        if not self.version:
+            return None
+        code = error.code or find_code(error.reason)
+        if connected:
+            return self.disconnect(code, str(error))
+        return self.connack(code, fields=Fields(reason_string=str(error)[:_REASON_CHARACTERS_MAX]))
+
+    def auth(self, code: int, method: str, data: bytes | None = None, reason: str = "") -> bytes | None:
+        """A step of an extended authentication (version 5)."""
+        if self.version == 4:
+            return None
+        fields = self._words(reason, ())
+        fields.auth_method, fields.auth_data = method, data
+        return self._fit(0xF0, bytes((code,)), fields)
+
+    def _words(self, reason: str, user: UserProperties) -> Fields:
+        if not self.problem_info:
+            return Fields()
+        return Fields(reason_string=reason[:_REASON_CHARACTERS_MAX] or None, user=user)
+
+    def _fit(self, first: int, head: bytes, fields: Fields, tail: bytes = b"") -> bytes:
+        frame = write_frame(first, head, write_properties(fields), tail)
+        if len(frame) > self.packet_bytes_max and fields.user:
+            fields.user = ()
+            frame = write_frame(first, head, write_properties(fields), tail)
+        if len(frame) > self.packet_bytes_max and fields.reason_string is not None:
+            fields.reason_string = None
+            frame = write_frame(first, head, write_properties(fields), tail)
+        return frame

@@ -1,0 +1,314 @@
+"""No input gives anything but packets and one clean protocol error; and what is written is what is read."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.wire.mqtt_table import CONNACKS, CONNECTS, FROM_CLIENT, FROM_SERVER, open_decoder, plain
+
+from headway.core.errors import ProtocolError, Reason
+from headway.core.record import NO_PROPERTIES, Properties
+from headway.wire.mqtt.client import (
+    encode_ack,
+    encode_auth,
+    encode_connect,
+    encode_disconnect,
+    encode_publish,
+    encode_subscribe,
+    encode_unsubscribe,
+)
+from headway.wire.mqtt.codes import CLIENT_DISCONNECT_CODES, PUBACK_CODES, PUBREL_CODES
+from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.packets import (
+    Auth,
+    Connect,
+    Disconnect,
+    Entry,
+    PubAck,
+    PubComp,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
+from headway.wire.mqtt.primitives import Reader
+from headway.wire.mqtt.properties import PROPERTY_TABLE, Fields, read_properties, write_properties
+from headway.wire.mqtt.replies import Replies
+
+ALIASES = 8
+
+
+def fuzz(examples=100):
+    """A deadline would measure the machine."""
+    return settings(max_examples=examples, deadline=None)
+
+
+SEEDS = [(version, data, "server") for _, version, data, _ in FROM_CLIENT] + [
+    (version, data, "client") for _, version, data, _ in FROM_SERVER
+]
+FIRST = [(version, data, "server") for _, version, data, _ in CONNECTS] + [
+    (version, data, "client") for _, version, data, _ in CONNACKS
+]
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
+topics = st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1, max_size=10)
+users = st.lists(st.tuples(texts, texts), max_size=3).map(tuple)
+packet_ids = st.integers(1, 65_535)
+u32 = st.integers(0, 0xFFFF_FFFF)
+properties = st.builds(
+    Properties,
+    payload_format=st.sampled_from([None, 0, 1]),
+    content_type=st.none() | texts,
+    response_topic=st.none() | topics,
+    correlation_data=st.none() | st.binary(max_size=8),
+    user=users,
+)
+
+
+def feed_in_pieces(decoder, data, cuts):
+    """All items, whatever the cuts; checks what must hold after each read."""
+    items = []
+    places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    for start, end in pairwise(places):
+        failed = decoder.error is not None
+        got = decoder.feed(data[start:end])
+        assert not (failed and got)
+        items.extend(got)
+        assert decoder.buffered_bytes <= len(data)
+        if decoder.error is not None:
+            assert decoder.buffered_bytes == 0
+    return items
+
+
+def check(decoder, items):
+    """The decoder ended well, or with an error that can be told to the client."""
+    for item in items:
+        plain(item)
+    error = decoder.error
+    if error is None:
+        return
+    assert type(error) is ProtocolError
+    assert error.reason in (Reason.MALFORMED, Reason.PROTOCOL_ERROR, Reason.PACKET_TOO_LARGE)
+    assert 0x80 < error.code < 0xA3
+    assert "(packet " in str(error)
+    for version in (0, 4, 5):
+        for connected in (True, False):
+            Replies(version).refuse(error, connected)
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
+@fuzz()
+def test_random_bytes_first(data, cuts):
+    for decoder in (Decoder(1000), Decoder(1000, role="client", version=4), Decoder(1000, role="client", version=5)):
+        check(decoder, feed_in_pieces(decoder, data, cuts))
+
+
+@given(st.sampled_from([4, 5]), st.sampled_from(["server", "client"]), st.binary(max_size=200))
+@fuzz(300)
+@example(5, "server", bytes.fromhex("300500017402"))
+@example(5, "server", b"\x30\x00")
+def test_random_bytes_later(version, role, data):
+    decoder = open_decoder(version, role, packet_bytes_max=1000, topic_alias_max=ALIASES)
+    check(decoder, feed_in_pieces(decoder, data, []))
+
+
+@given(
+    st.sampled_from([4, 5]), st.sampled_from(["server", "client"]),
+    st.sampled_from([0x30, 0x31, 0x32, 0x3D, 0x40, 0x62, 0x82, 0x90, 0xA2, 0xB0, 0xE0, 0xF0]), st.binary(max_size=60),
+)
+@fuzz(500)
+def test_random_bodies(version, role, first, body):
+    decoder = open_decoder(version, role, topic_alias_max=ALIASES)
+    check(decoder, decoder.feed(bytes((first, len(body))) + body))
+
+
+@given(st.binary(max_size=60), st.sampled_from([4, 5]))
+@fuzz(300)
+def test_random_connects(body, version):
+    decoder = Decoder()
+    head = b"\x00\x04MQTT" + bytes((version,))
+    check(decoder, decoder.feed(bytes((0x10, len(head) + len(body))) + head + body))
+
+
+@st.composite
+def mutations(draw, seeds):
+    """A packet of the table with bytes changed, cut out, or put in; its length mended or not."""
+    version, data, role = draw(st.sampled_from(seeds))
+    out = bytearray(data[:300])
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(out)))
+        kind = draw(st.sampled_from(["change", "cut", "insert"]))
+        if kind == "insert":
+            out[at:at] = draw(st.binary(min_size=1, max_size=3))
+        elif kind == "cut":
+            del out[at : at + draw(st.integers(1, 3))]
+        elif at < len(out):
+            out[at] = draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    if draw(st.booleans()) and 2 <= len(out) < 130:
+        out[1] = len(out) - 2
+    return version, bytes(out), role
+
+
+@given(mutations(SEEDS), st.lists(st.integers(0, 300), max_size=3))
+@fuzz(1000)
+def test_mutated_packets(mutation, cuts):
+    version, data, role = mutation
+    one = open_decoder(version, role, topic_alias_max=ALIASES)
+    items = feed_in_pieces(one, data, [])
+    check(one, items)
+    other = open_decoder(version, role, topic_alias_max=ALIASES)
+    pieces = feed_in_pieces(other, data, cuts)
+    check(other, pieces)
+    # How the bytes were cut changes neither what is understood nor what is refused.
+    assert (one.error is None) == (other.error is None)
+    assert str(one.error) == str(other.error)
+    assert (one.packets, one.buffered_bytes) == (other.packets, other.buffered_bytes)
+
+
+@given(mutations(FIRST))
+@fuzz(500)
+def test_mutated_openings(mutation):
+    version, data, role = mutation
+    decoder = Decoder(role=role, version=version if role == "client" else 0)
+    check(decoder, decoder.feed(data))
+
+
+# What is written is what is read.
+
+
+def read_one(data, version, role="server"):
+    decoder = open_decoder(version, role, topic_alias_max=65_535)
+    (item,) = decoder.feed(data)
+    assert (decoder.error, decoder.buffered_bytes) == (None, 0)
+    return plain(item)
+
+
+wills = st.builds(
+    Will, topic=topics, payload=st.binary(max_size=8), qos=st.integers(0, 2), retain=st.booleans(), delay_s=u32,
+    expiry_s=st.none() | u32, properties=properties,
+)
+connects_5 = st.builds(
+    Connect,
+    version=st.just(5), client_id=texts, clean_start=st.booleans(), keep_alive_s=st.integers(0, 65_535),
+    will=st.none() | wills, username=st.none() | texts, password=st.none() | st.binary(max_size=8),
+    session_expiry_s=u32, receive_max=st.integers(1, 65_535), max_packet_bytes=st.none() | st.integers(1, 0xFFFF_FFFF),
+    topic_alias_max=st.integers(0, 65_535), request_response_info=st.booleans(), request_problem_info=st.booleans(),
+    auth_method=texts, auth_data=st.none() | st.binary(max_size=8), user=users,
+)
+
+
+@given(connects_5)
+@fuzz()
+def test_connect_5(packet):
+    assert Decoder().feed(encode_connect(packet)) == [packet]
+
+
+@given(texts, st.booleans(), st.integers(0, 65_535), st.none() | wills, st.none() | texts, st.binary(max_size=8))
+@fuzz()
+def test_connect_4(client_id, clean, keep_alive, will, username, password):
+    if will is not None:
+        will = Will(will.topic, will.payload, will.qos, will.retain)
+    packet = Connect(
+        4, client_id or "c", clean, keep_alive, will, username, None if username is None else password,
+        session_expiry_s=0 if clean else 0xFFFF_FFFF,
+    )
+    assert Decoder().feed(encode_connect(packet)) == [packet]
+
+
+@given(
+    topics, st.lists(st.binary(max_size=200), min_size=1, max_size=8), st.booleans(),
+    st.just(NO_PROPERTIES) | properties, st.sampled_from([4, 5]),
+)
+@fuzz()
+def test_runs(topic, payloads, retain, props, version):
+    if version == 4:
+        props = NO_PROPERTIES
+    frames = b"".join(
+        encode_publish(topic, payload, version=version, retain=retain, properties=props) for payload in payloads
+    )
+    decoder = open_decoder(version)
+    (run,) = decoder.feed(frames)
+    assert decoder.error is None
+    assert [run.payload(index) for index in range(len(run))] == payloads
+    assert (run.topic, run.retain, run.properties, run.data) == (topic, retain, props, frames)
+
+
+@given(
+    topics, st.binary(max_size=200), packet_ids, st.integers(1, 2), st.booleans(), st.booleans(), properties,
+    st.none() | u32, st.none() | packet_ids,
+)
+@fuzz()
+def test_publish(topic, payload, packet_id, qos, retain, dup, props, expiry_s, alias):
+    frame = encode_publish(
+        topic, payload, qos=qos, packet_id=packet_id, retain=retain, dup=dup, properties=props, expiry_s=expiry_s,
+        alias=alias,
+    )
+    _, run, *rest = read_one(frame, 5)
+    assert run == (topic, (payload,), None, qos, retain, props)
+    assert rest == [qos, packet_id, dup, expiry_s, ()]
+
+
+entries = st.builds(
+    Entry, filter=texts, qos=st.integers(0, 2), no_local=st.booleans(), retain_as_published=st.booleans(),
+    retain_handling=st.integers(0, 2),
+)
+
+
+@given(packet_ids, st.lists(entries, min_size=1, max_size=4).map(tuple), st.none() | st.integers(1, 268_435_455), users)
+@fuzz()
+def test_subscribe(packet_id, wanted, identifier, user):
+    frame = encode_subscribe(packet_id, wanted, identifier=identifier, user=user)
+    assert read_one(frame, 5) == Subscribe(packet_id, wanted, identifier, user)
+
+
+@given(packet_ids, st.lists(texts, min_size=1, max_size=4).map(tuple), users, st.sampled_from([4, 5]))
+@fuzz()
+def test_unsubscribe(packet_id, filters, user, version):
+    frame = encode_unsubscribe(packet_id, filters, version=version, user=user)
+    assert read_one(frame, version) == Unsubscribe(packet_id, filters, user if version == 5 else ())
+
+
+@given(packet_ids, st.sampled_from(sorted(PUBACK_CODES)), st.sampled_from(sorted(PUBREL_CODES)))
+@fuzz()
+def test_acks(packet_id, code, rel_code):
+    for kind, made, its_code in ((4, PubAck, code), (5, PubRec, code), (6, PubRel, rel_code), (7, PubComp, rel_code)):
+        assert read_one(encode_ack(kind, packet_id, its_code), 5) == made(packet_id, its_code)
+
+
+@given(st.sampled_from(sorted(CLIENT_DISCONNECT_CODES)), st.none() | u32, st.none() | texts, users)
+@fuzz()
+def test_disconnect(code, expiry, reason, user):
+    packet = Disconnect(code, expiry, reason, None, user)
+    assert read_one(encode_disconnect(packet), 5) == packet
+
+
+@given(st.sampled_from([0x18, 0x19]), texts, st.none() | st.binary(max_size=8), st.none() | texts, users)
+@fuzz()
+def test_auth(code, method, data, reason, user):
+    packet = Auth(code, method, data, reason, user)
+    assert read_one(encode_auth(packet), 5) == packet
+
+
+_VALUES = {
+    "flag": st.integers(0, 1), "u16": st.integers(0, 65_535), "u16+": packet_ids, "alias": packet_ids, "u32": u32,
+    "u32+": st.integers(1, 0xFFFF_FFFF), "text": texts, "topic": topics, "binary": st.binary(max_size=8), "pair": users,
+    "varint+": st.lists(st.integers(1, 268_435_455), max_size=1).map(tuple),
+}
+
+
+@pytest.mark.parametrize("packet", sorted({packet for row in PROPERTY_TABLE for packet in row.packets}))
+@given(data=st.data())
+@fuzz(20)
+def test_properties(packet, data):
+    fields = Fields()
+    for row in PROPERTY_TABLE:
+        if packet in row.packets and data.draw(st.booleans()):
+            setattr(fields, row.name, data.draw(_VALUES[row.kind]))
+    raw = write_properties(fields)
+    reader = Reader(raw + b"more")
+    assert read_properties(reader, packet) == fields
+    assert reader.rest() == b"more"

@@ -50,6 +50,7 @@ class Broker:
         self._admission = Admission(self.registry, self._publishing, self._subscribing, self.fanout, self.flap)
         self.governor = Governor(self.registry, self._subscribing, self._admission, self._advisories, self.flap,
                                  sweep_s=sweep_s, late_s=late_s)
+        self._pools = self.registry.distinct_pools()
         self._disk_failures: list[tuple[Subscription, str]] = []
 
     @property
@@ -136,7 +137,7 @@ class Broker:
             else:
                 self.fanout.flush(feed, now)
             feed.settle_down()
-        if dirty:
+        if any(pool.strained for pool in self._pools):
             self.relieve(now)
 
     @property
@@ -157,12 +158,9 @@ class Broker:
     # -- pressure ---------------------------------------------------------------------------------------------------
 
     def relieve(self, now: float) -> None:
-        """Make room where a pool, or one client's share of it, is over its limit; see pressure.py."""
+        """Make room where a pool is over its limit; see pressure.py. Looks at every feed, so not at every turn."""
         feeds = self.registry.router.feeds.values()
-        for pool in self.registry.distinct_pools():
-            share_bytes = pool.memory_limit * pool.client_share
-            if pool.memory_bytes <= min(share_bytes, pool.memory_limit * 0.75) and not pool.disk_bytes:
-                continue
+        for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, feeds, now))
             while (doomed := pressure.victims(pool, feeds, now)) is not None and doomed.subscriptions:
                 self._sacrifice(pool, doomed, now)

@@ -54,6 +54,11 @@ class Pool:
             return 0
         return staying - int(self.memory_limit * LOW_WATER)
 
+    @property
+    def strained(self) -> bool:
+        """Something has to leave, memory or disk, and is not on its way yet."""
+        return self.disk_bytes > self.disk_limit or self.to_spill_bytes() > 0
+
     def can_spill(self, now: float) -> bool:
         return self.disk_limit > 0 and now >= self.disk_broken_until_s
 

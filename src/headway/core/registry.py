@@ -50,6 +50,8 @@ class Registry:
         self.timers = Timers()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
+        self.paused: dict[Feed | Pool, dict[Session, None]] = {}
+        """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
         self.watched: dict[Subscription, None] = {}
@@ -98,19 +100,20 @@ class Registry:
 
     # -- backpressure to publishers ---------------------------------------------------------------------------------
 
-    def pause(self, session: Session, by: Feed | Pool, now: float) -> bool:
-        """Stop reading from a publisher on account of a feed's gate or a full pool. True when it was read until now."""
-        first = not session.paused_by
-        session.paused_by.add(by)
-        if first and session.outlet is not None:
+    def pause(self, session: Session, by: Feed | Pool, now: float) -> None:
+        """Stop reading from a publisher on account of a feed's gate or a full pool."""
+        if session.outlet is None:
+            return
+        if not session.paused_by:
             session.paused_since_s = now
             session.pauses += 1
             self.effects.append(Pause(session))
-        return first
+        session.paused_by.add(by)
+        self.paused.setdefault(by, {})[session] = None
 
     def resume(self, by: Feed | Pool, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""
-        for session in self.sessions.values():
+        for session in self.paused.pop(by, {}):
             if by in session.paused_by:
                 session.paused_by.discard(by)
                 if not session.paused_by:

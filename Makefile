@@ -26,6 +26,7 @@ help:
 	@echo "make clean   removes .venv and every cache"
 
 setup: $(STAMP)
+	@:
 
 serve: $(STAMP)
 	@exec $(BIN)/headway serve $(ARGS)

@@ -45,7 +45,9 @@ def without_text(settings: Settings) -> Settings:
 
 
 def test_the_default_file_says_what_the_tables_default_to() -> None:
-    assert without_text(parse_settings("")) == without_text(load_settings())
+    default = without_text(load_settings())
+    assert without_text(parse_settings("")) == default
+    assert without_text(parse_settings(MQTT)) == default
 
 
 def test_the_default_file_names_every_key_there_is() -> None:
@@ -65,7 +67,7 @@ def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
     assert {name: str(one.url) for name, one in settings.listeners.items()} == {"mqtt": "mqtt://127.0.0.1:1883"}
     (policy,) = settings.policies
     assert policy.topics == ("#",)
-    assert [str(rule.when) for rule in policy.rules] == ["blocked_time > 30 s"]
+    assert [str(rule.when) for rule in policy.rules] == ["blocked_time > 30 s or credit_exhausted_time > 30 s"]
     assert [rule.then.kind for rule in policy.rules] == [ActionKind.NOTIFY]
     pool = settings.pools[""]
     assert pool.memory_bytes == int(host.memory_bytes() * 0.1)

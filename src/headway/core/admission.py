@@ -14,6 +14,7 @@ from headway.core.effects import Disconnect
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
+from headway.core.moves import finish_half_sent
 from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
@@ -69,12 +70,14 @@ class Admission:
         if outlet is None:
             return
         text = "the same client id connected again"
-        rest = self.detach(session, now)
+        rest = self.detach(session, now, last_word=True)
         self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
         will = session.will
         session.will = None
-        if will is not None and (request.clean_start or will.delay_s == 0):
+        if will is not None and will.delay_s <= 0:
             self._publish_will(will, now)
+        else:
+            session.pending_will = will  # due if the session ends by this, forgotten if it goes on
 
     def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
         session.adopt(request, now)
@@ -89,18 +92,17 @@ class Admission:
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def detach(self, session: Session, now: float) -> bytes:
-        """The outlet is gone. Returns what is left of a record half sent, for a last word behind it."""
-        rest = session.rest
-        half = session.half_sent
-        if half is not None and half.cursor.chunk is not None:
-            cursor, chunk = half.cursor, half.cursor.chunk
-            stop = chunk.ends[chunk.index_at(cursor.position)]
+    def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | None:
+        """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it (None:
+        a failing disk has it); without, that record is to be sent again, whole."""
+        rest: bytes | None = b""
+        if session.half_sent is not None and not last_word:
+            session.half_sent.cursor.rewind_record()
+        elif last_word:
             try:
-                rest = bytes(chunk.read(cursor.position - chunk.start, stop))
+                rest = finish_half_sent(session)
             except OSError:
-                rest = b""  # its disk failed; that is being reported where the chunk was to be sent from
-            cursor.rewind_record()
+                rest = None
         session.half_sent = None
         session.rest = b""
         session.outlet = None
@@ -120,7 +122,7 @@ class Admission:
         """A connection ended. ``expiry_s`` is the client's last word on how long its session should live."""
         if session.outlet is not outlet:
             return  # the session has moved to another connection
-        self.detach(session, now)
+        self.detach(session, now, last_word=False)
         session.last_reason = reason
         if expiry_s is not None:
             session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
@@ -137,7 +139,7 @@ class Admission:
         outlet = session.outlet
         if outlet is None:
             return
-        rest = self.detach(session, now)
+        rest = self.detach(session, now, last_word=True)
         session.outlet = outlet  # ``disconnect`` wants to see whose connection it is
         self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))
         self.disconnect(session, outlet, reason, now, will=True)

@@ -91,6 +91,11 @@ class Cursor:
             if not self.unacknowledged:
                 self._lower_to(chunk)
 
+    def step(self) -> None:
+        """Leave a chunk that was read to its end while it was the tail, now that there is a next one."""
+        if self.chunk is not None and self.position == self.chunk.stop:
+            self._move_to(self.position)
+
     def skip_to(self, number: int) -> None:
         """Move on to record ``number``, never back."""
         chunk = self.chunk

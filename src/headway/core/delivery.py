@@ -86,7 +86,8 @@ def _render_preface(subscription: Subscription, now: float) -> bool:
         if record.expires_s is not None and record.expires_s <= now:
             subscription.note_gap(1, record.sequence, record.sequence, Reason.EXPIRED)
             continue
-        _append_record(subscription, record, now, retain=subscription.preface_retain)
+        retain = subscription.preface_retain or (record.retain and subscription.request.retain_as_published)
+        _append_record(subscription, record, now, retain=retain)
     return True
 
 
@@ -104,7 +105,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
         subscription.gap = None
     if qos:
         delivery = Delivery(subscription, now)
-        delivery.record = record
+        delivery.record = record if record.retain == retain else msgspec.structs.replace(record, retain=retain)
         session.in_flight[delivery_id] = delivery
     session.outlet.out += frame
     subscription.state_records += 1
@@ -204,25 +205,50 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
             piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")
 
 
-def replay(session: Session, now: float) -> None:
-    """Send again what a returning client had not acknowledged, oldest first, up to a batch."""
+def replay(session: Session, now: float, lost: Losses) -> bool:
+    """Send again what a returning client had not acknowledged, oldest first, up to a batch and as far as its window
+    goes: it may have come back with a smaller one. False: nothing can be sent now."""
     assert session.outlet is not None
     out = session.outlet.out
     while session.replay and len(out) < BATCH_BYTES:
+        if len(session.in_flight) - len(session.replay) >= session.credit:
+            return bool(out)
         delivery_id = session.replay.popleft()
         delivery = session.in_flight.get(delivery_id)
         if delivery is None or delivery.released:
             continue
-        dialect = delivery.subscription.dialect
-        if delivery.record is not None:
-            out += dialect.encode_record(delivery.record, delivery_id, now=now, redelivered=True)
-        else:
-            chunk, index = delivery.chunk, delivery.index
-            assert chunk is not None
-            assert chunk.holes is not None
-            begin = chunk.record_start(index)
-            frame = bytearray(chunk.read(begin, chunk.ends[index]))
-            hole = chunk.holes[index] - begin
-            frame[hole : hole + dialect.id_bytes] = delivery_id.to_bytes(dialect.id_bytes, "big")
-            out += dialect.redelivered(bytes(frame))
+        subscription = delivery.subscription
+        try:
+            record = delivery_record(delivery)
+        except OSError:
+            _write_off(session, delivery_id, Reason.SPILL_FAILED, lost)
+            continue
+        frame = subscription.dialect.encode_record(record, delivery_id, now=now, retain=record.retain, redelivered=True)
+        if len(frame) > session.max_packet_bytes:
+            _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost)
+            continue
+        out += frame
         delivery.sent_s = now
+    return True
+
+
+def delivery_record(delivery: Delivery) -> Record:
+    """What was delivered, with the retain flag it was sent with. Raises OSError when it is on a disk that fails."""
+    if delivery.record is not None:
+        return delivery.record
+    assert delivery.chunk is not None
+    return record_at(delivery.subscription, delivery.chunk, delivery.index)
+
+
+def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
+    """A delivery in flight cannot be sent again."""
+    delivery = session.settle(delivery_id)
+    assert delivery is not None
+    chunk, record = delivery.chunk, delivery.record
+    if record is not None:
+        sequence, publisher = record.sequence, record.publisher
+    else:
+        assert chunk is not None
+        sequence, publisher = chunk.sequence_of(delivery.index), chunk.run_publisher[chunk.run_of(delivery.index)]
+    delivery.subscription.note_gap(1, sequence, sequence, reason)
+    lost({publisher: 1}, reason)

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     TOO_LARGE_FOR_CLIENT = "too_large_for_client"
     SUBSCRIPTION_ENDED = "subscription_ended"
+    LEASE_EXPIRED = "lease_expired"
     NOT_RETAINED = "not_retained"
 
 

@@ -99,7 +99,8 @@ class Fanout:
         budget = outlet.taken_bytes + PUMP_BYTES
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
             if session.replay:
-                replay(session, now)
+                if not replay(session, now, self._lost):
+                    return
                 continue
             if outlet.taken_bytes >= budget:
                 self.again[session] = None
@@ -165,10 +166,11 @@ class Fanout:
         return False
 
     def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:
-        chunk = subscription.cursor.chunk
+        cursor = subscription.cursor
+        cursor.step()
+        chunk = cursor.chunk
         if chunk is None or not chunk.plain or subscription.special:
             return render(subscription, now, self._lost)
-        cursor = subscription.cursor
         if chunk.spill is not None:
             start = cursor.position - chunk.start
             total = chunk.size - start

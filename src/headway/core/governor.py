@@ -174,7 +174,7 @@ class Governor:
     def _record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         """Keep the verdict, mark the consumer, and let it be known."""
         self.book.add(verdict)
-        subscription.last_verdict = verdict.number
+        subscription.last_verdict = verdict
         filter = subscription.feed.key.filter
         fires = verdict.kind is DecisionKind.FIRE
         if fires and subscription.meter.mark_slow(now):

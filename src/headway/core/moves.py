@@ -20,29 +20,36 @@ from headway.core.delivery import Losses, marked
 from headway.core.errors import Reason
 from headway.core.rule import Action, Which
 from headway.core.selector import compile_selector, priority_of
+from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 from headway.core.topics import matcher
 
 
-def finish_half_sent(subscription: Subscription) -> None:
-    """Set the rest of a half-sent record aside, so that the cursor is free to move. Raises OSError (failing disk)."""
-    session, cursor = subscription.session, subscription.cursor
-    if session.half_sent is not subscription:
-        return
-    chunk = cursor.chunk
-    assert chunk is not None
-    start = cursor.position - chunk.start
-    stop = chunk.ends[chunk.index_at(cursor.position)]
-    session.rest = bytes(chunk.read(start, stop))
-    session.half_sent = None
-    cursor.advance(stop - start)
+def finish_half_sent(session: Session) -> bytes:
+    """Set the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
+    if session.half_sent is not None:
+        cursor = session.half_sent.cursor
+        chunk = cursor.chunk
+        assert chunk is not None
+        start = cursor.position - chunk.start
+        stop = chunk.ends[chunk.index_at(cursor.position)]
+        session.rest = bytes(chunk.read(start, stop))
+        session.half_sent = None
+        cursor.advance(stop - start)
+    return session.rest
+
+
+def free_cursor(subscription: Subscription) -> None:
+    """See to it that the cursor stands at a record boundary. Raises OSError (failing disk)."""
+    if subscription.session.half_sent is subscription:
+        finish_half_sent(subscription.session)
 
 
 def start_conflating(subscription: Subscription, now: float) -> None:
     """From now on the latest record per key. What the cursor stood on is free at once."""
     if subscription.conflating or subscription.state is None or subscription.share is not None:
         return
-    finish_half_sent(subscription)
+    free_cursor(subscription)
     cursor = subscription.cursor
     behind = cursor.number < cursor.lane.count
     subscription.conflated_upto = _seen_upto(subscription)
@@ -82,7 +89,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         return
     which = action.which
     if which is Which.OLDEST:
-        finish_half_sent(subscription)
+        free_cursor(subscription)
         number = _keep_from(subscription, action)
         lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
         return
@@ -173,7 +180,7 @@ def _only_newest_per_key(subscription: Subscription) -> None:
     """One conflated pass; the records it leaves out count as discarded."""
     if subscription.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
         return
-    finish_half_sent(subscription)
+    free_cursor(subscription)
     subscription.conflated_upto = _seen_upto(subscription)
     subscription.next_pass()
     subscription.cursor.catch_up()

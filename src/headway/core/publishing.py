@@ -84,8 +84,8 @@ class Publishing:
             feed.lane.append(run, frames, first, now)
         registry.dirty[feed] = None
         if session is not None:
-            if feed.gates:
-                registry.pause(session, feed, now)
+            if feed.gates and any(gate.session is not session for gate in feed.gates):
+                registry.pause(session, feed, now)  # nobody waits for itself: its acknowledgements would not be read
             if key.pool.full:
                 registry.pause(session, key.pool, now)
         return 1

@@ -63,7 +63,8 @@ class Registry:
         self.session_number = 0
         self.published_records = 0
         self.published_bytes = 0
-        self.gap_records: Counter[Reason] = Counter()
+        self.gap_records_ended: Counter[Reason] = Counter()
+        """Gaps of subscriptions that are no more."""
         self.delivered_records_ended = 0
         self.delivered_bytes_ended = 0
         """Delivered to subscriptions that are no more."""
@@ -91,9 +92,8 @@ class Registry:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])
 
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
-        """Count records some consumer was not given: in total, and for each publisher."""
+        """Charge records some consumer was not given to their publishers' counters."""
         for number, count in losses.items():
-            self.gap_records[reason] += count
             publisher = self.numbers.get(number) or self.former.get(number)
             if publisher is not None:
                 publisher.lost_records[reason] += count

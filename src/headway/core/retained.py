@@ -35,17 +35,21 @@ class Retained:
         self._tree.set(record.topic, record)
         self.bytes += grown
 
-    def matching(self, filter: str, now: float, accept: Callable[[Record], bool]) -> Iterator[Record] | None:
-        """The retained records for a new subscription, lazily; None when there are none."""
-        walk = self._walk(filter, now, accept)
+    def matching(
+        self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
+    ) -> Iterator[Record] | None:
+        """The retained records for a new subscription, lazily; None when there are none.
+
+        One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""
+        walk = self._walk(filter, upto, now, accept)
         first = next(walk, None)
         if first is None:
             return None
         return _with_first(first, walk)
 
-    def _walk(self, filter: str, now: float, accept: Callable[[Record], bool]) -> Iterator[Record]:
+    def _walk(self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]) -> Iterator[Record]:
         for _, record in self._tree.match_filter(filter):
-            if (record.expires_s is None or record.expires_s > now) and accept(record):
+            if record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
                 yield record
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 from headway.core.delivery import record_at
@@ -42,16 +44,20 @@ class Share:
         subscription.session.shares[self] = None
 
     def leave(self, subscription: Subscription) -> None:
-        """The member is gone for good: what it had not settled goes to the others."""
+        """The member is gone for good. What its session, if that has ended, had not settled goes to the others."""
         self.members.pop(subscription, None)
         session = subscription.session
         session.shares.pop(self, None)
         for delivery_id, delivery in list(session.in_flight.items()):
             if delivery.subscription is not subscription:
                 continue
-            del session.in_flight[delivery_id]
             assert delivery.chunk is not None
             assert delivery.record is not None
+            if not session.ended:  # the client is still there and settles what it was sent
+                self.cursor.acknowledge(delivery.number)
+                delivery.cursor = delivery.chunk = None
+                continue
+            del session.in_flight[delivery_id]
             if min(delivery.record.qos, subscription.request.qos) == 1:
                 self._returned.append((delivery.chunk, delivery.index))
             else:
@@ -86,6 +92,7 @@ class Share:
         if returned:
             chunk, index = self._returned.popleft()
         else:
+            self.cursor.step()
             assert self.cursor.chunk is not None
             chunk = self.cursor.chunk
             index = chunk.index_at(self.cursor.position)
@@ -99,7 +106,8 @@ class Share:
             reason = Reason.EXPIRED
         else:
             delivery_id = session.next_id() if qos else 0
-            frame = dialect.encode_record(record, delivery_id, now=now, gap=member.gap)
+            record = msgspec.structs.replace(record, retain=record.retain and member.request.retain_as_published)
+            frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=member.gap)
             if len(frame) > session.max_packet_bytes:
                 reason = Reason.TOO_LARGE_FOR_CLIENT
         if reason is not None:

@@ -97,7 +97,6 @@ def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
 def consumer(broker: Broker, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session = subscription.session
     sample = broker.governor.peek(subscription, now, shares)
-    last = broker.verdicts.last(session.client)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, listener=session.listener, protocol=session.protocol,
         connected=session.outlet is not None, state=_state(subscription),
@@ -108,7 +107,7 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
         delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
         gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
         slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
-        producer_stall_ms=_ms(_stall_s(subscription, now)), last_verdict=last,
+        producer_stall_ms=_ms(_stall_s(subscription, now)), last_verdict=subscription.last_verdict,
     )  # fmt: skip
 
 
@@ -160,13 +159,14 @@ def pool(pool: Pool) -> PoolStats:
 def whole(broker: Broker) -> BrokerStats:
     registry = broker.registry
     live = [s for session in registry.sessions.values() for s in session.subscriptions.values()]
+    gaps = sum((s.gap_records for s in live), start=registry.gap_records_ended.copy())
     return BrokerStats(
         sessions=len(registry.sessions), subscriptions=len(live), lanes=len(registry.router.feeds),
         watched=len(registry.watched), published_records=registry.published_records,
         published_bytes=registry.published_bytes,
         delivered_records=registry.delivered_records_ended + sum(s.delivered_records for s in live),
         delivered_bytes=registry.delivered_bytes_ended + sum(s.delivered_bytes for s in live),
-        gap_records={str(reason): count for reason, count in registry.gap_records.items()},
+        gap_records={str(reason): count for reason, count in gaps.items()},
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
         verdicts=len(broker.verdicts), pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip

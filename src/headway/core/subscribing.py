@@ -6,15 +6,17 @@ cursor was placed, up to the sequence at which it was placed, so nothing is lost
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from headway.core.delivery import delivery_record
+from headway.core.effects import Disconnect
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
 from headway.core.meter import Meter
-from headway.core.moves import start_conflating
+from headway.core.moves import finish_half_sent, start_conflating
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.record import Gap, Record
 from headway.core.registry import Registry
@@ -62,10 +64,12 @@ class Subscribing:
         session.subscriptions[request.filter] = subscription
         feed.subscriptions[subscription] = None
         self._registry.consumers[filter] += 1
+        self._lease(subscription, now)
         if group is not None:
             if feed.share is None:
                 feed.share = Share(feed, self._fanout, self._watch)
             feed.share.join(subscription)
+            self._registry.dirty[feed] = None  # the others may have left something waiting
             return subscription
         self._begin(subscription, now, fresh=old is None)
         return subscription
@@ -81,14 +85,28 @@ class Subscribing:
         return policy
 
     def _renew(self, subscription: Subscription, request: SubscribeRequest, now: float) -> Subscription:
-        """Subscribed to once more, all the same: only retained records may be due again."""
+        """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
         subscription.request = request
+        subscription.renewals += 1
+        self._lease(subscription, now)
         if request.send_retained == "always" and subscription.preface is None:
-            subscription.preface = self._retained.matching(subscription.feed.key.filter, now, subscription.feed.accepts)
+            subscription.preface = self._retained_for(subscription, now)
             subscription.preface_retain = True
             if subscription.preface is not None:
                 self._fanout.lag(subscription, now)
         return subscription
+
+    def _lease(self, subscription: Subscription, now: float) -> None:
+        """End the subscription when its lease is over, unless it was renewed by then."""
+        lease_s, renewals = subscription.request.options.lease_s, subscription.renewals
+        if lease_s is None:
+            return
+
+        def expire(when: float) -> None:
+            if subscription.renewals == renewals:
+                self.end(subscription, Reason.LEASE_EXPIRED, when)
+
+        self._registry.timers.at(now + lease_s, expire)
 
     def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest) -> Feed:
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
@@ -102,7 +120,7 @@ class Subscribing:
     def _begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
         request, options, feed = subscription.request, subscription.request.options, subscription.feed
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
-            subscription.preface = self._retained.matching(feed.key.filter, now, feed.accepts)
+            subscription.preface = self._retained_for(subscription, now)
             subscription.preface_retain = subscription.preface is not None
         self.give_state(subscription)
         state, sequence = subscription.state, self._registry.sequence
@@ -122,6 +140,10 @@ class Subscribing:
             feed.resting[subscription] = None
         else:
             feed.waiting[subscription] = None
+
+    def _retained_for(self, subscription: Subscription, now: float) -> Iterator[Record] | None:
+        feed = subscription.feed
+        return self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
 
     def _next_tick(self, subscription: Subscription, now: float) -> None:
         interval = subscription.request.options.conflate_s
@@ -183,7 +205,7 @@ class Subscribing:
             return None
         subscription.ended = True
         if session.half_sent is subscription:
-            session.half_sent = None
+            self._finish(session)
         for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
             place.pop(subscription, None)
         if session.subscriptions.get(subscription.filter) is subscription:
@@ -196,11 +218,11 @@ class Subscribing:
             subscription.share.leave(subscription)
         else:
             self._write_off(subscription, reason)
+        registry.gap_records_ended.update(subscription.gap_records)
         registry.delivered_records_ended += subscription.delivered_records
         registry.delivered_bytes_ended += subscription.delivered_bytes
         if subscription.share is None:
-            for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
-                del session.in_flight[delivery_id]
+            self._set_free(subscription)
             subscription.cursor.close()
         self._release_state(subscription)
         if subscription in feed.gates:
@@ -212,6 +234,29 @@ class Subscribing:
             registry.dirty.pop(feed, None)
             feed.lane.close()
         return subscription.gap
+
+    def _finish(self, session: Session) -> None:
+        """The record the client has part of is finished, whatever becomes of its subscription; or the connection ends."""
+        assert session.outlet is not None
+        try:
+            finish_half_sent(session)
+        except OSError as error:
+            session.half_sent = None
+            session.dead = True
+            text = f"a record half sent could not be read back from disk ({error.strerror or error})"
+            self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
+
+    def _set_free(self, subscription: Subscription) -> None:
+        """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
+        session = subscription.session
+        for delivery_id, delivery in list(session.in_flight.items()):
+            if session.ended or delivery.subscription is not subscription:
+                continue
+            try:
+                delivery.record = delivery_record(delivery)
+                delivery.cursor = delivery.chunk = None
+            except OSError:
+                del session.in_flight[delivery_id]  # its disk failed: it could not be sent again
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Count what the consumer will not get any more, delivered or conflated."""

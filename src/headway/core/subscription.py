@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headway.core.feed import Feed
     from headway.core.session import Session
     from headway.core.shared import Share
+    from headway.core.verdict import Verdict
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True):
@@ -37,6 +38,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     selector: str | None = None
     offsets: bool = False
     """Have each record carry its sequence."""
+    lease_s: float | None = None
+    """The subscription ends by itself after so long, unless it is subscribed to once more before."""
 
 
 NO_OPTIONS = SubscriptionOptions()
@@ -50,18 +53,19 @@ def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
     found: dict[str, object] = {}
     for name, value in pairs:
         try:
-            if name == "conflate":
-                found["conflate_s"] = parse_duration(value)
+            if name in ("conflate", "lease"):
+                found[name + "_s"] = parse_duration(value)
             elif name in ("snapshot", "offsets"):
                 found[name] = _flag(value)
             elif name == "from":
-                if value not in ("end", "earliest"):
-                    int(value)
+                if value not in ("end", "earliest") and int(value) < 0:
+                    raise ValueError(value)
                 found["start"] = value
             elif name in ("policy", "key", "selector"):
                 found[name] = value
         except Exception as error:
-            takes = {"conflate": "a duration such as 500ms", "from": "end, earliest or a sequence number"}
+            duration = "a duration such as 500ms"
+            takes = {"conflate": duration, "lease": duration, "from": "end, earliest or a sequence number"}
             text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
             raise Refused(Reason.PROTOCOL_ERROR, text) from error
     return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
@@ -82,6 +86,8 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     """How the lane of a shared group is written: a dialect that leaves nothing out."""
     qos: int = 0
     no_local: bool = False
+    retain_as_published: bool = False
+    """The consumer sees the flag the publisher set."""
     send_retained: str = "always"
     """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
     options: SubscriptionOptions = NO_OPTIONS
@@ -135,13 +141,15 @@ class Subscription:
         self.last_sample = Sample()
         """What the governor saw at its last look."""
         self.ended = False
+        self.renewals = 0
+        """How often it was subscribed to once more, all the same."""
         self.offline = False
         """Its next record is on disk, as last told."""
         self.gap_told = 0
         self.gap_told_s = 0.0
         self.blocked_publishers_s = 0.0
         """Seconds for which publishers were not read on this consumer's account."""
-        self.last_verdict: int | None = None
+        self.last_verdict: Verdict | None = None
 
         self.state: State | None = None
         self.preface: Iterator[Record] | None = None
@@ -286,6 +294,9 @@ class Subscription:
         self.lane_bytes_skipped += lane.end - cursor.position
         self.meter.skipped(lane.end - cursor.position)
         self.conflate_owed += passed
+        # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to
+        # now, for a consumer slow enough keeps one pass going for ever.
+        self._own_up(self.conflate_owed - len(state))
         cursor.jump_to_end()
         running = self._later or self.preface
         if isinstance(running, StatePass):
@@ -315,6 +326,10 @@ class Subscription:
         self.preface_retain = False
         if self.preface is not None:
             return
-        if self.conflate_owed > 0:
-            self.note_gap(self.conflate_owed, 0, self.conflated_upto, Reason.CONFLATED)
-        self.conflate_owed = 0
+        self._own_up(self.conflate_owed)
+
+    def _own_up(self, records: int) -> None:
+        """So many of the records that passed while conflating will not be sent."""
+        if records > 0:
+            self.note_gap(records, 0, self.conflated_upto, Reason.CONFLATED)
+            self.conflate_owed -= records

@@ -28,7 +28,7 @@ __all__ = [
     "judge_pressure",
 ]  # fmt: skip
 
-PER_CLIENT_MAX = 16
+PER_CLIENT_MAX = 32
 CLIENTS_MAX = 10_000
 VERDICTS_MAX = 20_000
 

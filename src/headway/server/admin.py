@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -18,14 +20,24 @@ from headway.server.engine import Engine
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 
-CONFIG_BYTES_MAX = 1024 * 1024
+CONFIG_BYTES_MAX = 4 * 1024 * 1024
+
+
+@web.middleware
+async def _from_here_only(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+                          ) -> web.StreamResponse:
+    """A web page somewhere else may not make its reader's browser talk to us (DNS rebinding, forms)."""
+    host = urlsplit(f"//{request.host}").hostname or ""
+    if host not in ("localhost", "127.0.0.1", "::1") or "Origin" in request.headers:
+        return _json({"error": "the admin API answers this machine only"}, 403)
+    return await handler(request)
 
 
 class Admin:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._metrics = Metrics(engine)
-        self._app = web.Application(client_max_size=CONFIG_BYTES_MAX)
+        self._app = web.Application(client_max_size=CONFIG_BYTES_MAX, middlewares=[_from_here_only])
         self._app.add_routes([
             web.get("/v1/broker", self._broker),
             web.get("/v1/consumers", self._consumers),

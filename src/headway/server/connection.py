@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headway.core.session import Session
 
 RECEIVE_BYTES = 256 * 1024
+OUT_BYTES_MAX = 128 * 1024
+"""More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 
 
 class Host(Protocol):
@@ -49,7 +51,7 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_writing", "address", "heard_s", "host", "listener", "open", "opened_s", "paused", "peer_side", "sock",
+        "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side", "sock",
     )  # fmt: skip
 
     def __init__(self, host: Host, sock: socket.socket, address: str, listener: str, now: float) -> None:
@@ -59,10 +61,14 @@ class Connection(Outlet):
         self.address = address
         self.listener = listener
         self.open = True
-        self.paused = False
+        self.held_by: set[str] = set()
+        """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
+        ``replies`` (it does not read what it is answered)."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
         self._writing = False
+        self._gone = False
+        """A write failed: there is nothing to wait for (and the loop would not let us)."""
 
     def start(self, peer: Peer) -> None:
         self.peer_side = peer
@@ -82,19 +88,26 @@ class Connection(Outlet):
             return
         self.heard_s = self.host.now()
         self.peer_side.received(data)
+        if len(self.out) > OUT_BYTES_MAX:
+            self.hold("replies")
+        if self.open and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close(Reason.CLIENT_GONE)  # reset behind its last bytes: the loop calls no reader a second time then
         self.host.turn_soon()
 
-    def pause(self) -> None:
+    def hold(self, why: str) -> None:
         """Stop reading: the client's own socket fills, and it has to wait."""
-        if self.open and not self.paused:
-            self.paused = True
-            self.host.loop.remove_reader(self.sock)
+        if self.open:
+            if not self.held_by:
+                self.host.loop.remove_reader(self.sock)
+            self.held_by.add(why)
 
-    def resume(self) -> None:
-        if self.open and self.paused:
-            self.paused = False
-            self.heard_s = self.host.now()
-            self.host.loop.add_reader(self.sock, self._readable)
+    def let_go(self, why: str) -> None:
+        """That is no reason any more; read again if there is no other."""
+        if self.open and why in self.held_by:
+            self.held_by.discard(why)
+            if not self.held_by:
+                self.heard_s = self.host.now()
+                self.host.loop.add_reader(self.sock, self._readable)
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -118,11 +131,12 @@ class Connection(Outlet):
 
     def _broken(self) -> None:
         """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
-        if self.open:
+        if self.open and not self._gone:
+            self._gone = True
             self.host.loop.call_soon(self.close, Reason.CLIENT_GONE)
 
     def wait_writable(self) -> None:
-        if self.open and not self._writing:
+        if self.open and not self._writing and not self._gone:
             self._writing = True
             self.host.loop.add_writer(self.sock, self._on_writable)
 
@@ -135,6 +149,8 @@ class Connection(Outlet):
         else:
             self.blocked = False
             self.send_out()
+        if len(self.out) < OUT_BYTES_MAX:
+            self.let_go("replies")
 
     def send_out(self) -> None:
         """Send replies while there is no session to do it (before CONNECT is granted)."""

@@ -32,6 +32,8 @@ from headway.store.spill import SpilledChunk, SpillStore
 log = logging.getLogger("headway")
 
 SWEEP_CONNECTIONS_S = 1.0
+REPLIES_UNREAD_S = 30.0
+PASSWORD_CHECKS_MAX = 2
 
 
 def make_broker(settings: Settings) -> Broker:
@@ -79,6 +81,7 @@ class Engine:
             for name, pool in self.broker.registry.pools.items() if pool.disk_limit
         }  # fmt: skip
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
+        self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn_due = False
         self._ticks: asyncio.TimerHandle | None = None
@@ -140,10 +143,10 @@ class Engine:
                 self._writer.submit(self._spill, store, lane, sized)
             case Pause(session):
                 if isinstance(session.outlet, Connection):
-                    session.outlet.pause()
+                    session.outlet.hold("publisher")
             case Resume(session):
                 if isinstance(session.outlet, Connection):
-                    session.outlet.resume()
+                    session.outlet.let_go("publisher")
             case CloseConsumer(_, verdict):
                 log.info("asked to close: %s", verdict.text)
 
@@ -194,8 +197,14 @@ class Engine:
                 limit_s = self.settings.listeners[connection.listener].connect_timeout_s
                 if now - connection.opened_s > limit_s:
                     connection.say_goodbye(Reason.CONNECT_TIMEOUT, "")
-            elif not connection.paused and now - connection.heard_s > 1.5 * peer.keep_alive_s:
+            elif not connection.held_by and now - connection.heard_s > 1.5 * peer.keep_alive_s:
                 connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
+            elif "replies" in connection.held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
+                connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
+
+    async def check_password(self, username: str, password: bytes) -> bool:
+        """In a thread, for it takes long on purpose; few at a time, for each needs much memory too."""
+        return await self.loop.run_in_executor(self._checker, self.users.check, username, password)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine and see to it that it is not forgotten before it is done."""
@@ -212,5 +221,6 @@ class Engine:
             connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
         self._writer.shutdown(wait=True)
+        self._checker.shutdown(wait=False, cancel_futures=True)
         for store in self._stores.values():
             store.close()

@@ -13,11 +13,12 @@ import asyncio
 import contextlib
 import socket
 
-LINGER_S = 5.0
+LINGER_S = 30.0
+FAREWELLS_MAX = 1024
 LAST_SEND_BUFFER_BYTES = 16 * 1024 * 1024
 """Asked for; the kernel gives what it allows."""
 
-_open: set[Farewell] = set()
+_open: dict[Farewell, None] = {}
 
 
 class Farewell:
@@ -29,7 +30,9 @@ class Farewell:
         self.done = asyncio.Event()
         with contextlib.suppress(OSError):  # else it keeps the buffer it has, and there may be less room
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LAST_SEND_BUFFER_BYTES)
-        _open.add(self)
+        while len(_open) >= FAREWELLS_MAX:
+            next(iter(_open)).close()
+        _open[self] = None
         self._deadline = loop.call_later(LINGER_S, self.close)
         loop.add_reader(sock, self._read)
         loop.add_writer(sock, self._write)
@@ -59,7 +62,7 @@ class Farewell:
 
     def close(self) -> None:
         if self in _open:
-            _open.discard(self)
+            del _open[self]
             self.done.set()
             self._deadline.cancel()
             self._loop.remove_reader(self._sock)

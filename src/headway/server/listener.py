@@ -73,6 +73,7 @@ class Listener:
         here = sum(1 for c in engine.connections if c.listener == self.name) if self._near_limit() else 0
         if here >= self.table.connections_max:
             engine.connections_refused += 1
+            log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
             sock.close()
             return
         sock.setblocking(False)

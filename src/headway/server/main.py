@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -52,11 +53,11 @@ async def _serve(settings: Settings, ready_file: Path | None) -> None:
     for listener in listeners:
         listener.open()
     engine.start()
-    _announce(listeners, admin, ready_file)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, engine)
+    _announce(listeners, admin, ready_file)
     await stopped.wait()
     log.info("stopping")
     for listener in listeners:
@@ -85,12 +86,12 @@ def _listener(engine: Engine, name: str) -> Listener:
 
 def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) -> None:
     urls = {listener.name: listener.url for listener in listeners}
-    also = f", admin {admin.url}" if admin.url else ""
-    print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
     if ready_file is not None:
         partial = ready_file.with_name(ready_file.name + ".partial")
         partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
         partial.replace(ready_file)
+    also = f", admin {admin.url}" if admin.url else ""
+    print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
 
 
 def _reload(engine: Engine) -> None:
@@ -104,12 +105,17 @@ def _reload(engine: Engine) -> None:
     except (ConfigError, OSError) as error:
         log.error("reload: nothing was changed: %s", error)
         return
-    old = engine.settings
+    old, engine.settings = engine.settings, replace(engine.settings, policies=fresh.policies, users=fresh.users)
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now())
     engine.users = type(engine.users)(fresh.users)
-    same = (fresh.server, fresh.listeners, fresh.pools) == (old.server, old.listeners, old.pools)
+    later = [
+        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained")
+        if getattr(fresh, table) != getattr(old, table)
+    ]  # fmt: skip
+    if not set(old.topics) <= set(fresh.topics):
+        later.append("a [[topic]] less")
     log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.users),
-             "" if same else "; changes to [server], [listeners] and [pool] take effect at the next start")
+             f"; what takes effect only at the next start: {', '.join(later)}" if later else "")
     engine.turn_soon()

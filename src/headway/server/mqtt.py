@@ -8,7 +8,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from math import inf
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
     from headway.server.settings import ListenerTable
 
+CONNECT_BYTES_MAX = 96 * 1024
+"""Nobody may have us keep more than this before we know who it is."""
 TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
 """Exactly-once publishes one client may leave unreleased."""
@@ -65,7 +66,7 @@ class MqttPeer:
         self.will_due = True
         """The connection ends without the client's goodbye unless it says otherwise."""
         self.final_expiry_s: float | None = None
-        self._decoder = Decoder(listener.packet_bytes_max, topic_alias_max=TOPIC_ALIAS_MAX)
+        self._decoder = Decoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         self._replies = Replies(0)
         self._held: list[Item] = []
         self._checking = False
@@ -195,15 +196,15 @@ class MqttPeer:
                 self._admit(packet)
                 return
             self._checking = True
-            self.connection.pause()
+            self.connection.hold("password")
             self.engine.spawn(self._check(packet, packet.username, password))
 
     async def _check(self, packet: Connect, username: str, password: bytes) -> None:
-        right = await asyncio.to_thread(self.engine.users.check, username, password)
+        right = await self.engine.check_password(username, password)
         self._checking = False
         if not self.connection.open:
             return
-        self.connection.resume()
+        self.connection.let_go("password")
         if right:
             self._admit(packet)
         else:
@@ -238,6 +239,7 @@ class MqttPeer:
             self._deny(code, str(error), Fields(user=user))
             return
         self.session = session
+        self._decoder.packet_bytes_max = self.listener.packet_bytes_max
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
         self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
@@ -266,7 +268,7 @@ class MqttPeer:
                 raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
             never = packet.session_expiry_s == NEVER
             self.final_expiry_s = inf if never else float(packet.session_expiry_s)
-        self.will_due = packet.code == Code.DISCONNECT_WITH_WILL
+        self.will_due = packet.code != Code.SUCCESS
         self.connection.close(Reason.NORMAL)
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -329,6 +331,7 @@ class MqttPeer:
         session, version = self._granted, self._replies.version
         codes: list[int] = []
         texts: list[str] = []
+        renewed: tuple[tuple[str, str], ...] = ()
         for entry in packet.entries:
             if entry.no_local and entry.filter.startswith("$share/"):
                 text = "No Local may not be set on a shared subscription"
@@ -338,16 +341,18 @@ class MqttPeer:
                 dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)
                 shared = entry.filter.startswith("$share/")
                 request = SubscribeRequest(
-                    entry.filter, dialect, SHARED, entry.qos, entry.no_local,
+                    entry.filter, dialect, SHARED, entry.qos, entry.no_local, entry.retain_as_published,
                     "never" if shared else _RETAIN_HANDLING[entry.retain_handling], options,
                 )  # fmt: skip
-                self.engine.broker.subscribe(session, request, self.engine.now())
+                subscription = self.engine.broker.subscribe(session, request, self.engine.now())
                 codes.append(entry.qos)
+                if options.lease_s is not None:  # a client whose subscription was cancelled meanwhile learns it here
+                    renewed += (("renewed", "true" if subscription.renewals else "false"),)
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
         # The answer goes first: what was subscribed to is sent at the end of this turn.
-        self._write(self._replies.suback(packet.packet_id, codes, "; ".join(texts)))
+        self._write(self._replies.suback(packet.packet_id, codes, "; ".join(texts), renewed))
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         session, broker, now = self._granted, self.engine.broker, self.engine.now()

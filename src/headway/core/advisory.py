@@ -1,8 +1,9 @@
 """Advisories: what the broker tells whoever wants to know, as records on ``$SYS/headway/KIND/CLIENT``.
 
 Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were left out: how many, which, why), ``offlined``,
-``online``, ``close_consumer`` (please end this subscription), ``disconnected``, ``fast_producer`` (not being read, on
-account of a slow consumer or a full pool). The payload is JSON; nothing of it is kept, subscribe to hear it.
+``online``, ``close_consumer`` (please end this subscription), ``deleted`` (it was ended), ``disconnected``,
+``fast_producer`` (not being read, on account of a slow consumer or a full pool). The payload is JSON; nothing of it is
+kept, subscribe to hear it.
 """
 
 from __future__ import annotations

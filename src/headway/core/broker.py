@@ -19,6 +19,7 @@ from headway.core.flap import FlapControl
 from headway.core.governor import LATE_S, SWEEP_S, Governor
 from headway.core.keys import compile_key
 from headway.core.lane import Lane
+from headway.core.moves import finish_half_sent
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.pool import DISK_RETRY_S, Pool
@@ -34,6 +35,9 @@ from headway.core.units import format_size
 from headway.core.verdict import VerdictBook
 
 __all__ = ["SWEEP_S", "Broker"]
+
+SACRIFICES_MAX = 256
+"""Oldest chunks given up in one go; what is left over waits for the next turn."""
 
 
 class Broker:
@@ -51,7 +55,7 @@ class Broker:
         self.governor = Governor(self.registry, self._subscribing, self._admission, self._advisories, self.flap,
                                  sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
-        self._disk_failures: list[tuple[Subscription, str]] = []
+        self._disk_failures: dict[Subscription, str] = {}
 
     @property
     def verdicts(self) -> VerdictBook:
@@ -74,6 +78,13 @@ class Broker:
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """End a connection for a reason that is not the client's slowness (an operator's wish)."""
         self._admission.expel(session, reason, text, now)
+
+    def unfinished(self, session: Session) -> bytes | None:
+        """What is left of a record half sent, to go before a last word; the cursor moves past it. None: it is lost."""
+        try:
+            return finish_half_sent(session)
+        except OSError:
+            return None
 
     # -- records in -------------------------------------------------------------------------------------------------
 
@@ -102,8 +113,10 @@ class Broker:
             return False
         session.credit_exhausted_since_s = None
         self.fanout.again[session] = None
+        for share in session.shares:
+            self.registry.dirty[share.feed] = None
         feed = delivery.subscription.feed
-        if not feed.lane.holding or session.shares:
+        if not feed.lane.holding and not delivery.subscription.ended:
             self.registry.dirty[feed] = None
         return True
 
@@ -149,9 +162,6 @@ class Broker:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
         self.registry.timers.run(now)
         self.governor.sweep(now)
-        for subscription, why in self._disk_failures:
-            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
-        self._disk_failures.clear()
         self.relieve(now)
         self.flush(now)
 
@@ -159,10 +169,16 @@ class Broker:
 
     def relieve(self, now: float) -> None:
         """Make room where a pool is over its limit; see pressure.py. Looks at every feed, so not at every turn."""
+        failures, self._disk_failures = self._disk_failures, {}
+        for subscription, why in failures.items():
+            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
         feeds = self.registry.router.feeds.values()
         for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, feeds, now))
-            while (doomed := pressure.victims(pool, feeds, now)) is not None and doomed.subscriptions:
+            for _ in range(SACRIFICES_MAX):
+                doomed = pressure.victims(pool, feeds, now)
+                if doomed is None:
+                    break
                 self._sacrifice(pool, doomed, now)
             if not pool.full:
                 self.registry.resume(pool, now)
@@ -181,18 +197,19 @@ class Broker:
         if handle is not None:
             return
         pool = lane.pool
-        pool.disk_broken_until_s = now + DISK_RETRY_S
+        pool.disk_broken_until_s, pool.disk_error = now + DISK_RETRY_S, error
         for feed in self.registry.router.feeds.values():
             if feed.lane is lane:
                 why = f"what it had not read could not be written to disk ({error})"
-                self._disk_failures += [(s, why) for s in feed.subscriptions if s.cursor.floor is chunk]
+                needy = [s for s in feed.subscriptions if s.cursor.floor is chunk and pressure.is_late(s, now)]
+                self._disk_failures |= dict.fromkeys(needy, why)
 
     def _fell_behind(self, subscription: Subscription, now: float) -> None:
         self.governor.watch(subscription, now)
 
     def _disk_failed(self, subscription: Subscription, error: OSError) -> None:
         why = f"what it had not read could not be read back from disk ({error.strerror or error})"
-        self._disk_failures.append((subscription, why))
+        self._disk_failures[subscription] = why
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

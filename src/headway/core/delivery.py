@@ -52,10 +52,10 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> by
 
 def render(subscription: Subscription, now: float, lost: Losses) -> bool:
     """Render the next batch for this consumer. False: nothing can be sent now (caught up, or no credit)."""
-    if subscription.conflate_due:
+    if subscription.conflate_due or (subscription.preface is None and subscription.pass_due):
         subscription.next_pass()
     if subscription.preface is not None:
-        return _render_preface(subscription, now)
+        return _render_preface(subscription, now, lost)
     if not subscription.has_more or subscription.conflating:
         return False
     return _render_lane(subscription, now, lost)
@@ -69,7 +69,7 @@ def _out_of_credit(session: Session, now: float) -> bool:
     return True
 
 
-def _render_preface(subscription: Subscription, now: float) -> bool:
+def _render_preface(subscription: Subscription, now: float, lost: Losses) -> bool:
     session = subscription.session
     assert session.outlet is not None
     assert subscription.preface is not None
@@ -81,35 +81,51 @@ def _render_preface(subscription: Subscription, now: float) -> bool:
         if record is None:
             subscription.end_preface()
             return True
-        if subscription.conflate_owed:
-            subscription.conflate_owed -= 1
+        if not subscription.preface_retain and record.sequence > subscription.start_sequence:
+            subscription.conflate_owed -= 1  # it passed in the lane, and here it is
+        reason = None
         if record.expires_s is not None and record.expires_s <= now:
-            subscription.note_gap(1, record.sequence, record.sequence, Reason.EXPIRED)
-            continue
-        retain = subscription.preface_retain or (record.retain and subscription.request.retain_as_published)
-        _append_record(subscription, record, now, retain=retain)
+            reason = Reason.EXPIRED
+        elif not _append_record(subscription, record, now):
+            reason = Reason.TOO_LARGE_FOR_CLIENT
+        if reason is not None:
+            subscription.note_gap(1, record.sequence, record.sequence, reason)
+            lost({record.publisher: 1}, reason)
     return True
 
 
-def _append_record(subscription: Subscription, record: Record, now: float, *, retain: bool) -> None:
-    """Write one record from outside the subscription's own lane into the outlet."""
-    session, dialect, gap = subscription.session, subscription.dialect, subscription.gap
+def _append_record(subscription: Subscription, record: Record, now: float) -> bool:
+    """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large."""
+    session = subscription.session
     assert session.outlet is not None
-    qos = min(record.qos, subscription.request.qos)
-    delivery_id = session.next_id() if qos else 0
-    frame = dialect.encode_record(record, delivery_id, now=now, retain=retain, gap=gap)
-    if len(frame) > session.max_packet_bytes:
-        subscription.note_gap(1, record.sequence, record.sequence, Reason.TOO_LARGE_FOR_CLIENT)
-        return
-    if gap is not None and dialect.with_gap(frame, gap) is not None:
-        subscription.gap = None
-    if qos:
+    retain = subscription.preface_retain or (record.retain and subscription.request.retain_as_published)
+    if record.retain != retain:
+        record = msgspec.structs.replace(record, retain=retain)
+    delivery_id = session.next_id() if min(record.qos, subscription.request.qos) else 0
+    frame = write_frame(subscription, record, delivery_id, now)
+    if frame is None:
+        return False
+    if delivery_id:
         delivery = Delivery(subscription, now)
-        delivery.record = record if record.retain == retain else msgspec.structs.replace(record, retain=retain)
+        delivery.record = record
         session.in_flight[delivery_id] = delivery
     session.outlet.out += frame
     subscription.state_records += 1
     subscription.state_bytes += len(frame)
+    return True
+
+
+def write_frame(subscription: Subscription, record: Record, delivery_id: int, now: float) -> bytes | None:
+    """The record for this one consumer; None if it takes none so large. A gap it has not been told of goes with it, or
+    with a later one that leaves room for it."""
+    limit, dialect = subscription.session.max_packet_bytes, subscription.dialect
+    if subscription.gap is not None:
+        frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=subscription.gap)
+        if len(frame) <= limit:
+            subscription.gap = None
+            return frame
+    frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain)
+    return frame if len(frame) <= limit else None
 
 
 def _doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
@@ -187,9 +203,11 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     frames: bytes | bytearray = piece
     if subscription.gap is not None:
         told = dialect.with_gap(bytes(piece), subscription.gap)
-        if told is not None and len(told) <= session.max_packet_bytes:
+        if told is None:  # it cannot be told in this dialect at all
+            subscription.gap = None
+        elif len(told) <= session.max_packet_bytes:
             frames = told
-        subscription.gap = None
+            subscription.gap = None
     session.outlet.out += frames
     cursor.advance(size)
     return True

@@ -34,7 +34,7 @@ class Fanout:
     def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
                  on_disk_error: Callable[[Subscription, OSError], None]) -> None:
         self._on_lag = on_lag
-        self._lost = lost
+        self.lost = lost
         self._on_disk_error = on_disk_error
         self.again: dict[Session, None] = {}
         """Sessions whose pump ended with bytes to send and room to take them."""
@@ -44,7 +44,7 @@ class Fanout:
     def flush(self, feed: Feed, now: float) -> None:
         """Offer what a feed has gained to everyone who was caught up."""
         lane = feed.lane
-        end = lane.end
+        end = feed.flushed = lane.end
         offers: dict[int, Offer] = {}
         laggards: list[Subscription] = []
         for subscription in feed.waiting:
@@ -99,7 +99,7 @@ class Fanout:
         budget = outlet.taken_bytes + PUMP_BYTES
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
             if session.replay:
-                if not replay(session, now, self._lost):
+                if not replay(session, now, self.lost):
                     return
                 continue
             if outlet.taken_bytes >= budget:
@@ -160,6 +160,8 @@ class Fanout:
                     if len(session.lagging) > 1 and session.lagging.pop(subscription, self) is None:
                         session.lagging[subscription] = None  # to the back: everybody gets a turn
                     return not outlet.blocked
+                if not subscription.has_more:
+                    self._caught_up(subscription, now)
             except OSError as error:
                 self._on_disk_error(subscription, error)
                 return False
@@ -170,7 +172,7 @@ class Fanout:
         cursor.step()
         chunk = cursor.chunk
         if chunk is None or not chunk.plain or subscription.special:
-            return render(subscription, now, self._lost)
+            return render(subscription, now, self.lost)
         if chunk.spill is not None:
             start = cursor.position - chunk.start
             total = chunk.size - start
@@ -185,18 +187,17 @@ class Fanout:
         return True
 
     def _caught_up(self, subscription: Subscription, now: float) -> None:
-        session = subscription.session
-        session.lagging.pop(subscription, None)
         subscription.current_s = now
         subscription.meter.caught_up(now)
         feed = subscription.feed
-        place = feed.resting if subscription.conflating and subscription.request.options.conflate_s else feed.waiting
-        place[subscription] = None
+        feed.wait(subscription)
+        feed.settle_down()  # it may have been the last; nobody need publish again for the lane to be let go of
 
 
 def _offer(subscription: Subscription, end: int) -> Offer:
     """Memory from the cursor on: views, their bytes, and whether that is all there is, to be sent as it is."""
     cursor = subscription.cursor
+    cursor.step()
     chunk = cursor.chunk
     assert chunk is not None
     position = cursor.position

@@ -47,14 +47,22 @@ class Feed:
         self.gates: dict[Subscription, float] = {}
         """Consumers that may hold back publishers, and since when."""
         self.share: Share | None = None
+        self.flushed = lane.end
+        """How far the lane was offered to those who wait. What is behind that nobody has yet."""
+
+    def wait(self, subscription: Subscription) -> None:
+        """The subscription has been given everything; it waits for more."""
+        subscription.session.lagging.pop(subscription, None)
+        by_clock = subscription.conflating and subscription.request.options.conflate_s
+        (self.resting if by_clock else self.waiting)[subscription] = None
 
     def settle_down(self) -> None:
-        """Forget what everyone has: called after a flush."""
+        """Forget what everyone has: called after a flush, and when somebody has caught up."""
         lane = self.lane
         if self.share is not None:
             idle = not self.share.has_more
         else:
-            idle = len(self.waiting) + len(self.resting) == len(self.subscriptions)
+            idle = self.flushed == lane.end and len(self.waiting) + len(self.resting) == len(self.subscriptions)
         if idle and not lane.holding:
             lane.empty()
         else:

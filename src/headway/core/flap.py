@@ -7,6 +7,7 @@ shut for ``base_s``, then twice that, up to ``max_s``. Staying out of trouble fo
 from __future__ import annotations
 
 from collections import OrderedDict
+from math import ceil
 
 CLIENTS_MAX = 10_000
 
@@ -30,9 +31,9 @@ class FlapControl:
         return out_s
 
     def wait_s(self, client: str, now: float) -> float:
-        """For how much longer the client is shut out; 0 when it may come in."""
+        """For how much longer the client is shut out, in begun tenths of a second; 0 when it may come in."""
         entry = self._strikes.get(client)
-        return max(0.0, entry[2] - now) if entry else 0.0
+        return max(0.0, ceil((entry[2] - now) * 10) / 10) if entry else 0.0
 
     def strikes(self, client: str) -> int:
         entry = self._strikes.get(client)

@@ -111,12 +111,7 @@ class Governor:
         session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
         outlet = session.outlet
         lag_records = subscription.lag_records
-        if lane not in shares:
-            shares[lane] = lane.held_shares()
-        held = shares[lane].get(cursor.floor, 0.0) if cursor.floor is not None else 0.0
-        if subscription.share is not None:
-            held /= max(1, len(subscription.share.members))
-        gating_bytes = sum(other.gating_bytes for other in session.lagging)
+        used_bytes = sum(other.gating_bytes for other in session.lagging) + _state_share(subscription)
         return subscription.meter.observe(
             now,
             position_bytes=cursor.position,
@@ -128,18 +123,15 @@ class Governor:
             oldest_unacked_s=session.oldest_unacknowledged_s(),
             in_flight=len(session.in_flight),
             prefetch=session.credit if subscription.request.qos else 0,
-            held_bytes=int(held),
-            pool_share=gating_bytes / max(1, session.pool.memory_limit),
+            held_bytes=_held_bytes(subscription, shares),
+            pool_share=used_bytes / max(1, session.pool.memory_limit),
             slow_fraction=self._registry.slow_fraction(subscription.feed.key.filter),
         )
 
     def peek(self, subscription: Subscription, now: float, shares: Shares) -> Sample:
         """What is known of this consumer, without measuring: rates are those of the last sweep that looked at it."""
-        session, lane = subscription.session, subscription.feed.lane
+        session, outlet = subscription.session, subscription.session.outlet
         last = subscription.last_sample if subscription in self._registry.watched else Sample()
-        if lane not in shares:
-            shares[lane] = lane.held_shares()
-        floor, outlet = subscription.cursor.floor, session.outlet
         oldest = subscription.oldest_time() if subscription.lag_records else None
         unacknowledged = session.oldest_unacknowledged_s()
         return msgspec.structs.replace(
@@ -150,8 +142,8 @@ class Governor:
             blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
             ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
             in_flight=len(session.in_flight),
-            held_bytes=int(shares[lane].get(floor, 0.0)) if floor is not None else 0,
-            pool_share=subscription.gating_bytes / max(1, session.pool.memory_limit),
+            held_bytes=_held_bytes(subscription, shares),
+            pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
             slow_count=subscription.meter.slow_count,
         )
 
@@ -280,6 +272,9 @@ class Governor:
         session = subscription.session
         if subscription.ended:
             return
+        pool = session.pool
+        if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):
+            reason, why = Reason.SPILL_FAILED, f"{why}; nothing can be written to disk ({pool.disk_error})"
         sample = _with_peer(self.sample(subscription, now, {}), subscription)
         durable = session.expiry_s > 0
         action = ActionKind.DISCARD if durable and session.outlet is None else ActionKind.DISCONNECT
@@ -288,19 +283,18 @@ class Governor:
             client=session.client, filter=subscription.filter, listener=session.listener, readings=readings,
         )  # fmt: skip
         self._record(subscription, verdict, now)
-        if durable:
-            self._write_off(subscription, reason)
         if session.outlet is not None:
             self.give_up(session, reason, verdict.text, now)
+        if not subscription.ended:
+            self._write_off(subscription, reason)
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""
         session, cursor = subscription.session, subscription.cursor
         if subscription.share is not None:
+            subscription.share.write_off(subscription, reason)
+            self._registry.dirty[subscription.feed] = None
             return
-        if session.half_sent is subscription:
-            session.half_sent = None
-            cursor.rewind_record()
         for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
             delivery = session.in_flight.pop(delivery_id)
             if delivery.cursor is not None:
@@ -309,6 +303,9 @@ class Governor:
                 sequence = delivery.chunk.sequence_of(delivery.index)
                 subscription.note_gap(1, sequence, sequence, reason)
         self._registry.lost(subscription.skip_to(cursor.lane.count, reason), reason)
+        if not subscription.has_more:
+            subscription.feed.wait(subscription)
+            self._registry.dirty[subscription.feed] = None
 
     # -- telling ----------------------------------------------------------------------------------------------------
 
@@ -328,6 +325,23 @@ class Governor:
             subscription.offline = offline
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)
+
+
+def _held_bytes(subscription: Subscription, shares: Shares) -> int:
+    """Its share of what is really held; the shares of all consumers add up."""
+    lane, floor = subscription.feed.lane, subscription.cursor.floor
+    if lane not in shares:
+        shares[lane] = lane.held_shares()
+    held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
+    if subscription.share is not None:
+        held /= max(1, len(subscription.share.members))
+    return int(held + _state_share(subscription))
+
+
+def _state_share(subscription: Subscription) -> float:
+    """Its part of a state that is kept only for those who read it; a declared one is on the operator's account."""
+    state = subscription.state
+    return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)
 
 
 def _with_peer(sample: Sample, subscription: Subscription) -> Sample:

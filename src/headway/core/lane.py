@@ -14,6 +14,9 @@ from headway.core.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.pool import Pool
 from headway.core.record import Dialect, Frames, Run
 
+SPILL_BYTES_MIN = 8 * 1024
+"""A tail smaller than this is not worth writing: its index, which stays in memory, is about as large."""
+
 
 class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the record to come."""
@@ -81,12 +84,19 @@ class Lane:
         while self.first.standing == 0 and self.first.next is not None:
             self._drop(self.first)
             self.first = self.first.next
+        if self.first.standing == 0:  # nobody stands anywhere: they read state
+            self._restart()
 
     def empty(self) -> None:
         """Forget everything. Only while every cursor stands at the end and none waits for an acknowledgement."""
         self.trim()
+        if self.tail is self.first:
+            self._restart()
+
+    def _restart(self) -> None:
+        """Begin the tail anew, empty, for those who stand at its end."""
         tail = self.tail
-        if tail is self.first and tail.size:
+        if tail.size:
             self._drop(tail)
             tail.reset(self.end, self.count)
 
@@ -113,12 +123,16 @@ class Lane:
     # -- spill ------------------------------------------------------------------------------------------------------
 
     def spillable(self, wanted_bytes: int) -> list[Chunk]:
-        """The oldest resident chunks, up to about ``wanted_bytes``; they are marked as on their way to disk."""
+        """The oldest resident chunks, up to about ``wanted_bytes``; they are marked as on their way to disk.
+
+        The tail is among them when it is worth a chunk of its own; a fresh one takes its place."""
         chosen = []
         for chunk in self.chunks():
-            if wanted_bytes <= 0 or chunk is self.tail:
+            if wanted_bytes <= 0 or (chunk is self.tail and chunk.size < SPILL_BYTES_MIN):
                 break
-            if chunk.resident and not chunk.spilling:
+            if chunk is self.tail:
+                self._seal()
+            if chunk.resident and not chunk.spilling and chunk.size:
                 chunk.spilling = True
                 self.pool.spilling_bytes += chunk.size
                 wanted_bytes -= chunk.size

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
+STATES_SHARE = 0.5
 DISK_RETRY_S = 30.0
 
 
@@ -29,6 +30,8 @@ class Pool:
         self.client_share = client_share
         self.memory_bytes = 0
         """Resident chunks, what is kept in memory about spilled ones, and state."""
+        self.state_bytes = 0
+        """Part of ``memory_bytes`` that is state."""
         self.spilling_bytes = 0
         """Part of ``memory_bytes`` that a worker is writing at this moment."""
         self.disk_bytes = 0
@@ -36,6 +39,8 @@ class Pool:
         self.disk_peak_bytes = 0
         self.disk_broken_until_s = 0.0
         """After a failed write nothing is spilled before this time."""
+        self.disk_error = ""
+        """What went wrong at the last failed write."""
 
     def add_memory(self, size: int) -> None:
         self.memory_bytes += size
@@ -46,6 +51,15 @@ class Pool:
         self.disk_bytes += size
         if self.disk_bytes > self.disk_peak_bytes:
             self.disk_peak_bytes = self.disk_bytes
+
+    def add_state(self, size: int) -> None:
+        self.state_bytes += size
+        self.add_memory(size)
+
+    @property
+    def states_full(self) -> bool:
+        """The states of this pool take up more memory than they may together."""
+        return self.state_bytes > self.memory_limit * STATES_SHARE
 
     def to_spill_bytes(self) -> int:
         """How much more should leave memory now; 0 below the high-water mark."""
@@ -58,6 +72,10 @@ class Pool:
     def strained(self) -> bool:
         """Something has to leave, memory or disk, and is not on its way yet."""
         return self.disk_bytes > self.disk_limit or self.to_spill_bytes() > 0
+
+    def disk_broken(self, now: float) -> bool:
+        """There is a disk, and it could not be written to a moment ago."""
+        return self.disk_limit > 0 and now < self.disk_broken_until_s
 
     def can_spill(self, now: float) -> bool:
         return self.disk_limit > 0 and now >= self.disk_broken_until_s

@@ -14,14 +14,19 @@ Rules, in order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from headway.core.effects import Spill
 from headway.core.errors import Reason
 from headway.core.feed import Feed
+from headway.core.lane import Lane
 from headway.core.pool import Pool
 from headway.core.subscription import Subscription
+
+GRACE_S = 1.0
+"""Nobody is given up for what came less than this ago: the healthy must have had the time to take it. Meanwhile rule 4
+keeps the memory in bounds."""
 
 
 class Victims(NamedTuple):
@@ -53,26 +58,40 @@ def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
 
 
 def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Victims | None:
-    """Whom to give up now (rule 3); None while everything fits."""
+    """Whom to give up now (rule 3); None while everything fits. To be asked after ``spills``."""
+    mine = [feed for feed in feeds if feed.key.pool is pool]
     if pool.disk_full:
-        feed = max((f for f in feeds if f.key.pool is pool), key=lambda f: f.lane.spilled_bytes, default=None)
-        if feed is not None and feed.lane.spilled_bytes:
-            return Victims(furthest_back(feed), Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
-    if not pool.can_spill(now) and pool.to_spill_bytes() > 0:
-        feed = max((f for f in feeds if f.key.pool is pool), key=lambda f: f.lane.resident_bytes, default=None)
-        if feed is not None:
-            back = furthest_back(feed)
-            if back:
-                return Victims(back, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
+        back = _furthest_back(mine, lambda lane: lane.spilled_bytes, now)
+        if back:
+            return Victims(back, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
+    # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
+    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
+        back = _furthest_back(mine, lambda lane: lane.resident_bytes, now)
+        if back:
+            return Victims(back, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
     return None
 
 
-def furthest_back(feed: Feed) -> list[Subscription]:
-    """All who still need the lane's oldest chunk, unless that is the tail everybody stands in."""
-    oldest = feed.lane.first
-    if oldest is feed.lane.tail:
-        return []
-    return [s for s in feed.subscriptions if s.cursor.floor is oldest]
+def _furthest_back(feeds: list[Feed], holds: Callable[[Lane], int], now: float) -> list[Subscription]:
+    """All who still need the oldest chunk of the lane that holds the most (of those where somebody is behind)."""
+    for feed in sorted(feeds, key=lambda feed: holds(feed.lane), reverse=True):
+        if not holds(feed.lane):
+            break
+        oldest = feed.lane.first
+        if feed.share is not None:
+            back = feed.share.holders(oldest) if len(oldest) and oldest.run_time[0] <= now - GRACE_S else []
+        else:
+            back = [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
+        if back:
+            return back
+    return []
+
+
+def is_late(subscription: Subscription, now: float) -> bool:
+    """It holds what came, or what it was sent, long enough ago to have been taken, or acknowledged."""
+    unsettled = subscription.session.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
+    waiting = subscription.cursor.oldest_time() if subscription.gating_bytes else None
+    return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
 
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:

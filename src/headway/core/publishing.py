@@ -62,10 +62,8 @@ class Publishing:
         """Update the state; where the topic itself is the key, only the last record of the run matters."""
         count = len(run)
         start = count - 1 if state.by_topic else 0
-        grown = 0
         for index in range(start, count):
-            grown += state.put(run.record(index, first, now))
-        state.pool.add_memory(grown)
+            state.put(run.record(index, first, now))
 
     def _append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float

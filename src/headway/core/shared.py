@@ -15,7 +15,7 @@ import msgspec
 
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
-from headway.core.delivery import record_at
+from headway.core.delivery import record_at, write_frame
 from headway.core.errors import Reason
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed
@@ -43,27 +43,70 @@ class Share:
         self.members[subscription] = None
         subscription.session.shares[self] = None
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, member: Subscription) -> None:
         """The member is gone for good. What its session, if that has ended, had not settled goes to the others."""
-        self.members.pop(subscription, None)
-        session = subscription.session
+        self.members.pop(member, None)
+        session = member.session
         session.shares.pop(self, None)
-        for delivery_id, delivery in list(session.in_flight.items()):
-            if delivery.subscription is not subscription:
-                continue
+        if session.ended:
+            self._take_back(member, Reason.SUBSCRIPTION_ENDED)
+        else:  # the client is still there and settles what it was sent
+            for delivery in session.in_flight.values():
+                if delivery.subscription is member and delivery.cursor is not None:
+                    self.cursor.acknowledge(delivery.number)
+                    delivery.cursor = delivery.chunk = None
+        if not self.members:
+            self._give_up(member, Reason.SUBSCRIPTION_ENDED)
+
+    def _take_back(self, member: Subscription, reason: Reason) -> None:
+        """What the member has not settled is for others, unless nobody else may have it."""
+        in_flight = member.session.in_flight
+        for delivery_id in [i for i, d in in_flight.items() if d.subscription is member]:
+            delivery = in_flight.pop(delivery_id)
             assert delivery.chunk is not None
             assert delivery.record is not None
-            if not session.ended:  # the client is still there and settles what it was sent
-                self.cursor.acknowledge(delivery.number)
-                delivery.cursor = delivery.chunk = None
-                continue
-            del session.in_flight[delivery_id]
-            if min(delivery.record.qos, subscription.request.qos) == 1:
+            if min(delivery.record.qos, member.request.qos) == 1:
                 self._returned.append((delivery.chunk, delivery.index))
             else:
+                self._lose(member, delivery.chunk, delivery.index, reason)
                 self.cursor.acknowledge(delivery.number)
-                sequence = delivery.record.sequence
-                subscription.note_gap(1, sequence, sequence, Reason.SUBSCRIPTION_ENDED)
+
+    def _give_up(self, member: Subscription, reason: Reason) -> None:
+        """Nobody takes what waits: it is counted with this member."""
+        while self._returned:
+            chunk, index = self._returned.popleft()
+            self._lose(member, chunk, index, reason)
+            self.cursor.acknowledge(chunk.first_number + index)
+        self._fanout.lost(member.skip_to(self.feed.lane.count, reason), reason)
+
+    def _lose(self, member: Subscription, chunk: Chunk, index: int, reason: Reason) -> None:
+        sequence = chunk.sequence_of(index)
+        member.note_gap(1, sequence, sequence, reason)
+        self._fanout.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    # -- when room is wanted ----------------------------------------------------------------------------------------
+
+    def holders(self, chunk: Chunk) -> list[Subscription]:
+        """Who keeps the lane from letting go of a chunk: those who have not settled what they were sent of it, or, if some
+        of it was not sent, all of them; nobody, if somebody is about to take it."""
+        if self._wants(chunk):
+            return [] if self._anybody_has_room() else list(self.members)
+        return [m for m in self.members if any(d.chunk is chunk and d.subscription is m
+                                               for d in m.session.in_flight.values())]
+
+    def write_off(self, member: Subscription, reason: Reason) -> None:
+        """The member keeps its session, and nothing else: others get what it held; if nobody can, it is given up."""
+        self._take_back(member, reason)
+        if self._wants(self.feed.lane.first) and not self._anybody_has_room():
+            self._give_up(member, reason)
+
+    def _wants(self, chunk: Chunk) -> bool:
+        return self.cursor.chunk is chunk or any(returned is chunk for returned, _ in self._returned)
+
+    def _anybody_has_room(self) -> bool:
+        return any(_has_room(member) for member in self.members)
+
+    # -- handing out ------------------------------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
@@ -96,38 +139,44 @@ class Share:
             assert self.cursor.chunk is not None
             chunk = self.cursor.chunk
             index = chunk.index_at(self.cursor.position)
-        record = record_at(member, chunk, index)
         number = chunk.first_number + index
-        session, dialect = member.session, member.dialect
-        assert session.outlet is not None
-        qos = min(record.qos, member.request.qos)
-        reason = None
-        if record.expires_s is not None and record.expires_s <= now:
-            reason = Reason.EXPIRED
-        else:
-            delivery_id = session.next_id() if qos else 0
-            record = msgspec.structs.replace(record, retain=record.retain and member.request.retain_as_published)
-            frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=member.gap)
-            if len(frame) > session.max_packet_bytes:
-                reason = Reason.TOO_LARGE_FOR_CLIENT
+        in_flight = len(member.session.in_flight)
+        reason = _send(member, self.cursor, chunk, index, now)
         if reason is not None:
-            member.note_gap(1, record.sequence, record.sequence, reason)
-        else:
-            member.gap = None
-            session.outlet.out += frame
-            member.state_records += 1
-            member.state_bytes += len(frame)
-        if reason is None and qos:
-            delivery = Delivery(member, now)
-            delivery.cursor, delivery.number, delivery.record = self.cursor, number, record
-            delivery.chunk, delivery.index = chunk, index
-            session.in_flight[delivery_id] = delivery
+            self._lose(member, chunk, index, reason)
+        if len(member.session.in_flight) > in_flight:
             if not returned:
                 self.cursor.sent(number, chunk)
         elif returned:
             self.cursor.acknowledge(number)
         if not returned:
             self.cursor.advance(chunk.ends[index] - chunk.record_start(index))
+
+
+def _send(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now: float) -> Reason | None:
+    """Write one record for one member. Returns why not, if not."""
+    session, request = member.session, member.request
+    assert session.outlet is not None
+    try:
+        record = record_at(member, chunk, index)
+    except OSError:
+        return Reason.SPILL_FAILED
+    if record.expires_s is not None and record.expires_s <= now:
+        return Reason.EXPIRED
+    record = msgspec.structs.replace(record, retain=record.retain and request.retain_as_published)
+    delivery_id = session.next_id() if min(record.qos, request.qos) else 0
+    frame = write_frame(member, record, delivery_id, now)
+    if frame is None:
+        return Reason.TOO_LARGE_FOR_CLIENT
+    session.outlet.out += frame
+    member.state_records += 1
+    member.state_bytes += len(frame)
+    if delivery_id:
+        delivery = Delivery(member, now)
+        delivery.cursor, delivery.record = cursor, record
+        delivery.chunk, delivery.index, delivery.number = chunk, index, chunk.first_number + index
+        session.in_flight[delivery_id] = delivery
+    return None
 
 
 def _has_room(member: Subscription) -> bool:

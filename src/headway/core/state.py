@@ -19,7 +19,9 @@ from headway.core.keys import KeyOf
 from headway.core.pool import Pool
 from headway.core.record import Record
 
-ENTRY_BYTES = 400
+POOL_SHARE = 0.25
+"""How much of its pool's memory one state may take up."""
+ENTRY_BYTES = 500
 """What an entry costs beside its payload and topic: measured with tracemalloc, rounded up."""
 
 
@@ -47,6 +49,8 @@ class State:
         self.declared = declared
         """By the configuration: kept whether anybody reads it or not."""
         self.bytes = 0
+        self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
+        self.evicted_records = 0
         self.readers = 0
         """Subscriptions that may ask for it."""
         self._entries: dict[tuple[str, str | None], Entry] = {}
@@ -57,7 +61,9 @@ class State:
         return len(self._entries)
 
     def put(self, record: Record) -> int:
-        """Make ``record`` the latest of its key. Returns by how many bytes the state grew (may be negative)."""
+        """Make ``record`` the latest of its key. Returns by how many bytes the state grew (may be negative).
+
+        Beyond ``bytes_max`` the keys that have gone longest without a change are given up."""
         key = (record.topic, self.key_of(record))
         grown = _size(record)
         old = self._entries.get(key)
@@ -73,7 +79,28 @@ class State:
         ends.before = entry
         self._entries[key] = entry
         self.bytes += grown
+        self.pool.add_state(grown)
+        while (self.bytes > self.bytes_max or self.pool.states_full) and ends.after is not entry:
+            grown -= self._evict(ends.after)
         return grown
+
+    def close(self) -> None:
+        """Nobody asks for it any more."""
+        self.pool.add_state(-self.bytes)
+
+    def _evict(self, entry: Entry) -> int:
+        """Forget a key. A pass that was about to read it has missed a record, and knows so."""
+        assert entry.record is not None
+        size = _size(entry.record)
+        for reader in entry.passes or ():
+            if entry.record.sequence <= reader.upto and (reader.accept is None or reader.accept(entry.record)):
+                reader.missed += 1
+        del self._entries[entry.key]
+        self._unlink(entry)
+        self.bytes -= size
+        self.pool.add_state(-size)
+        self.evicted_records += 1
+        return size
 
     def get(self, topic: str, key: str | None) -> Record | None:
         entry = self._entries.get((topic, key))
@@ -105,13 +132,15 @@ class State:
 class StatePass:
     """A reader's place in the state: an iterator of records that may be left standing for as long as one likes."""
 
-    __slots__ = ("accept", "at", "state", "upto")
+    __slots__ = ("accept", "at", "missed", "state", "upto")
 
     def __init__(self, state: State, at: Entry, upto: int, accept: Callable[[Record], bool] | None) -> None:
         self.state = state
         self.at = at
         self.upto = upto
         self.accept = accept
+        self.missed = 0
+        """Records that were given up before this pass came to them."""
         self._stand(at)
 
     def _stand(self, entry: Entry) -> None:

@@ -94,6 +94,7 @@ class Subscribing:
             subscription.preface_retain = True
             if subscription.preface is not None:
                 self._fanout.lag(subscription, now)
+                self._fanout.again[subscription.session] = None
         return subscription
 
     def _lease(self, subscription: Subscription, now: float) -> None:
@@ -216,6 +217,7 @@ class Subscribing:
             registry.slow_consumers[feed.key.filter] -= 1
         if subscription.share is not None:
             subscription.share.leave(subscription)
+            registry.dirty[feed] = None  # the others may go on with what it left
         else:
             self._write_off(subscription, reason)
         registry.gap_records_ended.update(subscription.gap_records)
@@ -274,7 +276,7 @@ class Subscribing:
         state.readers -= 1
         if state.readers == 0 and not state.declared:
             self._registry.router.remove_state(state)
-            state.pool.memory_bytes -= state.bytes
+            state.close()
 
     def open_gate(self, subscription: Subscription, now: float) -> None:
         """This consumer holds back publishers no longer."""

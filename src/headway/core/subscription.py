@@ -133,6 +133,8 @@ class Subscription:
         self.feed = feed
         self.cursor = Cursor(feed.lane)
         self.start_number = feed.lane.count
+        self.start_sequence = feed.lane.last_sequence
+        """Of the last record before it began."""
         self.policy = policy
         self.policy_state = policy_state
         self.share: Share | None = None
@@ -222,12 +224,19 @@ class Subscription:
         return None
 
     @property
+    def pass_due(self) -> bool:
+        """A conflating consumer is to be given what has changed: its clock says so, or, where it has none, the lane has
+        grown (maybe while the last pass was on its way, when no flush looked at it)."""
+        grown = self.conflating and not self.request.options.conflate_s and self.cursor.number != self.feed.lane.count
+        return self.conflate_due or grown
+
+    @property
     def has_more(self) -> bool:
         """Something waits for this consumer."""
         if self.preface is not None:
             return True
         if self.conflating:
-            return self.conflate_due
+            return self.pass_due
         return self.cursor.position != self.cursor.lane.end
 
     @property
@@ -321,7 +330,10 @@ class Subscription:
     def end_preface(self) -> None:
         """The preface was read to its end; there may be another."""
         if isinstance(self.preface, StatePass):
+            missed = self.preface.missed
+            self.note_gap(missed, 0, self.preface.upto, Reason.DISCARDED)
             self.preface.close()
+            self.conflate_owed = max(0, self.conflate_owed - missed)
         self.preface, self._later = self._later, None
         self.preface_retain = False
         if self.preface is not None:

@@ -8,6 +8,7 @@ says it is ready. Not reading is how a publisher is slowed down.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -45,13 +46,15 @@ class Peer(Protocol):
     keep_alive_s: float
 
     def received(self, data: bytes) -> None: ...
+    def unfinished(self) -> bytes | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
 
 
 class Connection(Outlet):
     __slots__ = (
-        "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side", "sock",
+        "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side",
+        "sock",
     )  # fmt: skip
 
     def __init__(self, host: Host, sock: socket.socket, address: str, listener: str, now: float) -> None:
@@ -122,12 +125,15 @@ class Connection(Outlet):
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
         try:
-            return os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
+            taken = os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
         except BlockingIOError:
             return 0
         except ConnectionError:
             self._broken()
             return 0
+        if not taken:
+            raise OSError(errno.EIO, "the file ends before the record does")
+        return taken
 
     def _broken(self) -> None:
         """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
@@ -179,8 +185,16 @@ class Connection(Outlet):
         if self._end(reason):
             self.sock.close()
 
-    def say_goodbye(self, reason: Reason, text: str, rest: bytes = b"") -> None:
-        """Finish what is half sent, tell the client why, and close once it has heard (or will not)."""
+    def say_goodbye(self, reason: Reason, text: str, rest: bytes | None = b"") -> None:
+        """Finish what is half sent, tell the client why, and close once it has heard (or will not). ``rest`` is of a
+        record whose session has gone already; None: it cannot be had, and no word can be said in the middle of a
+        record."""
+        if rest is not None:
+            unfinished = self.peer_side.unfinished()
+            rest = None if unfinished is None else rest + unfinished
+        if rest is None:
+            self.close(reason)
+            return
         last = rest + bytes(self.out) + self.peer_side.last_word(reason, text)
         if self._end(reason):
             if last:

@@ -120,6 +120,13 @@ class MqttPeer:
         self.engine.protocol_error(self.connection, error)
         self.connection.say_goodbye(error.reason, str(error))
 
+    def unfinished(self) -> bytes | None:
+        """What is left of a record that is half sent on this connection; None: it cannot be read."""
+        session = self.session
+        if session is None or session.outlet is not self.connection:
+            return b""
+        return self.engine.broker.unfinished(session)
+
     def last_word(self, reason: Reason, text: str) -> bytes:
         """The packet that ends the connection from our side; empty where the version has none."""
         error = self._decoder.error

@@ -1,0 +1,332 @@
+"""A small stage for one story each: the real broker and MQTT dialect, a clock that only the story moves, and pretended
+sockets and disk. What a consumer asserts on is what it read, as a client would have taken it apart.
+
+Time goes in steps of ``STEP_S``; every second one the broker ticks, as the server's loop would have it. A consumer with
+``reads = inf`` reads everything in the turn it came; any other reads so many bytes a second from a socket that holds
+``buffer`` bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.sim.disk import Disk
+from tests.sim.model import Seen, take_apart
+from tests.sim.outlet import PretendedOutlet
+from tests.sim.stream import as_publish, frame_length
+
+from headway.core import stats
+from headway.core.broker import SWEEP_S, Broker
+from headway.core.effects import CloseConsumer, Disconnect, Pause, Resume, Spill
+from headway.core.errors import Reason
+from headway.core.flap import FlapControl
+from headway.core.outlet import PeerState
+from headway.core.policy import parse_policies
+from headway.core.pool import Pool
+from headway.core.record import Properties, Run
+from headway.core.registry import Limits
+from headway.core.session import ConnectRequest, Session
+from headway.core.subscription import SubscribeRequest, Subscription, parse_options
+from headway.core.units import parse_duration, parse_share, parse_size
+from headway.wire.mqtt.client import connect, encode_publish
+from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.dialect import MqttDialect
+from headway.wire.mqtt.packets import Disconnect as Goodbye
+from headway.wire.mqtt.packets import Item, Publish
+from headway.wire.mqtt.replies import Replies
+
+STEP_S = SWEEP_S / 2
+STUCK = 0.0
+POLICIES = Path(__file__).parents[2] / "docs" / "POLICIES.md"
+SHARED = MqttDialect(5, 2, None, True, False)
+_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def documented(row: str) -> str:
+    """The TOML that docs/POLICIES.md gives for a row of the table: what people copy is what is tested."""
+    blocks = [block for block in _BLOCK.findall(POLICIES.read_text()) if re.match(rf"# {row}\b", block)]
+    assert len(blocks) == 1, f"{len(blocks)} blocks in {POLICIES.name} begin with '# {row}'"
+    return str(blocks[0])
+
+
+class Socket(PretendedOutlet):
+    """Takes all there is room for."""
+
+    __slots__ = ("state",)
+
+    def peer(self) -> PeerState:
+        return self.state
+
+
+class Client:
+    """A connection and what was read from it."""
+
+    def __init__(self, stage: Stage, name: str, *, reads: float, buffer: int, version: int, acks: bool, queue: float,
+                 request: ConnectRequest) -> None:
+        self.stage = stage
+        self.name = name
+        self.reads = reads
+        self.buffer = buffer
+        self.version = version
+        self.acks = acks
+        self.queue = queue
+        """How many packets the application lets pile up before nothing more is read."""
+        self.handles = inf if queue == inf else 0.0
+        """How many packets the application handles in a second, where it has a queue."""
+        self.handled = 0.0
+        self.request = request
+        self.seen: list[Seen] = []
+        self.goodbye: Goodbye | None = None
+        self.paused = False
+        self.allowance = 0.0
+        self.connect()
+
+    def connect(self) -> None:
+        """Raises :class:`Refused`."""
+        self.outlet = Socket(self.stage.now, self.buffer, Random(0), 0.0, self._took)
+        self.outlet.state = PeerState(window_closed=self.reads == STUCK)
+        self.session: Session = self.stage.broker.connect(self.request, self.outlet, self.stage.now)
+        self._frames: list[tuple[int, Item]] = []
+        self._tail, self._taken = bytearray(), 0
+        self._decoder = Decoder(role="client", version=self.version)
+        self._decoder.feed(b"\x20\x03\0\0\0" if self.version == 5 else b"\x20\x02\0\0")
+        self._sends = Decoder(topic_alias_max=0)
+        self._sends.feed(connect(self.name, self.version))
+        self.goodbye = None
+        self.stage.clients[self.name] = self
+
+    @property
+    def connected(self) -> bool:
+        return self.session.outlet is self.outlet
+
+    @property
+    def payloads(self) -> list[str]:
+        return [seen.payload.decode() for seen in self.seen]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which of ``publish``'s records it was given."""
+        return [int(text.split()[0]) for text in self.payloads]
+
+    @property
+    def gap_told(self) -> dict[str, int]:
+        """Records it was told of as left out, by reason."""
+        told: dict[str, int] = {}
+        for seen in self.seen:
+            if seen.gap is not None:
+                told[seen.gap.reason] = told.get(seen.gap.reason, 0) + seen.gap.records
+        return told
+
+    def subscribe(self, filter: str, qos: int = 0, **options: str) -> Subscription:
+        """As SUBSCRIBE with these user properties does."""
+        pairs = [({"from_": "from"}.get(name, name), value) for name, value in options.items()]
+        parsed = parse_options(pairs)
+        dialect = MqttDialect(self.version, qos, None, False, parsed.offsets)
+        request = SubscribeRequest(filter, dialect, SHARED, qos, options=parsed)
+        return self.stage.broker.subscribe(self.session, request, self.stage.now)
+
+    def publish(self, topic: str, first: int, count: int = 1, *, size: int = 100, key: str = "", qos: int = 0,
+                priority: int | None = None) -> bool:
+        """So many records, numbered; False (and nothing) while the broker does not read this client."""
+        if self.paused:
+            return False
+        user = () if priority is None else (("priority", str(priority)),)
+        properties = Properties(user=(*user, ("key", key)) if key else user)
+        texts = [f"{number} {key}".encode().ljust(size, b".") for number in range(first, first + count)]
+        data = b"".join(
+            encode_publish(topic, text, version=self.version, qos=qos, packet_id=number % 65_535 + 1 if qos else 0,
+                           properties=properties)
+            for number, text in enumerate(texts)
+        )  # fmt: skip
+        runs = [item if isinstance(item, Run) else item.run for item in self._sends.feed(data)
+                if isinstance(item, Run | Publish)]  # fmt: skip
+        self.stage.broker.publish(self.session, runs, self.stage.now)
+        return True
+
+    def leave(self) -> None:
+        """The connection is gone without a word."""
+        self.stage.broker.disconnect(self.session, self.outlet, Reason.CLIENT_GONE, self.stage.now)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _took(self, data: bytes) -> None:
+        self._tail += data
+        while (size := frame_length(self._tail)) and len(self._tail) >= size:
+            self._taken += size
+            items = self._decoder.feed(bytes(self._tail[:size]))
+            assert self._decoder.error is None, self._decoder.error
+            del self._tail[:size]
+            self._frames += [(self._taken, item) for item in items]
+
+    def read(self, limit: float) -> bool:
+        """Read so many bytes, as far as the application's queue has room. Whether there were any."""
+        outlet = self.outlet
+        count = int(min(outlet.taken - outlet.drained, limit))
+        if self.queue != inf:
+            free = int(self.queue + self.handled - len(self.seen))
+            count = min(count, self._frames[free - 1][0] - outlet.drained if 0 < free <= len(self._frames) else
+                        count if free > 0 else 0)
+        if count <= 0:
+            return False
+        outlet.drained += count
+        self._arrived(outlet.drained)
+        if outlet.waits and self.connected:
+            outlet.waits = False
+            self.stage.broker.writable(self.session, self.stage.now)
+        return True
+
+    def _arrived(self, upto: float) -> None:
+        while self._frames and self._frames[0][0] <= upto:
+            _, item = self._frames.pop(0)
+            if isinstance(item, Goodbye):
+                self.goodbye = item
+            publish = as_publish(item)
+            if publish is None:
+                continue
+            self.seen.append(take_apart(publish))
+            if self.acks and publish.qos and self.connected:
+                self.stage.broker.acknowledge(self.session, publish.packet_id, self.stage.now)
+
+    def acknowledge(self, count: int = 1) -> None:
+        """The oldest deliveries in flight are settled."""
+        for delivery_id in list(self.session.in_flight)[:count]:
+            self.stage.broker.acknowledge(self.session, delivery_id, self.stage.now)
+
+    def hears_the_end(self, effect: Disconnect) -> None:
+        """The server's farewell: what the socket held, the rest of a record, the reason. It reads all of it at last."""
+        assert effect.rest is not None
+        last = effect.rest + bytes(self.outlet.out)
+        self._took(last + (Replies(self.version).disconnect_for(effect.reason, effect.text) or b""))
+        assert not self._tail, "cut off in the middle of a frame"
+        self.outlet.open = False
+        self._arrived(inf)
+
+    def pass_time(self) -> None:
+        if self.handles != inf:
+            self.handled = min(len(self.seen), self.handled + self.handles * STEP_S)
+        if self.reads != inf:
+            self.allowance = min(self.allowance + self.reads * STEP_S, self.buffer + self.reads)
+            while self.allowance >= 1:
+                before = self.outlet.drained
+                if not self.read(self.allowance):
+                    return
+                self.allowance -= self.outlet.drained - before
+
+
+class Stage:
+    """A broker set up as a config would have it: ``[pool]``, ``[listeners.NAME.pool]``, ``[flap]``, ``[[topic]]`` and
+    ``[[policy]]``. ``pool`` replaces ``[pool]``, for limits that a test can reach."""
+
+    def __init__(self, toml: str = "", **pool: str) -> None:
+        tables = tomllib.loads(toml)
+        assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy"}, tables
+        self.now = 1000.0
+        self._steps = 0
+        pools = {"": _pool("global", pool or {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)})}
+        for name, table in tables.get("listeners", {}).items():
+            if "pool" in table:
+                pools[name] = _pool(name, table["pool"])
+        flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
+        self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap))
+        self.pool = pools[""]
+        for topic in tables.get("topic", []):
+            self.broker.declare_state(topic["filter"], topic.get("key", "topic"))
+        self.disk = Disk(Random(0), 0.0, 0.0, 0.0)
+        self.clients: dict[str, Client] = {}
+        self.spills: list[Spill] = []
+        self.asked_to_close: list[str] = []
+        self.monitor = self.client("the monitor")
+        self.monitor.subscribe("$SYS/headway/#")
+
+    def client(self, name: str, *, reads: float = inf, buffer: int = 2000, version: int = 5, window: int = 65_535,
+               acks: bool = True, queue: float = inf, expiry_s: float = 0.0, listener: str = "") -> Client:
+        protocol = "mqtt5" if version == 5 else "mqtt3.1.1"
+        request = ConnectRequest(name, listener, False, expiry_s, window, protocol=protocol)
+        return Client(self, name, reads=reads, buffer=buffer, version=version, acks=acks, queue=queue, request=request)
+
+    def consumer(self, name: str, filter: str, qos: int = 0, *, options: dict[str, str] | None = None, **how: Any
+                 ) -> Client:
+        client = self.client(name, **how)
+        client.subscribe(filter, qos, **(options or {}))
+        return client
+
+    def told(self, kind: str, client: str | None = None) -> list[dict[str, Any]]:
+        """Advisories of a kind, as whoever subscribes to them reads them."""
+        self.turn()
+        found = [json.loads(s.payload) for s in self.monitor.seen if s.topic.startswith(f"$SYS/headway/{kind}/")]
+        return [one for one in found if client in (None, one["client"])]
+
+    def stats(self, client: Client) -> stats.ConsumerStats:
+        return next(one for one in stats.consumers(self.broker, self.now) if one.client == client.name)
+
+    def stats_of(self, name: str) -> list[stats.ConsumerStats]:
+        """Of every subscription of this client."""
+        return [one for one in stats.consumers(self.broker, self.now) if one.client == name]
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> None:
+        for _ in self.steps(seconds):
+            pass
+
+    def steps(self, seconds: float) -> Iterator[float]:
+        """Let time pass; what the story does between two steps goes out before the next."""
+        for _ in range(round(seconds / STEP_S)):
+            self._steps += 1
+            self.now = round(self.now + STEP_S, 6)
+            for client in list(self.clients.values()):
+                client.pass_time()
+            if self.disk.work(self.broker, self.now):
+                self._carry_out()
+            if self._steps % 2 == 0:
+                self.tick()
+            self.turn()
+            yield self.now
+            self.turn()
+
+    def tick(self) -> None:
+        self.broker.tick(self.now)
+        self._carry_out()
+
+    def hang(self, seconds: float) -> None:
+        """The broker's own loop does nothing for so long."""
+        self.now += seconds
+        self.tick()
+        self.turn()
+
+    def turn(self) -> None:
+        for _ in range(10_000):
+            self.broker.flush(self.now)
+            self._carry_out()
+            busy = [client.read(inf) for client in list(self.clients.values()) if client.reads == inf]
+            if not any(busy) and not self.broker.has_work:
+                return
+        raise AssertionError("the turn does not end")
+
+    def _carry_out(self) -> None:
+        for effect in self.broker.take_effects():
+            match effect:
+                case Disconnect(session, _, reason, _, _):
+                    client = self.clients[session.client]
+                    client.hears_the_end(effect)
+                    self.broker.disconnect(session, effect.outlet, reason, self.now)
+                case Spill():
+                    self.spills.append(effect)
+                    self.disk.submit(effect, self.now)
+                case CloseConsumer(subscription, _):
+                    self.asked_to_close.append(subscription.session.client)
+                case Pause(session) | Resume(session):
+                    self.clients[session.client].paused = isinstance(effect, Pause)
+
+
+def _pool(name: str, table: dict[str, Any]) -> Pool:
+    assert set(table) <= {"memory", "disk", "disk_path", "max_client_share"}, table
+    return Pool(name, parse_size(table.get("memory", "64MB")), parse_size(table.get("disk", "64MB")),
+                parse_share(table.get("max_client_share", "50%")))

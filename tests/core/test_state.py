@@ -1,0 +1,102 @@
+"""State and passes over it: recency order, reading while it changes, and what is given up when it grows too large."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.keys import compile_key
+from headway.core.pool import Pool
+from headway.core.record import Record
+from headway.core.state import ENTRY_BYTES, State
+
+
+def record(key: str, sequence: int, topic: str = "t") -> Record:
+    return Record(topic, b'{"k":"%s"}' % key.encode(), sequence=sequence)
+
+
+def a_state(memory: int = 10**9) -> State:
+    return State("#", compile_key("/k"), Pool("p", memory, 0))
+
+
+def filled(keys: str) -> State:
+    """One record per letter, sequences from 1."""
+    state = a_state()
+    for sequence, key in enumerate(keys, 1):
+        state.put(record(key, sequence))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("keys", "after", "upto", "expected"),
+    [
+        ("abc", 0, 3, [1, 2, 3]),
+        ("abca", 0, 4, [2, 3, 4]),
+        ("abcabc", 3, 6, [4, 5, 6]),
+        ("abc", 1, 2, [2]),
+        ("abc", 3, 3, []),
+        ("", 0, 0, []),
+        ("aaaa", 0, 4, [4]),
+    ],
+)
+def test_a_pass_reads_what_changed_oldest_first(keys: str, after: int, upto: int, expected: list[int]) -> None:
+    assert [r.sequence for r in filled(keys).read(after, upto)] == expected
+
+
+def test_a_key_updated_before_the_pass_comes_to_it_is_left_to_the_lane() -> None:
+    state = filled("abc")
+    reader = state.read(0, 3)
+    assert next(reader).sequence == 1
+    state.put(record("b", 4))
+    assert [r.sequence for r in reader] == [3]
+
+
+def test_a_pass_that_was_read_to_the_end_goes_on_when_extended() -> None:
+    state = filled("ab")
+    reader = state.read(0, 2)
+    assert [r.sequence for r in reader] == [1, 2]
+    state.put(record("c", 3))
+    reader.extend(3)
+    assert [r.sequence for r in reader] == [3]
+
+
+def test_beyond_its_limit_the_stalest_keys_go_and_a_pass_knows_what_it_missed() -> None:
+    state = a_state(memory=4 * 3 * (ENTRY_BYTES + 20))
+    for sequence, key in enumerate("abc", 1):
+        state.put(record(key, sequence))
+    reader = state.read(0, 3)
+    grown = state.put(record("d", 4))
+    assert state.get("t", "a") is None
+    assert (reader.missed, state.evicted_records) == (1, 1)
+    assert [r.sequence for r in reader] == [2, 3]
+    assert grown == 0  # as much went as came
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=60),
+    st.integers(0, 20),
+)
+def test_state_and_lane_together_lose_and_double_nothing(steps: list[tuple[str, bool]], start: int) -> None:
+    """A pass read a step at a time, beside updates that its consumer gets live: the last value per key is right."""
+    state = a_state()
+    latest: dict[str, int] = {}
+    got: list[tuple[str, int]] = []
+    reader = None
+    for sequence, (key, step) in enumerate(steps, 1):
+        state.put(record(key, sequence))
+        latest[key] = sequence
+        if reader is None and sequence >= start:
+            reader = state.read(0, sequence)
+        elif reader is not None:
+            got.append((key, sequence))
+            if step and (one := next(reader, None)) is not None:
+                got.append((one.payload.decode()[6], one.sequence))
+    if reader is not None:
+        got += [(one.payload.decode()[6], one.sequence) for one in reader]
+        assert len({sequence for _, sequence in got}) == len(got)
+        newest: dict[str, int] = {}
+        for key, sequence in got:
+            newest[key] = max(sequence, newest.get(key, 0))
+        assert newest == latest

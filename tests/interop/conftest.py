@@ -1,0 +1,44 @@
+"""Brokers for the tests: one with the ordinary config for all, and own ones where the config matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from tests.interop.process import BrokerProcess
+
+BrokerFactory = Callable[..., BrokerProcess]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The ordinary broker. Tests share it, so each takes topics and client ids of its own (``name``)."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
+    """Starts brokers that live until the module's tests are over."""
+    started: list[BrokerProcess] = []
+
+    def start_one(config: str = "", **more: Any) -> BrokerProcess:
+        process = BrokerProcess(tmp_path_factory.mktemp("broker"), config, **more)
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        process.kill()
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """A word nobody else uses, for topics and client ids."""
+    return f"t{next(_numbers)}"

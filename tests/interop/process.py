@@ -1,0 +1,124 @@
+"""A broker as people run it: a process of its own, on free ports of the loopback, ended by its pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.interop.waiting import PATIENCE_S, until
+
+START_S = 30.0
+LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
+_SERVER = {"admin": "http://127.0.0.1:0", "sweep": "50ms"}
+
+
+class BrokerProcess:
+    """``config`` is TOML without [server] (see ``server``); a listener is added where it has none."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: str = "",
+        *,
+        server: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.config = folder / "headway.toml"
+        self.log = folder / "log"
+        self._server = _SERVER | (server or {})
+        self.write(config)
+        ready = folder / "ready.json"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headway", "serve", "--config", str(self.config), "--ready-file", str(ready)],
+                stdout=log, stderr=log, preexec_fn=before,
+            )  # fmt: skip
+        try:
+            until(lambda: ready.exists() or self.process.poll() is not None, START_S, "the broker listens")
+            assert self.process.poll() is None, f"the broker did not start:\n{self.log.read_text()}"
+        except AssertionError:
+            self.kill()
+            raise
+        told = json.loads(ready.read_text())
+        self.ports = {name: urllib.parse.urlsplit(url).port for name, url in told["listeners"].items()}
+        self.port: int = next(iter(self.ports.values()))
+        self.admin: str = told["admin"]
+        self.pid: int = told["pid"]
+
+    def write(self, config: str) -> None:
+        """(Re)write the config file."""
+        head = "[server]\n" + "".join(f'{key} = "{value}"\n' for key, value in self._server.items())
+        listener = "" if "[listeners." in config else LISTENER
+        disk = "" if "[pool]" in config else f'[pool]\nmemory = "64MB"\ndisk_path = "{self.folder}"\n'
+        self.config.write_text(head + listener + disk + config)
+
+    # -- the admin API ----------------------------------------------------------------------------------------------
+
+    def call(self, path: str, method: str = "GET", body: str | None = None) -> tuple[int, bytes]:
+        request = urllib.request.Request(self.admin + path, body.encode() if body else None, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def get(self, path: str) -> Any:
+        status, body = self.call(path)
+        assert status == 200, (path, status, body)
+        return json.loads(body)
+
+    def consumer(self, client: str, filter: str | None = None) -> dict[str, Any]:
+        """The row of a subscription; empty when there is none."""
+        rows = self.get("/v1/consumers")["consumers"]
+        found = (row for row in rows if row["client"] == client and filter in (None, row["filter"]))
+        return next(found, {})
+
+    def publisher(self, client: str) -> dict[str, Any]:
+        return next((row for row in self.get("/v1/publishers")["publishers"] if row["client"] == client), {})
+
+    def verdicts(self, client: str) -> list[dict[str, Any]]:
+        """Newest first; empty when nothing is known of the client."""
+        status, body = self.call(f"/v1/why/{urllib.parse.quote(client)}")
+        return json.loads(body)["verdicts"] if status == 200 else []
+
+    # -- the process ------------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def wait(self, seconds: float = PATIENCE_S) -> int:
+        """Its exit code."""
+        until(lambda: self.process.poll() is not None, seconds, "the broker ends")
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """The end, whatever state it is in."""
+        if self.alive:
+            self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Ask it to stop, and see that it does so without having lost its temper on the way."""
+        try:
+            if self.alive:
+                self.signal(signal.SIGTERM)
+                self.wait()
+        finally:
+            self.kill()
+        assert self.process.returncode == 0, self.log.read_text()[-4000:]
+        assert "Traceback" not in self.log.read_text(), self.log.read_text()[-4000:]

@@ -1,0 +1,452 @@
+"""Slow consumers: judged by their policies, told so, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.interop.conftest import BrokerFactory
+from tests.interop.process import BrokerProcess
+from tests.interop.raw import Message, PubAck, Raw
+from tests.interop.waiting import until
+
+from headway.core.record import Properties
+from headway.wire.mqtt.client import encode_publish
+from headway.wire.mqtt.packets import NEVER, Entry
+
+POLICIES = {
+    "blocked": ('blocked_time = "300ms"', '"disconnect"', ""),
+    "lag": ("lag_records = 100", '"disconnect"', ""),
+    "late": ('ack_age = "300ms"', '"disconnect"', ""),
+    "dry": ('blocked_time = "200ms"', '"disconnect"', "enforce = false"),
+    "notify": ('blocked_time = "200ms"', '"notify"', ""),
+    "conflate": ("lag_records = 100", '"conflate"', ""),
+    "oldest": ("lag_records = 100", '{ action = "discard", which = "oldest", keep_records = 50 }', ""),
+    "newest": ("lag_records = 100", '{ action = "discard", which = "newest", keep_records = 50 }', ""),
+    "key": ("lag_records = 100", '{ action = "discard", which = "older_per_key" }', ""),
+    "selected": ("lag_records = 100", '{ action = "discard", which = "selector", selector = "value < 4000" }', ""),
+    "topics": ("lag_records = 100", '{ action = "discard", which = "topics", topics = ["topics/+/odd"] }', ""),
+    "lowest": ("lag_records = 100", '{ action = "discard", which = "lowest_priority" }', ""),
+    "block": ('lag_bytes = "200KB"', '"block_publishers"', 'until = { lag_bytes = "<20KB" }'),
+    "close": ("lag_records = 100", '"close_consumer"', ""),
+    "delete": ("lag_records = 100", '"delete_subscription"', ""),
+}
+CONFIG = """
+[flap]
+base = "1s"
+max = "2s"
+[[topic]]
+filter = "conflate/#"
+key = "/key"
+[[topic]]
+filter = "key/#"
+key = "/key"
+""" + "".join(
+    f'[[policy]]\nname = "{name}"\ntopics = ["{name}/#"]\n[[policy.rule]]\nwhen = {{ {when} }}\nthen = {then}\n{more}\n'
+    for name, (when, then, more) in POLICIES.items()
+)
+SMALL = {"receive_buffer": 4096}
+
+
+@pytest.fixture(scope="module")
+def governed(start: BrokerFactory) -> BrokerProcess:
+    return start(CONFIG, server={"send_buffer": "16KiB"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_complaints(governed: BrokerProcess) -> Any:
+    yield
+    governed.stop()
+
+
+def flood(writer: Raw, topic: str, count: int, size: int = 1000, first: int = 0) -> list[bytes]:
+    """Numbered records, all of them with the broker when this returns."""
+    payloads = [b"%06d" % i + b"." * (size - 6) for i in range(first, first + count)]
+    writer.publish_all(topic, payloads)
+    writer.published("flood/end")
+    return payloads
+
+
+def rows(writer: Raw, topic: str, count: int, *, priority: Callable[[int], int] | None = None) -> list[dict[str, Any]]:
+    """Records of ten keys."""
+    bodies = [{"key": f"k{i % 10}", "value": i, "fill": "." * 200} for i in range(count)]
+    for i, body in enumerate(bodies):
+        more = Properties(user=(("priority", str(priority(i))),)) if priority else Properties()
+        writer.publish(f"{topic}/{'odd' if i % 2 else 'even'}", json.dumps(body).encode(), properties=more)
+    writer.published("flood/end")
+    return bodies
+
+
+# -- disconnected, and told why -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_stops_reading_is_disconnected_and_finds_the_reason(governed: BrokerProcess, name: str, qos: int) -> None:
+    topic = f"blocked/{name}"
+    with (
+        Raw(governed.port, name, **SMALL) as stuck,
+        Raw(governed.port, f"{name}-good") as good,
+        Raw(governed.port) as watcher,
+        Raw(governed.port, f"{name}-pub") as writer,
+    ):
+        watcher.subscribed(f"$SYS/headway/+/{name}")
+        stuck.subscribed(Entry(topic, qos))
+        good.subscribed(topic)
+        sent = flood(writer, topic, 1000)
+        assert good.payloads(1000) == sent
+        row = until(lambda: governed.consumer(name), 1)
+        assert row["lag_records"] > 500
+        assert row["held_bytes"] > 0
+        assert governed.get("/v1/consumers")["consumers"][0]["client"] == name  # most lag first
+        assert governed.consumer(f"{name}-good")["lag_records"] == 0
+        until(lambda: not governed.consumer(name), what="the consumer is gone")
+        # Reading again, it finds whole records in order, and behind them why it was disconnected.
+        farewell = stuck.farewell()
+        assert farewell.code == 0x97
+        assert farewell.reason
+        assert "blocked" in farewell.reason or "nothing" in farewell.reason
+        got = [m.payload for m in stuck.inbox if type(m) is Message]
+        assert 0 < len(got) < 1000
+        assert got == sent[: len(got)]
+        # Everybody who wants to know, knows: also long after.
+        told = {m.topic.split("/")[2]: json.loads(m.payload) for m in watcher.so_far()}
+        assert set(told) >= {"slow", "disconnected"}
+        assert told["disconnected"]["text"] == farewell.reason
+        verdict = governed.verdicts(name)[0]
+        assert (verdict["reason"], verdict["cause"], verdict["policy"]) == ("blocked", "application", "blocked")
+        assert verdict["readings"][0]["value"] >= 0.3
+        assert verdict["text"] in farewell.reason
+        lost = governed.publisher(f"{name}-pub")["lost_records"]
+        assert sum(lost.values()) + len(got) == 1000
+        flood(writer, topic, 10)
+        assert len(good.messages(10)) == 10
+
+
+def test_a_client_of_3_1_1_gets_whole_records_and_the_end(governed: BrokerProcess, name: str) -> None:
+    with Raw(governed.port, name, 4, **SMALL) as stuck, Raw(governed.port) as writer:
+        stuck.subscribed(f"blocked/{name}")
+        sent = flood(writer, f"blocked/{name}", 500)
+        until(lambda: governed.verdicts(name))
+        stuck.wait_end()
+        assert stuck.decoder.buffered_bytes == 0
+        got = [m.payload for m in stuck.inbox]
+        assert 0 < len(got) < 500
+        assert got == sent[: len(got)]
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("takeover", 0x8E), ("operator", 0x98), ("protocol error", 0x81), ("keep-alive", 0x8D)]
+)
+@pytest.mark.parametrize("qos", [0, 1])
+def test_the_last_word_stands_behind_whole_records(
+    governed: BrokerProcess, name: str, how: str, code: int, qos: int
+) -> None:
+    """Whatever ends the connection of a client that does not read: what was half sent is finished first."""
+    keep_alive = 1 if how == "keep-alive" else 0
+    with Raw(governed.port, name, keep_alive_s=keep_alive, **SMALL) as stuck, Raw(governed.port) as writer:
+        stuck.subscribed(Entry(name, qos))
+        payloads = [b"%06d" % i + b"." * 9_000 for i in range(100)]
+        for payload in payloads:
+            writer.publish(name, payload, qos)
+        writer.published("flood/end")
+        until(lambda: governed.consumer(name)["lag_records"])
+        if how == "takeover":
+            Raw(governed.port, name).close()
+        elif how == "operator":
+            assert governed.call(f"/v1/clients/{name}", "DELETE")[0] == 204
+        elif how == "protocol error":
+            stuck.send(b"\x36\x00")
+        until(lambda: not governed.consumer(name))
+        assert stuck.farewell().code == code
+        got = [m.payload for m in stuck.inbox if type(m) is Message]
+        assert 0 < len(got) < 100
+        assert got == payloads[: len(got)]
+
+
+def test_who_acknowledges_late_is_told_so(governed: BrokerProcess, name: str) -> None:
+    with Raw(governed.port, name, receive_max=5) as late, Raw(governed.port) as writer:
+        late.subscribed(Entry(f"late/{name}", 1))
+        for i in range(20):
+            writer.publish(f"late/{name}", b"%d" % i, 1)
+        late.messages(5)
+        assert late.farewell().code == 0x97
+    verdict = governed.verdicts(name)[0]
+    assert (verdict["reason"], verdict["cause"]) == ("ack_age", "application")
+
+
+def test_a_durable_subscription_survives_the_disconnect(governed: BrokerProcess, name: str) -> None:
+    keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
+    with Raw(governed.port, name, receive_max=5, **keep) as slow, Raw(governed.port) as writer:
+        slow.subscribed(Entry(f"lag/{name}", 1))
+        for i in range(300):
+            writer.publish(f"lag/{name}", b"%d" % i, 1)
+        assert slow.farewell().code == 0x97
+        with Raw(governed.port, name, **keep) as back:
+            assert back.connack.session_present
+            assert back.payloads(300) == [b"%d" % i for i in range(300)]
+
+
+def test_a_dry_run_only_says_what_it_would_do(governed: BrokerProcess, name: str) -> None:
+    with Raw(governed.port, name, **SMALL) as stuck, Raw(governed.port) as writer:
+        stuck.subscribed(f"dry/{name}")
+        sent = flood(writer, f"dry/{name}", 500)
+        verdict = until(lambda: governed.verdicts(name))[0]
+        assert (verdict["enforced"], verdict["action"]["kind"]) == (False, "disconnect")
+        assert stuck.payloads(500) == sent
+
+
+def test_slow_and_no_longer_slow(governed: BrokerProcess, name: str) -> None:
+    with Raw(governed.port, name, **SMALL) as stuck, Raw(governed.port) as writer, Raw(governed.port) as watcher:
+        watcher.subscribed(f"$SYS/headway/slow/{name}", f"$SYS/headway/recovered/{name}")
+        stuck.subscribed(f"notify/{name}")
+        sent = flood(writer, f"notify/{name}", 500)
+        assert json.loads(watcher.message().payload)["client"] == name
+        row = governed.consumer(name)
+        assert row["slow"]
+        assert row["slow_count"] == 1
+        assert row["last_verdict"]["policy"] == "notify"
+        metrics = prometheus(governed)
+        assert metrics["headway_consumer_slow", name] == 1
+        assert metrics["headway_consumer_lag_records", name] > 100
+        assert metrics["headway_verdicts_total", None] >= 1
+        assert stuck.payloads(500) == sent
+        assert watcher.message().topic == f"$SYS/headway/recovered/{name}"
+        until(lambda: governed.consumer(name)["state"] == "ok")
+        assert prometheus(governed)["headway_consumer_slow", name] == 0
+
+
+def prometheus(broker: BrokerProcess) -> dict[tuple[str, str | None], float]:
+    """Every sample by its name and client, read as Prometheus reads them."""
+    status, page = broker.call("/metrics")
+    assert status == 200
+    families = text_string_to_metric_families(page.decode())
+    return {
+        (sample.name, sample.labels.get("client")): sample.value for family in families for sample in family.samples
+    }
+
+
+def test_who_is_disconnected_again_is_readmitted_later(governed: BrokerProcess, name: str) -> None:
+    def be_slow(client: Raw, writer: Raw) -> str:
+        client.subscribed(Entry(f"lag/{name}", 1))
+        for i in range(300):
+            writer.publish(f"lag/{name}", b"%d" % i, 1)
+        farewell = client.farewell()
+        assert farewell.code == 0x97
+        return farewell.reason or ""
+
+    with Raw(governed.port) as writer:
+        with Raw(governed.port, name, receive_max=1) as first:
+            assert "readmitted" not in be_slow(first, writer)
+        with Raw(governed.port, name, receive_max=1) as second:  # the first time costs nothing
+            assert "readmitted in 1 s" in be_slow(second, writer)
+        assert 0 < governed.get(f"/v1/why/{name}")["readmitted_in_s"] <= 1
+        with Raw(governed.port, name, granted=False) as refused:
+            fields = refused.connack.fields
+            assert refused.connack.code == 0x97
+            assert "2 times" in fields.reason_string
+            assert 0 < float(dict(fields.user)["retry-after-s"]) <= 1.0
+            refused.wait_end()
+        with Raw(governed.port, name, 4, granted=False) as old:
+            assert old.connack.code == 3
+        until(lambda: governed.get(f"/v1/why/{name}")["readmitted_in_s"] == 0)
+        with Raw(governed.port, name) as third:
+            assert third.connack.code == 0
+
+
+# -- conflated, discarded -------------------------------------------------------------------------------------------
+
+
+def catch_up(broker: BrokerProcess, stuck: Raw, writer: Raw, topic: str, qos: int = 0) -> list[Message]:
+    """Read until it is slow no more; then two records that are published now, on which every gap has been told."""
+    got: list[Message] = []
+
+    def caught_up() -> bool:
+        fresh = stuck.so_far()
+        got.extend(fresh)
+        for message in fresh if qos else ():
+            stuck.ack(message)
+        row = broker.consumer(stuck.client_id)
+        return not fresh and not row["slow"] and not row["lag_records"]
+
+    until(caught_up, what="it is slow no more")
+    for last in (b'{"key":"last","value":9999}', b'{"key":"very last","value":9999}'):
+        writer.published(topic, last, properties=Properties(user=(("priority", "9"),)))
+        got.append(stuck.message())
+        assert got[-1].payload == last
+    return got
+
+
+def test_conflating_a_slow_consumer(governed: BrokerProcess, name: str) -> None:
+    topic = f"conflate/{name}"
+    with Raw(governed.port, name, **SMALL) as stuck, Raw(governed.port, f"{name}-pub") as writer:
+        stuck.subscribed(f"{topic}/+")
+        sent = rows(writer, topic, 2000)
+        assert until(lambda: governed.verdicts(name))[-1]["action"]["kind"] == "conflate"
+        got = catch_up(governed, stuck, writer, f"{topic}/end")
+        values = [json.loads(m.payload)["value"] for m in got]
+        whole = 0
+        while values[whole] == whole:
+            whole += 1
+        assert whole < 1500  # what was on its way already
+        assert values == sorted(values)
+        assert {
+            json.loads(m.payload)["key"]: json.loads(m.payload)["value"] for m in got if m.topic != f"{topic}/end"
+        } == {body["key"]: body["value"] for body in sent}
+        gaps = [m.user for m in got if "gap-records" in m.user]
+        assert {gap["gap-reason"] for gap in gaps} == {"conflated"}
+        assert sum(int(gap["gap-records"]) for gap in gaps) + len(got) == 2002
+        rows(writer, topic, 20)
+        assert len(stuck.messages(20)) == 20  # back to every record
+
+
+@pytest.mark.parametrize("which", ["oldest", "newest", "key", "selected", "topics", "lowest"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_discarding_is_announced_to_the_last_record(governed: BrokerProcess, name: str, which: str, qos: int) -> None:
+    topic = f"{which}/{name}"
+    window: dict[str, Any] = SMALL if qos == 0 else {"receive_max": 20}
+    with (
+        Raw(governed.port, name, **window) as stuck,
+        Raw(governed.port, f"{name}-pub") as writer,
+        Raw(governed.port) as watcher,
+    ):
+        watcher.subscribed(f"$SYS/headway/gap/{name}")
+        stuck.subscribed(Entry(f"{topic}/+", qos))
+        priority = (lambda i: i % 3) if which == "lowest" else None
+        if qos:
+            for i in range(1000):
+                body = json.dumps({"key": f"k{i % 10}", "value": i}).encode()
+                more = Properties(user=(("priority", str(i % 3)),)) if which == "lowest" else Properties()
+                writer.publish(f"{topic}/{'odd' if i % 2 else 'even'}", body, 1, properties=more)
+            writer.published("flood/end")
+        else:
+            rows(writer, topic, 1000, priority=priority)
+        until(lambda: governed.consumer(name)["slow"], what="it is held to be slow")
+        until(lambda: governed.verdicts(name))
+        got = catch_up(governed, stuck, writer, f"{topic}/even", qos)
+        values = [json.loads(m.payload)["value"] for m in got]
+        assert values == sorted(values)
+        gaps = [m.user for m in got if "gap-records" in m.user]
+        announced = sum(int(gap["gap-records"]) for gap in gaps)
+        assert announced > 0
+        assert {gap["gap-reason"] for gap in gaps} == {"discarded" if which != "key" else gaps[0]["gap-reason"]}
+        assert announced + len(got) == 1002
+        assert sum(governed.consumer(name)["gap_records"].values()) == announced
+        skipped = set(range(1000)) - set(values)
+        assert all(CHECKS[which](i) for i in skipped), sorted(skipped)[:20]
+        if which != "key":
+            assert sum(governed.publisher(f"{name}-pub")["lost_records"].values()) == announced
+        assert json.loads(watcher.message().payload)["client"] == name
+
+
+CHECKS: dict[str, Callable[[int], bool]] = {
+    "oldest": lambda i: i < 950,
+    "newest": lambda i: i > 50,
+    "key": lambda i: i < 990,
+    "selected": lambda i: i < 4000,
+    "topics": lambda i: i % 2 == 1,
+    "lowest": lambda i: i % 3 == 0,
+}
+
+
+# -- publishers, subscriptions --------------------------------------------------------------------------------------
+
+
+def test_blocking_the_publishers(governed: BrokerProcess, name: str) -> None:
+    """They are not read any more, so they have to wait; nobody else has to, and nothing is lost."""
+    topic = f"block/{name}"
+    sent = [b"%06d" % i + b"." * 994 for i in range(20_000)]
+    with (
+        Raw(governed.port, name, **SMALL) as stuck,
+        Raw(governed.port, f"{name}-pub") as writer,
+        Raw(governed.port) as other,
+        Raw(governed.port) as watcher,
+    ):
+        watcher.subscribed(f"$SYS/headway/fast_producer/{name}-pub")
+        stuck.subscribed(topic)
+        frames = [encode_publish(topic, payload) for payload in sent]
+
+        def publish() -> None:
+            for frame in frames:
+                writer.send(frame)
+
+        writer.sock.settimeout(60)
+        publishing = threading.Thread(target=publish, daemon=True)
+        publishing.start()
+        row = until(lambda: (r := governed.publisher(f"{name}-pub")) and r["paused"] and r)
+        assert json.loads(watcher.message().payload)["client"] == f"{name}-pub"
+        assert row["published_records"] < len(sent)
+        other.subscribed(f"{name}/free")
+        other.published(f"{name}/free", b"x")  # other topics go on
+        assert other.message().payload == b"x"
+        assert publishing.is_alive()
+        assert governed.publisher(f"{name}-pub")["published_records"] == row["published_records"]
+        assert governed.consumer(name)["producer_stall_ms"] >= 0
+        assert stuck.payloads(len(sent), 60) == sent
+        publishing.join(10)
+        assert not publishing.is_alive()
+        after = governed.publisher(f"{name}-pub")
+        assert (after["paused"], after["published_records"], after["lost_records"]) == (False, len(sent), {})
+        assert after["stalled_ms"] > 0
+        assert governed.consumer(name)["producer_stall_ms"] > 0
+
+
+def test_who_does_not_read_its_answers_is_not_read_either(governed: BrokerProcess, name: str) -> None:
+    """Or the broker would have to keep them. Every publish is answered, and refused at some length."""
+    count = 50_000
+    with Raw(governed.port, name, **SMALL) as writer:
+        data = b"".join(encode_publish("$SYS/x", b"." * 400, qos=1, packet_id=1 + i) for i in range(count))
+        writer.sock.settimeout(60)
+        publishing = threading.Thread(target=writer.sock.sendall, args=(data,), daemon=True)
+        publishing.start()
+        same, last = 0, 0
+
+        def stands_still() -> bool:
+            nonlocal same, last
+            now = governed.publisher(name).get("refused_records", 0)
+            same, last = (same + 1 if now == last else 0), now
+            return last > 0 and same > 20
+
+        until(stands_still)
+        assert last < count / 2
+        assert publishing.is_alive()
+        assert len([writer.expect(PubAck) for _ in range(count)]) == count
+        publishing.join(10)
+        assert governed.publisher(name)["refused_records"] == count
+
+
+def test_a_blocked_publisher_goes_free_when_the_stuck_consumer_vanishes(governed: BrokerProcess, name: str) -> None:
+    topic = f"block/{name}"
+    with Raw(governed.port, name, **SMALL) as stuck, Raw(governed.port, f"{name}-pub") as writer:
+        stuck.subscribed(topic)
+        for _ in range(3):
+            writer.publish_all(topic, [b"." * 1000] * 300)
+            until(lambda: governed.publisher(f"{name}-pub").get("published_records"))
+        until(lambda: governed.consumer(name)["slow"])
+        number = writer.publish(topic, b"one more", 1)
+        until(lambda: governed.publisher(f"{name}-pub")["paused"])
+        stuck.close()
+        until(lambda: not governed.publisher(f"{name}-pub")["paused"])
+        writer.published(topic, b"free")
+        assert number
+
+
+def test_a_consumer_is_asked_to_close_and_a_subscription_deleted(governed: BrokerProcess, name: str) -> None:
+    for action, kind, gone in (("close", "close_consumer", False), ("delete", "deleted", True)):
+        client, topic = f"{name}-{action}", f"{action}/{name}"
+        with (
+            Raw(governed.port, client, receive_max=1) as slow,
+            Raw(governed.port) as writer,
+            Raw(governed.port) as watcher,
+        ):
+            watcher.subscribed(f"$SYS/headway/{kind}/{client}")
+            slow.subscribed(Entry(topic, 1), Entry(f"{topic}/other", 0))
+            for i in range(300):
+                writer.publish(topic, b"%d" % i, 1)
+            assert json.loads(watcher.message().payload)["filter"] == topic
+            assert bool(governed.consumer(client, topic)) != gone
+            writer.published(f"{topic}/other", b"x")
+            assert b"x" in [m.payload for m in slow.so_far()]  # the connection goes on

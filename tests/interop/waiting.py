@@ -1,0 +1,27 @@
+"""Waiting for conditions. Nothing here or in the tests sleeps for a time that somebody guessed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+PATIENCE_S = 15.0
+_PAUSE_S = 0.01
+
+
+def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "") -> T:
+    """Ask again and again; the first answer that is true, or an AssertionError when the time is over."""
+    deadline = time.monotonic() + seconds
+    nobody = threading.Event()
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"after {seconds:g} s: {what or 'the condition'} still does not hold (last: {answer!r})"
+            )
+        nobody.wait(_PAUSE_S)

@@ -1,0 +1,273 @@
+"""What must hold of the broker's books after every turn, when all has settled, and when all is over.
+
+Everything is counted anew from lanes, chunks and cursors, and compared with the running totals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isclose
+from typing import TYPE_CHECKING
+
+from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
+from headway.core.errors import Reason
+from headway.core.feed import Feed
+from headway.core.pool import Pool
+from headway.core.state import ENTRY_BYTES, State
+from headway.core.subscription import Subscription
+
+from tests.sim.model import SubModel, take_apart
+from tests.sim.stream import as_publish
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+def after_turn(world: World) -> None:
+    broker = world.broker
+    feeds = list(broker.registry.router.feeds.values())
+    for feed in feeds:
+        _lane(feed)
+        _places(feed)
+    for pool in broker.registry.distinct_pools():
+        _pool(world, pool, feeds)
+    _liveness(world)
+    _balances(world)
+    _limit(world)
+
+
+# -- books ----------------------------------------------------------------------------------------------------------
+
+
+def cursors(feed: Feed) -> list[Cursor]:
+    found = [s.cursor for s in feed.subscriptions if s.share is None]
+    return [*found, feed.share.cursor] if feed.share is not None else found
+
+
+def _lane(feed: Feed) -> None:
+    lane = feed.lane
+    chunks = list(lane.chunks())
+    standing: Counter[Chunk] = Counter()
+    holding = 0
+    for cursor in cursors(feed):
+        if cursor.floor is not None:
+            assert cursor.floor in chunks, "a cursor's floor was dropped"
+            standing[cursor.floor] += 1
+        if cursor.chunk is not None:
+            assert cursor.chunk in chunks, "a cursor's chunk was dropped"
+            assert cursor.chunk.start <= cursor.position <= cursor.chunk.stop
+        holding += bool(cursor.unacknowledged)
+    assert holding == lane.holding
+    for chunk in chunks:
+        assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
+        assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
+        assert len(chunk) == 0 or chunk.ends[-1] == chunk.size
+    assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
+    assert lane.end == chunks[-1].stop
+    assert lane.count == chunks[-1].first_number + len(chunks[-1])
+    held = lane.held_shares()
+    total = sum(held[cursor.floor] for cursor in cursors(feed) if cursor.floor is not None)
+    if any(chunk.standing for chunk in chunks):
+        assert isclose(total, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares do not add up"
+
+
+def _places(feed: Feed) -> None:
+    for subscription in feed.subscriptions:
+        if subscription.share is not None:
+            continue
+        places = [subscription in feed.waiting, subscription in feed.resting, subscription in subscription.session.lagging]
+        assert sum(places) == 1, f"{subscription.filter} stands in {places}"
+        if places[0]:
+            assert not subscription.has_more, f"{subscription.filter} waits for nothing, but has more"
+
+
+def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
+    memory = disk = 0
+    for feed in feeds:
+        if feed.key.pool is not pool:
+            continue
+        resident = spilled = 0
+        for chunk in feed.lane.chunks():
+            if chunk.spill is None:
+                resident += len(chunk.data)
+            else:
+                spilled += chunk.size
+                memory += chunk.index_bytes
+        assert feed.lane.resident_bytes == resident
+        assert feed.lane.spilled_bytes == spilled
+        memory += resident
+        disk += spilled
+    memory += sum(_state(state) for state in world.broker.registry.router.states if state.pool is pool)
+    assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"
+    assert pool.disk_bytes == disk, f"{pool.disk_bytes} bytes on disk counted, {disk} there"
+    assert disk == sum(handle.size for handle in world.disk.held if handle.pool is pool)
+
+
+def _state(state: State) -> int:
+    size = entries = 0
+    entry = state._ends.after
+    last = 0
+    while entry.record is not None:
+        size += ENTRY_BYTES + len(entry.record.topic) + len(entry.record.payload)
+        assert entry.record.sequence > last, "the state is out of order"
+        last = entry.record.sequence
+        entries += 1
+        entry = entry.after
+    assert entries == len(state)
+    assert size == state.bytes
+    return size
+
+
+def _limit(world: World) -> None:
+    pool = world.pool
+    growth = sum(world._last_growth.values())
+    states = sum(state.bytes for state in world.broker.registry.router.states)
+    index = sum(c.index_bytes for f in world.broker.registry.router.feeds.values() for c in f.lane.chunks() if c.spill)
+    over = pool.memory_bytes - pool.memory_limit - states - index
+    world.slack = max(world.slack, over - growth)
+
+
+# -- nobody is forgotten --------------------------------------------------------------------------------------------
+
+
+def _liveness(world: World) -> None:
+    registry = world.broker.registry
+    for session in registry.sessions.values():
+        outlet = session.outlet
+        if outlet is None:
+            continue
+        if outlet.blocked:
+            assert outlet.waits, f"{session.client} is blocked and nobody will wake it"  # type: ignore[attr-defined]
+            continue
+        assert not outlet.out, f"{session.client} has room and bytes to send"
+        assert session.half_sent is None
+        for subscription in session.lagging:
+            if subscription.has_more and session.credit_left > 0 and not world.disk.unreadable:
+                raise AssertionError(f"{session.client} has room, credit and more of {subscription.filter}, and gets none")
+    for feed in registry.router.feeds.values():
+        if feed.share is None or not feed.share.has_more:
+            continue
+        for member in feed.share.members:
+            session = member.session
+            ready = session.outlet is not None and not session.outlet.blocked and session.credit_left > 0
+            assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"
+    for client in world.clients:
+        if client.paused and client.session is not None and client.session.outlet is not None:
+            reasons = client.session.paused_by
+            assert reasons, "paused for no reason"
+            for by in reasons:
+                assert isinstance(by, Pool) or by.gates, "paused, and the reason is gone"  # type: ignore[attr-defined]
+
+
+# -- sums -----------------------------------------------------------------------------------------------------------
+
+
+def _pending(world: World) -> Counter[object]:
+    """Live records that are written for a client and not yet taken by its socket."""
+    found: Counter[object] = Counter()
+    for client, stream in world.by_outlet.values():
+        last: dict[SubModel, int] = {}
+        for frame in stream.pending():
+            item = as_publish(frame.item)
+            if item is None or item.dup:
+                continue
+            seen, model = take_apart(item), client._whose(stream, frame, item)
+            sequences = world.history.sequences(seen.topic, seen.payload)
+            if model.shared is not None:
+                found[model.shared] += not any(s in model.shared.seen for s in sequences)
+                continue
+            if seen.retain and not model.keeps_retain:
+                continue
+            after = last.get(model, model.last)
+            sequence = next(s for s in sequences if s > after)
+            last[model] = sequence
+            found[model] += sequence > model.start
+    return found
+
+
+def waiting(subscription: Subscription) -> int:
+    return subscription.feed.lane.count - subscription.cursor.number + subscription.conflate_owed
+
+
+def _balances(world: World) -> None:
+    pending = _pending(world)
+    for model in world.models:
+        if model.shared is not None or model.subscription.request.options.start != "end":
+            continue
+        wrong = model.balance(pending[model] + (waiting(model.subscription) if model.live else 0))
+        assert wrong is None, wrong
+    for feed, group in world.groups.items():
+        if group.live:
+            wrong = group.balance(pending[group] + feed.lane.count - feed.share.cursor.number)  # type: ignore[union-attr]
+            assert wrong is None, wrong
+
+
+# -- when all has settled -------------------------------------------------------------------------------------------
+
+
+def settled(world: World) -> None:
+    registry = world.broker.registry
+    assert not world.disk.busy
+    for session in registry.sessions.values():
+        if session.outlet is None:
+            continue
+        assert not session.in_flight, f"{session.client} acknowledged everything, {len(session.in_flight)} in flight"
+        for subscription in session.subscriptions.values():
+            assert not subscription.has_more, f"{session.client} reads, and {subscription.filter} does not arrive"
+            assert subscription not in registry.watched
+            assert not subscription.meter.slow
+    for client in world.clients:
+        assert client.stream is None or not client.paused, f"{client.name} is still not read: {client.session and client.session.paused_by}"
+        assert client.idle
+    for model in world.models:
+        if model.shared is None and model.live and model.subscription.session.outlet is not None:
+            _complete(world, model)
+
+
+def _complete(world: World, model: SubModel) -> None:
+    """Gaps were told, and the last value per key arrived unless it was left out on purpose."""
+    subscription = model.subscription
+    counted = subscription.gap_records
+    if model.version5:
+        waiting = subscription.gap.records if subscription.gap is not None else 0
+        assert model.announced + waiting == counted.total(), (
+            f"{model.filter}: {counted.total()} left out, {model.announced} announced, {waiting} to be announced"
+        )
+    if (subscription.state is not None and subscription.state.evicted_records) or set(counted) - {Reason.CONFLATED} or model.excess or (model.cut and not model.qos):
+        return
+    key = subscription.state.key.text if subscription.state is not None else "topic"
+    newest = {model.history.key(sequence, key): sequence for sequence in model.expected}
+    for name, sequence in newest.items():
+        if min(model.qos, model.history.records[sequence].qos) == 0 and model.cut:
+            continue
+        assert sequence in model.seen, f"{model.filter}: the last value of {name} did not arrive"
+    for topic, sequence in model.retained.items():
+        record = world.history.records[sequence]
+        if model.cut or record.expires_s is not None or world._retained.get(topic) != sequence:
+            continue
+        assert sequence in model.retained_seen, f"{model.filter}: retained record of {topic} did not arrive"
+
+
+def ended(world: World) -> None:
+    registry, pool = world.broker.registry, world.pool
+    assert not registry.sessions
+    assert not registry.router.feeds
+    assert not registry.watched
+    assert not any(registry.consumers.values())
+    assert not any(registry.slow_consumers.values())
+    assert not any(world.broker.fanout.again)
+    assert not registry.dirty
+    states = sum(state.bytes for state in registry.router.states)
+    assert all(state.declared for state in registry.router.states)
+    assert pool.memory_bytes == states, f"{pool.memory_bytes - states} bytes left when all is over"
+    assert pool.disk_bytes == 0
+    assert pool.spilling_bytes == 0
+    assert not world.disk.held, "files nobody needs are kept"
+    for model in world.models:
+        if model.shared is None and model.subscription.request.options.start == "end":
+            wrong = model.balance(0)
+            assert wrong is None, wrong
+    for group in world.groups.values():
+        wrong = group.balance(0)
+        assert wrong is None, wrong

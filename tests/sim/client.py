@@ -1,0 +1,395 @@
+"""Pretended clients: they subscribe, read, acknowledge, publish and vanish, each in its own manner."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.errors import Reason, Refused
+from headway.core.record import Properties, Record, Run
+from headway.core.session import ConnectRequest, Session, Will
+from headway.core.subscription import SubscribeRequest, SubscriptionOptions
+from headway.core.topics import matches, parse_share
+from headway.wire.mqtt.client import encode_connect, encode_publish
+from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.dialect import MqttDialect
+from headway.wire.mqtt.packets import Connect, Disconnect, Publish, PubRel
+from headway.wire.mqtt.replies import Replies
+
+from tests.sim.chance import FILTERS, KEYS, SELECTOR, TOPICS, Manner, payload
+from tests.sim.model import GroupModel, SubModel, take_apart
+from tests.sim.stream import Frame, Stream, as_publish
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+SHARED = MqttDialect(5, 2, None, True, False)
+
+
+class Client:
+    def __init__(self, world: World, number: int, manner: Manner) -> None:
+        rng = world.rng
+        self.world = world
+        self.name = f"client-{number}-{manner.name.replace(' ', '-')}"
+        self.manner = manner
+        self.version = rng.choice((4, 5, 5))
+        self.marks = self.version == 5 and rng.random() < 0.7
+        """Its subscriptions carry identifiers, so they may overlap."""
+        self.expiry_s = rng.choice((0.0, 0.0, 20.0, 60.0))
+        self.credit = rng.choice((1, 2, 5, 20, 65535)) if self.version == 5 else 65535
+        self.packet_bytes_max = rng.choice((2**28, 2**28, 300, 2000)) if self.version == 5 else 2**28
+        self.capacity = rng.choice((300, 3000, 30_000))
+        self.stream: Stream | None = None
+        self.session: Session | None = None
+        self.models: list[SubModel] = []
+        self.by_id: dict[int, tuple[SubModel, int]] = {}
+        """Packet ids in use between the two sides, whatever the connection."""
+        self.received: set[int] = set()
+        """Ids of exactly-once deliveries that arrived and are not released."""
+        self.had: dict[SubModel, set[int]] = {}
+        """What its application was given at QoS 2."""
+        self.acks: list[tuple[float, int, int]] = []
+        self.naps_until_s = 0.0
+        self.last_read_s = 0.0
+        self.away_until_s = 0.0
+        self.paused = False
+        self.pauses = 0
+        self.packet_id = 0
+        self.decoder = Decoder(topic_alias_max=8)
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def connect(self, *, clean: bool | None = None) -> bool:
+        world, rng = self.world, self.world.rng
+        broker, now = world.broker, world.now
+        clean = rng.random() < 0.2 if clean is None else clean
+        packet = Connect(self.version, self.name, clean, receive_max=self.credit)
+        replies = Replies.to(packet)
+        world.streams += 1
+        stream = Stream(world.streams, self.version, replies, now, self.capacity, rng, world.shy, self.packet_bytes_max,
+                        self._on_frame)
+        request = ConnectRequest(
+            self.name, "", clean, self.expiry_s, self.credit, self.packet_bytes_max, None,
+            "mqtt5" if self.version == 5 else "mqtt3.1.1", self._will(),
+        )  # fmt: skip
+        old = self.stream
+        if old is not None:
+            self._cut()
+        try:
+            session = broker.connect(request, stream.outlet, now)
+        except Refused as error:
+            assert old is None, "refused by flap control while connected"
+            self.away_until_s = now + error.retry_after_s
+            return False
+        if old is not None:
+            world.carry_out()  # what the old connection still gets comes before anything on the new one
+        world.reap(self.name, (stream.number, 0))
+        if session.present:
+            assert session is self.session, "another session was found"
+        else:
+            self._forget()
+        self.session = stream.session = session
+        self.stream = stream
+        world.by_outlet[stream.outlet] = (self, stream)
+        self.acks.clear()
+        self.paused = False
+        self.last_read_s = now
+        self.decoder = Decoder(topic_alias_max=8)
+        self.decoder.feed(encode_connect(packet))
+        self.write(replies.connack(session_present=session.present))
+        for delivery_id, delivery in session.in_flight.items():
+            if delivery.released:
+                self.write(replies.pubrel(delivery_id))
+        world.reap()
+        return True
+
+    def _will(self) -> Will | None:
+        world, rng = self.world, self.world.rng
+        if rng.random() < 0.7:
+            return None
+        record = Record(rng.choice(TOPICS), payload(rng, world.next_number(), 50), Properties(), rng.choice((0, 1, 2)))
+        return Will(record, rng.choice((0.0, 0.0, 3.0)), rng.choice((None, 5.0)))
+
+    def _forget(self) -> None:
+        """The server has nothing of an earlier session."""
+        assert not any(model.live for model in self.models), "subscriptions outlived their session"
+        self.by_id.clear()
+        self.received.clear()
+
+    def _cut(self) -> None:
+        """The connection breaks: nothing more is read from it."""
+        for model in self.models:
+            if model.live:
+                model.cut = True
+        self.acks.clear()
+
+    def vanish(self, *, politely: bool = False, expiry_s: float | None = None) -> None:
+        stream, session, world = self.stream, self.session, self.world
+        assert stream is not None
+        assert session is not None
+        self._cut()
+        for frame in stream.pending():
+            self._on_frame(stream, frame)
+        stream.outlet.open = False
+        self.stream = None
+        world.by_outlet.pop(stream.outlet)
+        world.broker.disconnect(session, stream.outlet, Reason.NORMAL if politely else Reason.CLIENT_GONE, world.now,
+                                will=not politely, expiry_s=expiry_s)
+        world.reap()
+
+    def closed(self, stream: Stream, last: bytes) -> None:
+        """The broker ended the connection."""
+        self._cut()
+        heard: list[Frame] = []
+        stream.finish(last)
+        heard = list(stream.unread)
+        stream.outlet.open = False
+        if self.version == 5:
+            assert isinstance(heard[-1].item, Disconnect), "no last word"
+        if self.stream is stream:
+            self.stream = None
+
+    def write(self, frame: bytes | None) -> None:
+        assert self.stream is not None
+        assert self.session is not None
+        if frame is not None:
+            self.stream.outlet.out += frame
+            self.world.broker.fanout.again[self.session] = None
+
+    # -- frames -----------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, stream: Stream, frame: Frame) -> None:
+        """A socket took a frame whole; the client has not read it yet."""
+        item = as_publish(frame.item)
+        if item is None:
+            return
+        seen = take_apart(item)
+        if seen.dup:
+            assert seen.packet_id in self.by_id, f"DUP on an id not in use: {seen}"
+            model = self.by_id[seen.packet_id][0]
+        else:
+            model = self._whose(stream, frame, item)
+        sequence = model.take(seen)
+        if not seen.qos:
+            return
+        if seen.dup:
+            assert self.by_id[seen.packet_id][1] == sequence, f"another record under an id in use: {seen}"
+        else:
+            assert seen.packet_id not in self.by_id, f"id {seen.packet_id} is in use"
+            self.by_id[seen.packet_id] = (model, sequence)
+            model.unsettled[seen.packet_id] = sequence
+        assert seen.packet_id not in stream.outstanding, f"id {seen.packet_id} sent twice in one connection"
+        stream.outstanding[seen.packet_id] = sequence
+        assert len(stream.outstanding) <= self.credit, f"more than {self.credit} in flight"
+
+    def _whose(self, stream: Stream, frame: Frame, item: Publish) -> SubModel:
+        place = (stream.number, frame.start)
+        fitting = [
+            model for model in self.models
+            if model.began <= place and (model.ended is None or place < model.ended)
+            and matches(model.filter, item.run.topic)
+            and (model.identifier is None or model.identifier in item.identifiers)
+        ]  # fmt: skip
+        assert len(fitting) == 1, f"{len(fitting)} subscriptions fit {item.run.topic} at {place} of {self.name}"
+        return fitting[0]
+
+    def read(self, limit: float) -> bool:
+        """Take up to so many bytes from the socket. Whether there were any."""
+        stream, world = self.stream, self.world
+        if stream is None:
+            return False
+        outlet = stream.outlet
+        count = min(outlet.taken - outlet.drained, int(limit))
+        outlet.drained += count
+        while stream.unread and stream.unread[0].stop <= outlet.drained:
+            self._arrived(stream, stream.unread.popleft())
+        if outlet.waits and outlet.taken - outlet.drained < outlet.capacity and stream.session is not None:
+            outlet.waits = False
+            world.broker.writable(stream.session, world.now)
+            return True
+        return count > 0
+
+    def _arrived(self, stream: Stream, frame: Frame) -> None:
+        due = self.world.now + (self.world.rng.random() * self.manner.ack_delay_s if self.manner.ack_delay_s else 0.0)
+        if isinstance(frame.item, PubRel):
+            self.acks.append((due, 7, frame.item.packet_id))
+            return
+        item = as_publish(frame.item)
+        if item is None or not item.qos:
+            return
+        self.acks.append((due, 4 if item.qos == 1 else 5, item.packet_id))
+        if item.qos == 2 and item.packet_id not in self.received:
+            self.received.add(item.packet_id)
+            model, sequence = self.by_id[item.packet_id]
+            had = self.had.setdefault(model, set())
+            assert sequence not in had, f"given twice at QoS 2: {item}"
+            had.add(sequence)
+
+    def acknowledge(self) -> bool:
+        """Send the acknowledgements that are due."""
+        stream, now, rng = self.stream, self.world.now, self.world.rng
+        if stream is None or not self.manner.acks:
+            return False
+        due = [ack for ack in self.acks if ack[0] <= now]
+        self.acks = [ack for ack in self.acks if ack[0] > now]
+        if self.manner.disorder:
+            rng.shuffle(due)
+        for _, kind, packet_id in due:
+            if self.stream is not stream:
+                break
+            self._acknowledge(stream, kind, packet_id)
+        return bool(due)
+
+    def _acknowledge(self, stream: Stream, kind: int, packet_id: int) -> None:
+        broker, session, now = self.world.broker, self.session, self.world.now
+        assert session is not None
+        if kind == 5:
+            known = broker.release(session, packet_id)
+            self.write(stream.replies.pubrel(packet_id, 0 if known or self.version == 4 else 0x92))
+            return
+        stream.outstanding.pop(packet_id, None)
+        self.received.discard(packet_id)
+        known = broker.acknowledge(session, packet_id, now)
+        found = self.by_id.pop(packet_id, None)
+        if found is not None:
+            model, _ = found
+            model.unsettled.pop(packet_id, None)
+            assert known or model.excess, f"{packet_id} is not in flight any more"
+
+    # -- subscribing ------------------------------------------------------------------------------------------------
+
+    def pick_filter(self) -> str | None:
+        rng = self.world.rng
+        full = rng.choice(FILTERS)
+        if rng.random() < 0.2:
+            full = f"$share/{rng.choice('gh')}/{full}"
+        elif rng.random() < 0.03:
+            full = "$SYS/#"
+        if self.marks:
+            return full
+        inner = (parse_share(full) or ("", full))[1]
+        for model in self.models:
+            if model.live and model.subscription.filter != full and any(
+                matches(model.filter, topic) and matches(inner, topic) for topic in TOPICS
+            ):
+                return None
+        return full
+
+    def _options(self) -> SubscriptionOptions:
+        rng, world = self.world.rng, self.world
+        if self.version == 4 or rng.random() < 0.4:
+            return SubscriptionOptions()
+        names = [policy.name for policy in world.broker.registry.policies]
+        return SubscriptionOptions(
+            conflate_s=rng.choice((None, None, None, 0.0, 0.3)),
+            snapshot=rng.random() < 0.3,
+            policy=rng.choice(names) if names and rng.random() < 0.3 else None,
+            start=rng.choice(("end", "end", "end", "earliest", str(rng.randint(0, world.broker.registry.sequence)))),
+            key=rng.choice((None, *KEYS)),
+            selector=SELECTOR if rng.random() < 0.2 else None,
+            offsets=rng.random() < 0.3,
+        )
+
+    def subscribe(self, full: str, request: SubscribeRequest | None = None) -> None:
+        world, session, stream, rng = self.world, self.session, self.stream, self.world.rng
+        assert session is not None
+        assert stream is not None
+        shared = parse_share(full)
+        identifier = 1 + FILTERS.index(full) if self.marks and full in FILTERS else 99 if self.marks else None
+        if self.marks and shared:
+            identifier = 100 + FILTERS.index(shared[1]) + 20 * "gh".index(shared[0])
+        if request is None:
+            options = self._options()
+            qos, keep = rng.choice((0, 0, 1, 2)), rng.random() < 0.2
+            dialect = MqttDialect(self.version, qos, identifier, keep and self.version == 5, options.offsets)
+            request = SubscribeRequest(
+                full, dialect, SHARED, qos,
+                no_local=not shared and self.version == 5 and rng.random() < 0.2,
+                retain_as_published=dialect.retain_as_published,
+                send_retained="never" if shared or keep else rng.choice(("always", "new", "never")),
+                options=options,
+            )
+        old = session.subscriptions.get(full)
+        began = (stream.number, stream.boundary)
+        retained = world.retained_for(full if shared is None else "")
+        subscription = world.broker.subscribe(session, request, world.now)
+        world.reap(self.name, began)
+        world.note("subscribed", self.name, full, request.qos)
+        if rng.random() < 0.5:
+            self.write(stream.replies.suback(1, [request.qos]))
+        if subscription is old:
+            return
+        start = world.broker.registry.sequence
+        model = SubModel(world.history, start, subscription, shared[1] if shared else full, identifier, began)
+        if request.send_retained == "always" or (request.send_retained == "new" and old is None):
+            model.retained = retained
+        self.models.append(model)
+        world.models.append(model)
+        world.active.append(model)
+        if shared:
+            group = world.groups.get(subscription.feed)
+            if group is None:
+                group = world.groups[subscription.feed] = GroupModel(world.history, model.filter, model.selector, start)
+            group.members.append(model)
+            model.shared = group
+
+    def unsubscribe(self) -> None:
+        live = [model for model in self.models if model.live]
+        if live and self.stream is not None and self.session is not None:
+            model = self.world.rng.choice(live)
+            self.world.note("unsubscribed", self.name, model.subscription.filter)
+            assert self.world.broker.unsubscribe(self.session, model.subscription.filter, self.world.now)
+            self.world.reap()
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """A burst in one read, as the server would take it apart."""
+        world, rng = self.world, self.world.rng
+        if self.stream is None or self.paused:
+            return
+        data = b""
+        topic = rng.choice(TOPICS)
+        for _ in range(rng.choice((1, 1, 3, 10, 40))):
+            if rng.random() < 0.3:
+                topic = rng.choice(TOPICS)
+            qos = rng.choice((0, 0, 0, 1, 2))
+            self.packet_id = self.packet_id % 60_000 + 1
+            properties, expiry_s = Properties(), None
+            if self.version == 5 and rng.random() < 0.3:
+                properties = Properties(user=(("priority", str(rng.randint(0, 9))), ("x", "y")))
+            if self.version == 5 and rng.random() < 0.15:
+                expiry_s = rng.choice((1, 2, 30))
+            body = payload(rng, world.next_number(), world.size_max)
+            if rng.random() < 0.01 and topic not in world.emptied:
+                world.emptied.add(topic)  # once: they all look alike
+                body = b""
+            data += encode_publish(topic, body, version=self.version, qos=qos, packet_id=self.packet_id if qos else 0,
+                                   retain=rng.random() < 0.1, properties=properties, expiry_s=expiry_s)
+        world.note("publishes", self.name, len(data))
+        runs: list[Run] = []
+        items = self.decoder.feed(data)
+        assert self.decoder.error is None
+        for item in items:
+            if isinstance(item, Run):
+                runs.append(item)
+                continue
+            if runs:
+                world.publish(self, runs)
+                runs = []
+            assert isinstance(item, Publish)
+            if item.expiry_s is not None:
+                item.run.expires_s = world.now + item.expiry_s
+            world.publish(self, [item.run])
+            if item.qos and self.stream is not None:
+                reply = self.stream.replies
+                self.write(reply.puback(item.packet_id) if item.qos == 1 else reply.pubrec(item.packet_id))
+        if runs:
+            world.publish(self, runs)
+
+    @property
+    def idle(self) -> bool:
+        return self.stream is None or (not self.acks and not self.stream.unread)
+
+    def never(self) -> float:
+        return inf

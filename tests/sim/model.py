@@ -1,0 +1,316 @@
+"""The independent checkers: what was published, what each subscription should therefore see, and what it has seen.
+
+They know what was published (with its sequence) and every frame that was taken by a pretended socket. Of the broker
+they are told only what it tells people: gap counters, verdicts, and the gaps it announces on the wire.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.errors import Reason
+from headway.core.record import Properties
+from headway.core.subscription import Subscription
+from headway.core.topics import matches
+from headway.wire.mqtt.packets import Publish
+
+GAP_NAMES = ("gap-records", "gap-reason", "gap-first", "gap-last")
+
+
+class Published(NamedTuple):
+    sequence: int
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties
+    expires_s: float | None
+    publisher: int
+
+
+class GapTold(NamedTuple):
+    records: int
+    reason: str
+    first: int
+    last: int
+
+
+class Seen(NamedTuple):
+    """A PUBLISH as a client sees it, with what the broker added taken apart from what the publisher wrote."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    packet_id: int
+    dup: bool
+    retain: bool
+    properties: Properties
+    expiry_s: int | None
+    identifiers: tuple[int, ...]
+    gap: GapTold | None
+    offset: int | None
+
+
+def take_apart(item: Publish) -> Seen:
+    run = item.run
+    user = list(run.properties.user)
+    gap = None
+    if len(user) >= 4 and tuple(name for name, _ in user[-4:]) == GAP_NAMES:
+        count, reason, first, last = (value for _, value in user[-4:])
+        gap = GapTold(int(count), reason, int(first), int(last))
+        del user[-4:]
+    offset = int(user.pop()[1]) if user and user[-1][0] == "offset" else None
+    old = run.properties
+    properties = Properties(
+        old.payload_format, old.content_type, old.response_topic, old.correlation_data, tuple(user)
+    )
+    return Seen(
+        run.topic, run.payload(0), item.qos, item.packet_id, item.dup, run.retain, properties, item.expiry_s,
+        item.identifiers, gap, offset,
+    )  # fmt: skip
+
+
+class History:
+    """All that was published."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Published] = {}
+        self._by_body: dict[tuple[str, bytes], list[int]] = {}
+
+    def add(self, record: Published) -> None:
+        self.records[record.sequence] = record
+        self._by_body.setdefault((record.topic, record.payload), []).append(record.sequence)
+
+    def sequences(self, topic: str, payload: bytes) -> list[int]:
+        """Of the records that look so; the broker's own advisories may look alike."""
+        found = self._by_body.get((topic, payload), [])
+        assert found, f"a record nobody published: {topic!r} {payload[:60]!r}"
+        return found
+
+    def key(self, sequence: int, key: str) -> tuple[str, str | None]:
+        record = self.records[sequence]
+        if key == "topic":
+            return record.topic, record.topic
+        return record.topic, fields(record.payload).get(key[1:])
+
+
+def fields(payload: bytes) -> dict[str, str | None]:
+    try:
+        value = json.loads(payload)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class Expectation:
+    """What belongs to a filter, from its beginning on: shared by a subscription alone and by a group."""
+
+    def __init__(self, history: History, filter: str, selector: bool, start: int) -> None:
+        self.history = history
+        self.filter = filter
+        self.selector = selector
+        self.start = start
+        self.expected: list[int] = []
+        self.seen: dict[int, int] = {}
+        """Live records taken by a socket, or on their way when the connection broke; how often without DUP."""
+        self.excess = 0
+        """Records counted as lost that had been sent and were never acknowledged: at most so many."""
+
+    def wants(self, record: Published) -> bool:
+        if not matches(self.filter, record.topic):
+            return False
+        if not self.selector:
+            return True
+        value = fields(record.payload).get("v")
+        return isinstance(value, int) and value > 50
+
+
+class SubModel(Expectation):
+    """One subscription of one client, from SUBSCRIBE to its end."""
+
+    def __init__(self, history: History, start: int, subscription: Subscription, filter: str, identifier: int | None,
+                 began: tuple[int, int]) -> None:
+        request = subscription.request
+        super().__init__(history, filter, request.options.selector is not None, start)
+        self.subscription = subscription
+        self.identifier = identifier
+        self.began = began
+        """Connection, and position in its stream: frames before that are of an earlier subscription."""
+        self.ended: tuple[int, float] | None = None
+        self.no_local = request.no_local
+        self.qos = request.qos
+        self.keeps_retain = bool(getattr(request.dialect, "retain_as_published", False))
+        self.version5 = getattr(request.dialect, "version", 4) == 5
+        self.last = start if request.options.start == "end" and not request.options.snapshot else 0
+        self.retained_seen: set[int] = set()
+        self.announced = subscription.gap.records if subscription.gap is not None else 0
+        """Inherited from the subscription it replaced, and not this one's own: taken out again below."""
+        self.announced = -self.announced
+        self.moved = False
+        """Its cursor was moved otherwise than past records left out: gaps are told when the conflated pass is over."""
+        self.early: list[int] = []
+        self.snapshot: set[int] = set()
+        self.retained: dict[str, int] = {}
+        self.narrow = subscription.session.max_packet_bytes < 2**20
+        """A gap that leaves no room for the record is told with a later one."""
+        self.cut = False
+        """A connection broke while it lasted."""
+        self.unsettled: dict[int, int] = {}
+        """Packet id -> sequence of deliveries not acknowledged."""
+        self.shared: GroupModel | None = None
+
+    @property
+    def live(self) -> bool:
+        return not self.subscription.ended
+
+    def __str__(self) -> str:
+        request = self.subscription.request
+        options = {name: value for name, value in msgspec.structs.asdict(request.options).items() if value}
+        return (
+            f"{request.filter} of {self.subscription.session.client} (v{request.dialect.version}, QoS {self.qos}, "
+            f"from {self.start}, {options}, retained {request.send_retained}, {self.subscription.policy.name})"
+        )
+
+    def published(self, record: Published) -> None:
+        if self.no_local and record.publisher == self.subscription.session.number:
+            return
+        if self.wants(record):
+            self.expected.append(record.sequence)
+
+    def take(self, seen: Seen, *, lost: bool = False) -> int:
+        """A frame for this subscription was taken whole (``lost``: it never will be). Returns its sequence."""
+        history = self.history
+        sequences = history.sequences(seen.topic, seen.payload)
+        assert matches(self.filter, seen.topic), f"{seen.topic} does not belong to {self.filter}"
+        if self.shared is not None:
+            return self.shared.take(self, seen, sequences)
+        if seen.retain and not self.keeps_retain:
+            return self._take_retained(seen, sequences)
+        if seen.dup:
+            at = next((s for s in sequences if s in self.seen or s <= self.start), None)
+            assert at is not None, f"DUP on a record never sent: {seen}"
+            return at
+        at = bisect_right(sequences, self.last if seen.offset is None else seen.offset - 1)
+        assert seen.offset is None or seen.offset > self.last, f"offset {seen.offset} after {self.last} on {self}"
+        assert at < len(sequences), (
+            f"out of order or twice: sequence {sequences} after {self.last} on {self}: {seen.payload[:40]!r}"
+        )
+        sequence = sequences[at]
+        self.last = sequence
+        self._check_fields(seen, history.records[sequence])
+        if sequence <= self.start:
+            self.early.append(sequence)
+            return sequence
+        place = bisect_left(self.expected, sequence)
+        assert place < len(self.expected) and self.expected[place] == sequence, f"not expected: {seen}"
+        if seen.gap is not None:
+            self._announced(seen.gap)
+        if self.version5 and self.filter[0] != "$" and not self.excess and not self.moved and not self.conflates:
+            missing = place - len(self.seen)
+            assert 0 <= self.announced - missing <= self.early_gaps or (self.narrow and missing > self.announced), (
+                f"{missing} records were left out before {sequence} on {self}, {self.announced} announced"
+            )
+        self.seen[sequence] = 1
+        return sequence
+
+    @property
+    def early_gaps(self) -> int:
+        """Of retained records and the snapshot, what was not fit to be sent is counted, too: at most so many."""
+        request, gaps = self.subscription.request, self.subscription.gap_records
+        if request.send_retained == "never" and not request.options.snapshot:
+            return 0
+        return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT]
+
+    @property
+    def conflates(self) -> bool:
+        return bool(self.subscription.gap_records[Reason.CONFLATED]) or self.subscription.state is not None
+
+    def _take_retained(self, seen: Seen, sequences: list[int]) -> int:
+        told = [s for s in sequences if self.history.records[s].retain]
+        assert told, f"flagged as retained, but was not published so: {seen}"
+        if seen.gap is not None:
+            self._announced(seen.gap)
+        self.retained_seen.add(told[-1])
+        return told[-1]
+
+    def _announced(self, gap: GapTold) -> None:
+        assert gap.reason in set(Reason), gap
+        assert gap.records >= 0, gap
+        assert gap.first <= gap.last, gap
+        self.announced += gap.records
+
+    def _check_fields(self, seen: Seen, record: Published) -> None:
+        assert seen.qos == min(record.qos, self.qos), f"QoS {seen.qos}: {record}"
+        assert seen.retain == (record.retain and self.keeps_retain), f"retain flag {seen.retain}: {record}"
+        if self.version5:
+            assert seen.properties == record.properties, f"{seen.properties} instead of {record.properties}"
+            assert (seen.expiry_s is None) == (record.expires_s is None), seen
+        if seen.offset is not None:
+            assert seen.offset == record.sequence, f"offset {seen.offset} on sequence {record.sequence}"
+
+    # -- sums -------------------------------------------------------------------------------------------------------
+
+    def balance(self, waiting: int) -> str | None:
+        """Published = delivered + left out and counted + waiting. What is wrong, if anything is."""
+        gaps = self.subscription.gap_records
+        counted = gaps.total()
+        surplus = len(self.seen) + counted + waiting - len(self.expected)
+        if 0 <= surplus <= self.excess + self.early_gaps:
+            return None
+        return (
+            f"{self}: {len(self.expected)} published, {len(self.seen)} delivered, {counted} left out "
+            f"({dict(self.subscription.gap_records)}), {waiting} wait, {self.excess} unsure"
+        )
+
+
+class GroupModel(Expectation):
+    """A shared group: each record to one of its members."""
+
+    def __init__(self, history: History, filter: str, selector: bool, start: int) -> None:
+        super().__init__(history, filter, selector, start)
+        self.members: list[SubModel] = []
+        self.returned: set[int] = set()
+        """Sent to a member that ended without acknowledging: may go to another."""
+
+    @property
+    def live(self) -> bool:
+        return any(member.live for member in self.members)
+
+    def published(self, record: Published) -> None:
+        if self.wants(record):
+            self.expected.append(record.sequence)
+
+    def take(self, member: SubModel, seen: Seen, sequences: list[int]) -> int:
+        if seen.gap is not None:
+            member._announced(seen.gap)
+        if seen.dup:
+            at = next((s for s in sequences if s in self.seen), None)
+            assert at is not None, f"DUP on a record never sent: {seen}"
+            return at
+        sequence = next((s for s in sequences if s > self.start and s not in self.seen), None)
+        if sequence is None:
+            sequence = next((s for s in sequences if s in self.returned), None)
+            assert sequence is not None, f"given twice to group {self.filter}: {seen}"
+            assert seen.qos < 2, f"exactly-once record given to another member: {seen}"
+            self.returned.discard(sequence)
+        record = self.history.records[sequence]
+        assert sequence in self.expected[bisect_left(self.expected, sequence) :][:1], f"not expected: {seen}"
+        member._check_fields(seen, record)
+        self.seen[sequence] = 1
+        return sequence
+
+    def counted(self) -> int:
+        return sum(member.subscription.gap_records.total() for member in self.members)
+
+    def balance(self, waiting: int) -> str | None:
+        surplus = len(self.seen) + self.counted() + waiting - len(self.expected)
+        if 0 <= surplus <= self.excess:
+            return None
+        return (
+            f"group {self.filter}: {len(self.expected)} published, {len(self.seen)} delivered, {self.counted()} "
+            f"left out, {waiting} wait, {self.excess} unsure"
+        )

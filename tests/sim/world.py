@@ -1,0 +1,340 @@
+"""The pretended world around a broker: it rolls the dice, carries out effects, and asks the checkers all the time."""
+
+from __future__ import annotations
+
+import hashlib
+from random import Random
+from typing import Any
+
+from headway.core import delivery, fanout, lane
+from headway.core.broker import SWEEP_S, Broker
+from headway.core.decision import DecisionKind
+from headway.core.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
+from headway.core.errors import Reason, Refused
+from headway.core.feed import Feed
+from headway.core.outlet import Outlet
+from headway.core.pool import Pool
+from headway.core.record import Run
+from headway.core.registry import Limits
+from headway.core.session import Session
+from headway.core.topics import matches
+from headway.core.verdict import Verdict
+
+from tests.sim import audit, chance
+from tests.sim.client import Client
+from tests.sim.disk import Disk
+from tests.sim.model import GroupModel, History, Published, SubModel
+from tests.sim.stream import Stream
+
+SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.now = 1000.0
+        self.hash = hashlib.sha256()
+        self.trail: list[str] = []
+        """The last events, for people who look into a failure."""
+        self._sizes()
+        pool = Pool("global", rng.choice((40_000, 200_000, 2_000_000)), rng.choice((0, 100_000, 2_000_000)),
+                    rng.choice((0.1, 0.5, 1.0)))
+        self.pool = pool
+        self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, {"": pool}, chance.policies(rng))
+        self.disk = Disk(rng, rng.choice((0.0, 0.0, 0.0, 0.3, 1.0)), rng.choice((0.0, 0.0, 0.0, 0.05)),
+                         rng.choice((0.0, 0.1, 2.0)))
+        self.shy = rng.choice((0.0, 0.1, 0.5))
+        self.size_max = rng.choice((100, 2000, 20_000))
+        self.history = History()
+        self.models: list[SubModel] = []
+        self.active: list[SubModel] = []
+        """Those of them that have not ended."""
+        self.groups: dict[Feed, GroupModel] = {}
+        self.by_outlet: dict[Outlet, tuple[Client, Stream]] = {}
+        self.streams = 0
+        self._numbers = 0
+        self._retained: dict[str, int] = {}
+        self.emptied: set[str] = set()
+        self._next_tick = self.now
+        self.slack = 0
+        self._last_growth: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._tap()
+        self.declared: list[tuple[str, str]] = []
+        if rng.random() < 0.5:
+            self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
+            self.broker.declare_state(*self.declared[0])
+        self.clients = [Client(self, n, rng.choice(chance.MANNERS)) for n in range(rng.randint(3, 10))]
+        self.clients.append(Client(self, 99, chance.HEALTHY))
+        self.healthy = {client.name for client in self.clients if client.manner.healthy}
+
+    def _sizes(self) -> None:
+        """Small chunks and batches, so that their edges come up all the time."""
+        rng = self.rng
+        lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
+        delivery.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
+        fanout.PUMP_BYTES = rng.choice((1000, 1024 * 1024))
+        fanout.VIEWS_MAX = rng.choice((2, 16))
+
+    def _tap(self) -> None:
+        """Listen to what is published (the broker publishes, too) and what is judged."""
+        publishing, book = self.broker._publishing, self.broker.verdicts
+        publish, add = publishing.publish, book.add
+
+        def heard(session: Session | None, runs: list[Run], now: float) -> int:
+            first = self.broker.registry.sequence + 1
+            try:
+                return publish(session, runs, now)
+            finally:
+                self._heard(session, runs, first)
+
+        def judged(verdict: Verdict) -> None:
+            add(verdict)
+            self._judged(verdict)
+
+        publishing.publish = heard  # type: ignore[method-assign]
+        book.add = judged  # type: ignore[method-assign]
+
+    # -- notes ------------------------------------------------------------------------------------------------------
+
+    def note(self, *what: Any) -> None:
+        """Put an event on record: the same seed must give the same record."""
+        line = f"{self.now:.6f} {' '.join(map(str, what))}"
+        self.hash.update(line.encode() + b"\n")
+        self.trail.append(line)
+        del self.trail[:-60]
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _heard(self, session: Session | None, runs: list[Run], sequence: int) -> None:
+        number = session.number if session is not None else 0
+        models = [m for m in self.active if m.shared is None and m.live]
+        groups = [g for g in self.groups.values() if g.live]
+        for run in runs:
+            for index in range(len(run)):
+                record = Published(sequence, run.topic, run.payload(index), run.qos, run.retain, run.properties,
+                                   run.expires_s, number)
+                sequence += 1
+                self.history.add(record)
+                for model in models:
+                    model.published(record)
+                for group in groups:
+                    group.published(record)
+                if record.retain:
+                    if record.payload:
+                        self._retained[record.topic] = record.sequence
+                    else:
+                        self._retained.pop(record.topic, None)
+        assert sequence == self.broker.registry.sequence + 1, "records were numbered otherwise than they were published"
+
+    def retained_for(self, filter: str) -> dict[str, int]:
+        return {topic: s for topic, s in self._retained.items() if filter and matches(filter, topic)}
+
+    def _judged(self, verdict: Verdict) -> None:
+        self.note("verdict", verdict.client, verdict.filter, verdict.action.kind, verdict.reason, verdict.kind)
+        self.count(f"{verdict.kind} {verdict.action.kind}")
+        self.count(f"reason {verdict.reason}")
+        assert verdict.kind is DecisionKind.CLEAR or verdict.client not in self.healthy, (
+            f"a verdict on a healthy client: {verdict.text}"
+        )
+        if not verdict.policy:
+            for model in self.models:
+                session = model.subscription.session
+                if model.live and session.client == verdict.client and model.subscription.filter == verdict.filter:
+                    self._unsure(model, session)
+
+    def _unsure(self, model: SubModel, session: Session) -> None:
+        """It is written off what it has not acknowledged, whether it has it or not."""
+        entry = self.by_outlet.get(session.outlet) if session.outlet is not None else None
+        unsure = len(model.unsettled) + (len(entry[1].pending()) if entry else 0)
+        model.excess += unsure
+        if model.shared is not None:
+            model.shared.excess += unsure
+            model.shared.returned.update(model.unsettled.values())
+
+    # -- commands ---------------------------------------------------------------------------------------------------
+
+    def publish(self, client: Client, runs: list[Run]) -> None:
+        before = self.pool.memory_bytes
+        try:
+            self.broker.publish(client.session, runs, self.now)
+        except Refused:
+            self.count("refused to retain")
+        self._last_growth[client.name] = self._last_growth.get(client.name, 0) + max(0, self.pool.memory_bytes - before)
+
+    def reap(self, client: str = "", boundary: tuple[int, int] | None = None) -> None:
+        """Note which subscriptions have ended by now; those of ``client`` at this place in its streams."""
+        for model in self.active:
+            if model.live:
+                continue
+            session = model.subscription.session
+            if boundary is not None and session.client == client:
+                model.ended = boundary
+            else:
+                entry = self.by_outlet.get(session.outlet) if session.outlet is not None else None
+                model.ended = (entry[1].number, entry[1].boundary) if entry else (self.streams, 10**18)
+            if model.shared is not None and session.ended:
+                model.shared.returned.update(model.unsettled.values())
+                model.shared.excess += len(model.unsettled)
+        self.active = [model for model in self.active if model.live]
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        for effect in self.broker.take_effects():
+            self._carry_out_one(effect)
+        self.reap()
+
+    def _carry_out_one(self, effect: Effect) -> None:
+        match effect:
+            case Disconnect(session, outlet, reason, text, rest):
+                self._disconnected(session, outlet, reason, text, rest)
+            case Spill(lane, chunks):
+                self.note("spill", len(chunks))
+                self.count("spills")
+                self.disk.submit(effect, self.now)
+            case Pause(session) | Resume(session):
+                for client in self.clients:
+                    if client.session is session:
+                        client.paused = isinstance(effect, Pause)
+                        self.count("pauses")
+            case CloseConsumer(subscription, _):
+                if self.rng.random() < 0.5 and not subscription.ended:
+                    self.broker.unsubscribe(subscription.session, subscription.filter, self.now)
+
+    def _disconnected(self, session: Session, outlet: Outlet, reason: Reason, text: str, rest: bytes) -> None:
+        client, stream = self.by_outlet.pop(outlet)
+        self.note("disconnected", client.name, reason)
+        self.count(f"disconnected {reason}")
+        assert client.name not in self.healthy or reason in SLOW_REASONS, f"{client.name} was disconnected: {text}"
+        last = rest + bytes(outlet.out) + (stream.replies.disconnect_for(reason, text) or b"")
+        outlet.out.clear()
+        self.reap(client.name, (stream.number, 10**18))
+        client.closed(stream, last)
+        self.broker.disconnect(session, outlet, reason, self.now)
+
+    def turn(self) -> None:
+        """Everything that came goes out; healthy clients take it at once."""
+        for _ in range(10_000):
+            self.broker.flush(self.now)
+            self.carry_out()
+            busy = False
+            for client in self.clients:
+                if client.manner.healthy:
+                    busy |= client.read(1e12)
+                    busy |= client.acknowledge()
+            self.carry_out()
+            if not busy and not self.broker.has_work:
+                break
+        else:
+            raise AssertionError("the turn does not end")
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        if self.disk.work(self.broker, self.now):
+            self.carry_out()
+        if self.now >= self._next_tick:
+            self._next_tick = self.now + SWEEP_S
+            self.broker.tick(self.now)
+            self.carry_out()
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        rng = self.rng
+        self.pass_time(rng.choice((0.0, 0.001, 0.01, 0.05, 0.1)) if rng.random() > 0.003 else rng.choice((1.0, 5.0)))
+        for client in rng.sample(self.clients, k=min(3, len(self.clients))):
+            self._act(client)
+        self.turn()
+        audit.after_turn(self)
+        self._last_growth = {c.name: 0 for c in self.clients}
+        self.note("state", self.broker.registry.sequence, self.pool.memory_bytes, self.pool.disk_bytes)
+
+    def _act(self, client: Client) -> None:
+        rng = self.rng
+        if client.stream is None:
+            if self.now >= client.away_until_s and rng.random() < 0.3 and client.connect():
+                self.note("connected", client.name, client.session is not None and client.session.present)
+                if not any(model.live for model in client.models):
+                    for _ in range(rng.randint(0, 3)):
+                        self._subscribe(client)
+            return
+        self._consume(client)
+        dice = rng.random()
+        if dice < 0.35:
+            client.publish()
+        elif dice < 0.38:
+            self._subscribe(client)
+        elif dice < 0.40:
+            client.unsubscribe()
+        elif dice < 0.405:
+            client.connect()  # a takeover
+        elif dice < 0.41:
+            self.note("leaves", client.name)
+            client.vanish(politely=True)
+        elif dice < 0.415:
+            live = [model for model in client.models if model.live]
+            if live:  # once more, all the same
+                model = rng.choice(live)
+                client.subscribe(model.subscription.filter, model.subscription.request)
+        if client.stream is not None and rng.random() < client.manner.vanishes:
+            self.note("vanishes", client.name)
+            client.vanish()
+
+    def _subscribe(self, client: Client) -> None:
+        full = client.pick_filter()
+        if full is not None:
+            try:
+                client.subscribe(full)
+            except Refused as error:
+                self.count(f"refused {error.reason}")
+
+    def _consume(self, client: Client) -> None:
+        manner, rng = client.manner, self.rng
+        if rng.random() < manner.naps:
+            client.naps_until_s = self.now + rng.choice((0.3, 1.0, 4.0))
+        if self.now < client.naps_until_s:
+            return
+        client.read((self.now - client.last_read_s) * manner.reads)
+        client.last_read_s = self.now
+        client.acknowledge()
+
+    def run(self, steps: int) -> str:
+        """The whole story; the hash of all that happened."""
+        for _ in range(steps):
+            self.step()
+        self.settle()
+        self.end()
+        return self.hash.hexdigest()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Nobody publishes any more, and everybody who is there reads and acknowledges: all must arrive."""
+        self.disk.full = self.disk.unreadable = 0.0
+        self.disk.delay_s = 0.05
+        for client in self.clients:
+            client.manner = chance.HEALTHY
+            if client.stream is None and self.rng.random() < 0.7 and self.now >= client.away_until_s:
+                client.connect(clean=False)
+        for _ in range(120):
+            self.pass_time(0.25)
+            self.turn()
+            audit.after_turn(self)
+        audit.settled(self)
+
+    def end(self) -> None:
+        """Everybody goes, sessions expire: nothing may be left."""
+        for client in self.clients:
+            if client.stream is not None:
+                client.vanish(politely=True, expiry_s=0.0)
+        for _ in range(80):
+            self.pass_time(1.0)
+            self.turn()
+        audit.ended(self)

@@ -26,10 +26,11 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "d
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
 CORE_ORDER = [
-    "errors", "units", "record", "topics", "syntax", "keys", "terms", "selector", "chunk", "meter", "condition",
-    "rule", "decision", "policy", "explain", "verdict", "pool", "lane", "state", "cursor", "outlet", "timers",
-    "flap", "subscription", "feed", "router", "session", "effects", "retained", "registry", "delivery", "moves",
-    "fanout", "shared", "pressure", "publishing", "advisory", "subscribing", "admission", "governor", "broker", "stats",
+    "errors", "units", "record", "topics", "topictree", "syntax", "keys", "terms", "selector", "chunk", "meter",
+    "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane", "state", "cursor", "outlet",
+    "timers", "flap", "options", "subscription", "feed", "router", "session", "effects", "retained", "registry",
+    "delivery", "moves", "handover", "fanout", "shared", "pressure", "publishing", "advisory", "ending",
+    "subscribing", "admission", "sampling", "governor", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}

@@ -27,13 +27,14 @@ from headway.core.broker import SWEEP_S, Broker
 from headway.core.effects import CloseConsumer, Disconnect, Pause, Resume, Spill
 from headway.core.errors import Reason
 from headway.core.flap import FlapControl
+from headway.core.options import SubscribeRequest, parse_options
 from headway.core.outlet import PeerState
 from headway.core.policy import parse_policies
 from headway.core.pool import Pool
 from headway.core.record import Properties, Run
 from headway.core.registry import Limits
 from headway.core.session import ConnectRequest, Session
-from headway.core.subscription import SubscribeRequest, Subscription, parse_options
+from headway.core.subscription import Subscription
 from headway.core.units import parse_duration, parse_share, parse_size
 from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import Decoder

@@ -16,7 +16,6 @@ from headway.core.topics import (
     MAX_LEVELS,
     MAX_TOPIC_BYTES,
     BadTopic,
-    TopicTree,
     Trie,
     covers,
     has_wildcard,
@@ -27,6 +26,7 @@ from headway.core.topics import (
     validate_filter,
     validate_topic,
 )
+from headway.core.topictree import TopicTree
 
 GOOD_TOPICS = [
     "a", "/", "//", "/finance", "ACCOUNTS", "Accounts payable", "sport/tennis/player1", "$SYS/x", "$", "a/$b", "a//b",

@@ -10,8 +10,8 @@ import pytest
 
 from headway.core.advisory import PREFIX
 from headway.core.condition import METERS
+from headway.core.options import parse_options
 from headway.core.policy import ActionKind, Which
-from headway.core.subscription import parse_options
 from headway.server.config import default_text, parse_settings
 from headway.server.settings import FileTables
 

@@ -9,6 +9,9 @@ from collections import Counter
 from math import isclose
 from typing import TYPE_CHECKING
 
+from tests.sim.model import SubModel, take_apart
+from tests.sim.stream import as_publish
+
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 from headway.core.errors import Reason
@@ -16,9 +19,6 @@ from headway.core.feed import Feed
 from headway.core.pool import Pool
 from headway.core.state import ENTRY_BYTES, State
 from headway.core.subscription import Subscription
-
-from tests.sim.model import SubModel, take_apart
-from tests.sim.stream import as_publish
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -74,8 +74,8 @@ def _lane(feed: Feed) -> None:
 
 def _places(feed: Feed) -> None:
     for subscription in feed.subscriptions:
-        if subscription.share is not None:
-            continue
+        if subscription.share is not None or subscription.session.subscriptions.get(subscription.filter) is not subscription:
+            continue  # no cursor of its own, or about to be handed over
         places = [subscription in feed.waiting, subscription in feed.resting, subscription in subscription.session.lagging]
         assert sum(places) == 1, f"{subscription.filter} stands in {places}"
         if places[0]:
@@ -179,6 +179,10 @@ def _pending(world: World) -> Counter[object]:
                 continue
             if seen.retain and not model.keeps_retain:
                 continue
+            handed = model.handed_over(sequences)
+            if handed is not None:
+                found[handed[0]] += 1
+                continue
             after = last.get(model, model.last)
             sequence = next(s for s in sequences if s > after)
             last[model] = sequence
@@ -195,6 +199,8 @@ def _balances(world: World) -> None:
     for model in world.models:
         if model.shared is not None or model.subscription.request.options.start != "end":
             continue
+        if model.live and model.replaced_by is not None:
+            continue  # it is being handed over
         wrong = model.balance(pending[model] + (waiting(model.subscription) if model.live else 0))
         assert wrong is None, wrong
     for feed, group in world.groups.items():
@@ -244,7 +250,9 @@ def _complete(world: World, model: SubModel) -> None:
         assert sequence in model.seen, f"{model.filter}: the last value of {name} did not arrive"
     for topic, sequence in model.retained.items():
         record = world.history.records[sequence]
-        if model.cut or record.expires_s is not None or world._retained.get(topic) != sequence:
+        own = model.no_local and record.publisher == subscription.session.number
+        unfit = own or record.expires_s is not None or (model.selector and not model.wants(record))
+        if model.cut or unfit or world._retained.get(topic) != sequence:
             continue
         assert sequence in model.retained_seen, f"{model.filter}: retained record of {topic} did not arrive"
 

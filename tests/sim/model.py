@@ -150,8 +150,6 @@ class SubModel(Expectation):
         self.announced = subscription.gap.records if subscription.gap is not None else 0
         """Inherited from the subscription it replaced, and not this one's own: taken out again below."""
         self.announced = -self.announced
-        self.moved = False
-        """Its cursor was moved otherwise than past records left out: gaps are told when the conflated pass is over."""
         self.early: list[int] = []
         self.snapshot: set[int] = set()
         self.retained: dict[str, int] = {}
@@ -162,6 +160,9 @@ class SubModel(Expectation):
         self.unsettled: dict[int, int] = {}
         """Packet id -> sequence of deliveries not acknowledged."""
         self.shared: GroupModel | None = None
+        self.replaced: SubModel | None = None
+        """The subscription it replaced, while that one still had something to be given."""
+        self.replaced_by: SubModel | None = None
 
     @property
     def live(self) -> bool:
@@ -176,7 +177,7 @@ class SubModel(Expectation):
         )
 
     def published(self, record: Published) -> None:
-        if self.no_local and record.publisher == self.subscription.session.number:
+        if self.replaced_by is not None or (self.no_local and record.publisher == self.subscription.session.number):
             return
         if self.wants(record):
             self.expected.append(record.sequence)
@@ -188,12 +189,22 @@ class SubModel(Expectation):
         assert matches(self.filter, seen.topic), f"{seen.topic} does not belong to {self.filter}"
         if self.shared is not None:
             return self.shared.take(self, seen, sequences)
+        if seen.gap is not None:
+            self._announced(seen.gap)
         if seen.retain and not self.keeps_retain:
             return self._take_retained(seen, sequences)
         if seen.dup:
             at = next((s for s in sequences if s in self.seen or s <= self.start), None)
             assert at is not None, f"DUP on a record never sent: {seen}"
             return at
+        handed = self.handed_over(sequences)
+        if handed is not None:
+            heir, sequence = handed
+            heir.seen[sequence] = 1
+            return sequence
+        if self.replaced is not None and sequences[-1] <= self.start:
+            self.early.append(sequences[-1])  # of a snapshot that either of them asked for
+            return sequences[-1]
         at = bisect_right(sequences, self.last if seen.offset is None else seen.offset - 1)
         assert seen.offset is None or seen.offset > self.last, f"offset {seen.offset} after {self.last} on {self}"
         assert at < len(sequences), (
@@ -207,9 +218,7 @@ class SubModel(Expectation):
             return sequence
         place = bisect_left(self.expected, sequence)
         assert place < len(self.expected) and self.expected[place] == sequence, f"not expected: {seen}"
-        if seen.gap is not None:
-            self._announced(seen.gap)
-        if self.version5 and self.filter[0] != "$" and not self.excess and not self.moved and not self.conflates:
+        if self.version5 and self.filter[0] != "$" and not self.excess and not self.replaced and not self.conflates:
             missing = place - len(self.seen)
             assert 0 <= self.announced - missing <= self.early_gaps or (self.narrow and missing > self.announced), (
                 f"{missing} records were left out before {sequence} on {self}, {self.announced} announced"
@@ -221,7 +230,7 @@ class SubModel(Expectation):
     def early_gaps(self) -> int:
         """Of retained records and the snapshot, what was not fit to be sent is counted, too: at most so many."""
         request, gaps = self.subscription.request, self.subscription.gap_records
-        if request.send_retained == "never" and not request.options.snapshot:
+        if request.send_retained == "never" and not request.options.snapshot and self.replaced is None:
             return 0
         return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT]
 
@@ -229,11 +238,20 @@ class SubModel(Expectation):
     def conflates(self) -> bool:
         return bool(self.subscription.gap_records[Reason.CONFLATED]) or self.subscription.state is not None
 
+    def handed_over(self, sequences: list[int]) -> tuple[SubModel, int] | None:
+        """Whether a record was still owed to a subscription that this one replaced, and to which."""
+        older = self.replaced
+        while older is not None:
+            for sequence in sequences:
+                at = bisect_left(older.expected, sequence)
+                if sequence not in older.seen and older.expected[at : at + 1] == [sequence]:
+                    return older, sequence
+            older = older.replaced
+        return None
+
     def _take_retained(self, seen: Seen, sequences: list[int]) -> int:
         told = [s for s in sequences if self.history.records[s].retain]
         assert told, f"flagged as retained, but was not published so: {seen}"
-        if seen.gap is not None:
-            self._announced(seen.gap)
         self.retained_seen.add(told[-1])
         return told[-1]
 
@@ -259,7 +277,9 @@ class SubModel(Expectation):
         gaps = self.subscription.gap_records
         counted = gaps.total()
         surplus = len(self.seen) + counted + waiting - len(self.expected)
-        if 0 <= surplus <= self.excess + self.early_gaps:
+        # What was handed over and was not fit to be sent is counted with the heir.
+        heir = self.replaced_by.early_gaps if self.replaced_by is not None else 0
+        if -heir <= surplus <= self.excess + self.early_gaps:
             return None
         return (
             f"{self}: {len(self.expected)} published, {len(self.seen)} delivered, {counted} left out "

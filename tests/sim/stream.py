@@ -7,13 +7,13 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from tests.sim.outlet import PretendedOutlet
+
 from headway.core.record import Run
 from headway.core.session import Session
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import Item, Publish
 from headway.wire.mqtt.replies import Replies
-
-from tests.sim.outlet import PretendedOutlet
 
 
 class Frame(NamedTuple):

@@ -6,6 +6,12 @@ import hashlib
 from random import Random
 from typing import Any
 
+from tests.sim import audit, chance
+from tests.sim.client import Client
+from tests.sim.disk import Disk
+from tests.sim.model import GroupModel, History, Published, SubModel
+from tests.sim.stream import Stream
+
 from headway.core import delivery, fanout, lane
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.decision import DecisionKind
@@ -19,12 +25,6 @@ from headway.core.registry import Limits
 from headway.core.session import Session
 from headway.core.topics import matches
 from headway.core.verdict import Verdict
-
-from tests.sim import audit, chance
-from tests.sim.client import Client
-from tests.sim.disk import Disk
-from tests.sim.model import GroupModel, History, Published, SubModel
-from tests.sim.stream import Stream
 
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 
@@ -140,9 +140,9 @@ class World:
         self.note("verdict", verdict.client, verdict.filter, verdict.action.kind, verdict.reason, verdict.kind)
         self.count(f"{verdict.kind} {verdict.action.kind}")
         self.count(f"reason {verdict.reason}")
-        assert verdict.kind is DecisionKind.CLEAR or verdict.client not in self.healthy, (
-            f"a verdict on a healthy client: {verdict.text}"
-        )
+        session = self.broker.registry.sessions.get(verdict.client)
+        if verdict.client in self.healthy and session is not None and session.outlet is not None:
+            assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
         if not verdict.policy:
             for model in self.models:
                 session = model.subscription.session
@@ -151,8 +151,7 @@ class World:
 
     def _unsure(self, model: SubModel, session: Session) -> None:
         """It is written off what it has not acknowledged, whether it has it or not."""
-        entry = self.by_outlet.get(session.outlet) if session.outlet is not None else None
-        unsure = len(model.unsettled) + (len(entry[1].pending()) if entry else 0)
+        unsure = sum(delivery.subscription is model.subscription for delivery in session.in_flight.values())
         model.excess += unsure
         if model.shared is not None:
             model.shared.excess += unsure
@@ -171,7 +170,7 @@ class World:
     def reap(self, client: str = "", boundary: tuple[int, int] | None = None) -> None:
         """Note which subscriptions have ended by now; those of ``client`` at this place in its streams."""
         for model in self.active:
-            if model.live:
+            if model.live or model.ended is not None:
                 continue
             session = model.subscription.session
             if boundary is not None and session.client == client:

@@ -11,6 +11,7 @@ from math import inf
 import msgspec
 
 from headway.core.effects import Disconnect
+from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
@@ -19,15 +20,14 @@ from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
 from headway.core.session import ConnectRequest, Session, Will
-from headway.core.subscribing import Subscribing
 
 
 class Admission:
-    def __init__(self, registry: Registry, publishing: Publishing, subscribing: Subscribing, fanout: Fanout,
+    def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
                  flap: FlapControl) -> None:
         self._registry = registry
         self._publishing = publishing
-        self._subscribing = subscribing
+        self._ending = ending
         self._fanout = fanout
         self._flap = flap
 
@@ -93,7 +93,8 @@ class Admission:
     # -- out --------------------------------------------------------------------------------------------------------
 
     def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | None:
-        """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it (None:
+        """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it
+        (None:
         a failing disk has it); without, that record is to be sent again, whole."""
         rest: bytes | None = b""
         if session.half_sent is not None and not last_word:
@@ -111,7 +112,7 @@ class Admission:
             session.paused_by.clear()
             session.stalled_s += now - session.paused_since_s
         for subscription in session.subscriptions.values():
-            self._subscribing.open_gate(subscription, now)
+            self._ending.open_gate(subscription, now)
         self._fanout.again.pop(session, None)
         for share in session.shares:
             self._registry.dirty[share.feed] = None
@@ -161,7 +162,7 @@ class Admission:
             return
         session.ended = True
         for subscription in list(session.subscriptions.values()):
-            self._subscribing.end(subscription, reason, now)
+            self._ending.end(subscription, reason, now)
         session.in_flight.clear()
         session.replay.clear()
         if registry.sessions.get(session.client) is session:

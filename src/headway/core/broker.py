@@ -13,6 +13,7 @@ from headway.core.advisory import Advisories
 from headway.core.chunk import Chunk, SpillHandle
 from headway.core.condition import Reading
 from headway.core.effects import Effect
+from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
@@ -20,6 +21,7 @@ from headway.core.governor import LATE_S, SWEEP_S, Governor
 from headway.core.keys import compile_key
 from headway.core.lane import Lane
 from headway.core.moves import finish_half_sent
+from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.pool import DISK_RETRY_S, Pool
@@ -30,7 +32,7 @@ from headway.core.retained import Retained
 from headway.core.session import ConnectRequest, Session
 from headway.core.state import State
 from headway.core.subscribing import Subscribing
-from headway.core.subscription import SubscribeRequest, Subscription
+from headway.core.subscription import Subscription
 from headway.core.units import format_size
 from headway.core.verdict import VerdictBook
 
@@ -50,9 +52,10 @@ class Broker:
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
         self._publishing = Publishing(self.registry, self.retained)
         self._advisories = Advisories(self._publishing)
-        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, self._fell_behind)
-        self._admission = Admission(self.registry, self._publishing, self._subscribing, self.fanout, self.flap)
-        self.governor = Governor(self.registry, self._subscribing, self._admission, self._advisories, self.flap,
+        ending = self._ending = Ending(self.registry)
+        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, self._fell_behind)
+        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, self.flap)
+        self.governor = Governor(self.registry, ending, self._admission, self._advisories, self.flap,
                                  sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
         self._disk_failures: dict[Subscription, str] = {}
@@ -103,7 +106,7 @@ class Broker:
         """False when there was no such subscription."""
         subscription = session.subscriptions.get(filter)
         if subscription is not None:
-            self._subscribing.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
         return subscription is not None
 
     def acknowledge(self, session: Session, delivery_id: int, now: float) -> bool:
@@ -161,6 +164,7 @@ class Broker:
     def tick(self, now: float) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
         self.registry.timers.run(now)
+        self.flush(now)  # nobody is judged by what only now became due
         self.governor.sweep(now)
         self.relieve(now)
         self.flush(now)

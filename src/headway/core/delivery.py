@@ -70,23 +70,23 @@ def _out_of_credit(session: Session, now: float) -> bool:
 
 
 def _render_preface(subscription: Subscription, now: float, lost: Losses) -> bool:
-    session = subscription.session
+    session, preface = subscription.session, subscription.preface
     assert session.outlet is not None
-    assert subscription.preface is not None
+    assert preface is not None
     out = session.outlet.out
     while len(out) < BATCH_BYTES:
         if subscription.request.qos and _out_of_credit(session, now):
             return bool(out)
-        record = next(subscription.preface, None)
+        record = next(preface.records, None)
         if record is None:
             subscription.end_preface()
             return True
-        if not subscription.preface_retain and record.sequence > subscription.start_sequence:
+        if not preface.retained and record.sequence > subscription.start_sequence:
             subscription.conflate_owed -= 1  # it passed in the lane, and here it is
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
             reason = Reason.EXPIRED
-        elif not _append_record(subscription, record, now):
+        elif not _append_record(subscription, record, now, retained=preface.retained):
             reason = Reason.TOO_LARGE_FOR_CLIENT
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
@@ -94,11 +94,12 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
     return True
 
 
-def _append_record(subscription: Subscription, record: Record, now: float) -> bool:
-    """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large."""
+def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
+    """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large.
+    """
     session = subscription.session
     assert session.outlet is not None
-    retain = subscription.preface_retain or (record.retain and subscription.request.retain_as_published)
+    retain = retained or (record.retain and subscription.request.retain_as_published)
     if record.retain != retain:
         record = msgspec.structs.replace(record, retain=retain)
     delivery_id = session.next_id() if min(record.qos, subscription.request.qos) else 0

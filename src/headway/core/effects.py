@@ -14,7 +14,8 @@ from headway.core.verdict import Verdict
 
 
 class Disconnect(NamedTuple):
-    """Tell the client why, then close. ``rest`` is what is left of a record half sent: it goes first. None: it cannot be
+    """Tell the client why, then close. ``rest`` is what is left of a record half sent: it goes first. None: it cannot
+    be
     had (a failing disk), so nothing more may be sent."""
 
     session: Session

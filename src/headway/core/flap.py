@@ -33,7 +33,7 @@ class FlapControl:
     def wait_s(self, client: str, now: float) -> float:
         """For how much longer the client is shut out, in begun tenths of a second; 0 when it may come in."""
         entry = self._strikes.get(client)
-        return max(0.0, ceil((entry[2] - now) * 10) / 10) if entry else 0.0
+        return max(0.0, ceil((entry[2] - now) * 10 - 1e-6) / 10) if entry else 0.0
 
     def strikes(self, client: str) -> int:
         entry = self._strikes.get(client)

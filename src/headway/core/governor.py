@@ -16,20 +16,18 @@ import msgspec
 
 from headway.core.admission import Admission
 from headway.core.advisory import Advisories
-from headway.core.chunk import Chunk
 from headway.core.condition import Reading
 from headway.core.effects import CloseConsumer, Spill
+from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.flap import FlapControl
-from headway.core.lane import Lane
 from headway.core.meter import Sample
 from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
-from headway.core.outlet import PeerState
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
 from headway.core.pressure import over_share
 from headway.core.registry import Registry
+from headway.core.sampling import Shares, observe, with_peer
 from headway.core.session import Session
-from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
 from headway.core.units import format_size
 from headway.core.verdict import Verdict, VerdictBook, judge, judge_pressure
@@ -40,16 +38,14 @@ LATE_S = 0.25
 LOOKS_MAX = 256
 GAP_TOLD_EVERY_S = 1.0
 
-Shares = dict[Lane, dict[Chunk, float]]
-
 
 class Governor:
-    def __init__(self, registry: Registry, subscribing: Subscribing, admission: Admission, advisories: Advisories,
+    def __init__(self, registry: Registry, ending: Ending, admission: Admission, advisories: Advisories,
                  flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
         self._sweep_s = sweep_s
         self._late_after_s = late_s
         self._registry = registry
-        self._subscribing = subscribing
+        self._ending = ending
         self._admission = admission
         self._advisories = advisories
         self._flap = flap
@@ -85,9 +81,9 @@ class Governor:
             self._look(subscription, now, shares)
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
-        sample = subscription.last_sample = self.sample(subscription, now, shares)
+        sample = subscription.last_sample = observe(self._registry, subscription, now, shares)
         for decision in evaluate(subscription.policy, subscription.policy_state, sample, now):
-            self._decide(subscription, decision, _with_peer(sample, subscription), now)
+            self._decide(subscription, decision, with_peer(sample, subscription), now)
             if subscription.ended:
                 return
         self._recover(subscription, now)
@@ -106,51 +102,12 @@ class Governor:
             subscription.meter.caught_up(now)
             self._registry.watched.pop(subscription, None)
 
-    def sample(self, subscription: Subscription, now: float, shares: Shares) -> Sample:
-        """What the meters say of this consumer now."""
-        session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
-        outlet = session.outlet
-        lag_records = subscription.lag_records
-        used_bytes = sum(other.gating_bytes for other in session.lagging) + _state_share(subscription)
-        return subscription.meter.observe(
-            now,
-            position_bytes=cursor.position,
-            end_bytes=cursor.position + subscription.lag_bytes if lag_records else lane.end,
-            lag_records=lag_records,
-            oldest_time_s=subscription.oldest_time() if lag_records else None,
-            blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
-            credit_exhausted_since=session.credit_exhausted_since_s,
-            oldest_unacked_s=session.oldest_unacknowledged_s(),
-            in_flight=len(session.in_flight),
-            prefetch=session.credit if subscription.request.qos else 0,
-            held_bytes=_held_bytes(subscription, shares),
-            pool_share=used_bytes / max(1, session.pool.memory_limit),
-            slow_fraction=self._registry.slow_fraction(subscription.feed.key.filter),
-        )
-
-    def peek(self, subscription: Subscription, now: float, shares: Shares) -> Sample:
-        """What is known of this consumer, without measuring: rates are those of the last sweep that looked at it."""
-        session, outlet = subscription.session, subscription.session.outlet
-        last = subscription.last_sample if subscription in self._registry.watched else Sample()
-        oldest = subscription.oldest_time() if subscription.lag_records else None
-        unacknowledged = session.oldest_unacknowledged_s()
-        return msgspec.structs.replace(
-            last,
-            lag_records=subscription.lag_records,
-            lag_bytes=subscription.lag_bytes,
-            lag_age=now - oldest if oldest is not None else 0.0,
-            blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
-            ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
-            in_flight=len(session.in_flight),
-            held_bytes=_held_bytes(subscription, shares),
-            pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
-            slow_count=subscription.meter.slow_count,
-        )
-
     # -- deciding ---------------------------------------------------------------------------------------------------
 
     def _decide(self, subscription: Subscription, decision: Decision, sample: Sample, now: float) -> None:
-        session = subscription.session
+        session, action = subscription.session, decision.action
+        if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
+            decision = msgspec.structs.replace(decision, enforced=False)  # durable ones are spared unless told
         verdict = judge(
             decision, sample, number=self.book.next_number(), now=now, wall_s=now + self.wall_offset_s,
             client=session.client, filter=subscription.filter, policy=subscription.policy.name,
@@ -204,9 +161,8 @@ class Governor:
             case ActionKind.DISCONNECT:
                 self.give_up(subscription.session, verdict.reason, verdict.text, now)
             case ActionKind.DELETE_SUBSCRIPTION:
-                if action.durable or not subscription.durable:
-                    self._subscribing.end(subscription, verdict.reason, now)
-                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+                self._ending.end(subscription, verdict.reason, now)
+                self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
 
     def _undo(self, subscription: Subscription, action: Action, now: float) -> None:
         match action.kind:
@@ -215,7 +171,7 @@ class Governor:
             case ActionKind.DISCARD:
                 stop_discarding(subscription)
             case ActionKind.BLOCK_PUBLISHERS:
-                self._subscribing.open_gate(subscription, now)
+                self._ending.open_gate(subscription, now)
             case _:
                 return
 
@@ -235,7 +191,7 @@ class Governor:
             policy = self._registry.policy_for(subscription.feed.key.filter, subscription.durable)
         if policy == subscription.policy:
             return
-        sample = self.sample(subscription, now, {})
+        sample = observe(self._registry, subscription, now, {})
         state, decisions = replace_policy(subscription.policy, subscription.policy_state, policy, sample, now)
         for decision in decisions:
             self._decide(subscription, decision, sample, now)
@@ -275,7 +231,7 @@ class Governor:
         pool = session.pool
         if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):
             reason, why = Reason.SPILL_FAILED, f"{why}; nothing can be written to disk ({pool.disk_error})"
-        sample = _with_peer(self.sample(subscription, now, {}), subscription)
+        sample = with_peer(observe(self._registry, subscription, now, {}), subscription)
         durable = session.expiry_s > 0
         action = ActionKind.DISCARD if durable and session.outlet is None else ActionKind.DISCONNECT
         verdict = judge_pressure(
@@ -303,7 +259,7 @@ class Governor:
                 sequence = delivery.chunk.sequence_of(delivery.index)
                 subscription.note_gap(1, sequence, sequence, reason)
         self._registry.lost(subscription.skip_to(cursor.lane.count, reason), reason)
-        if not subscription.has_more:
+        if subscription in session.lagging and not subscription.has_more:
             subscription.feed.wait(subscription)
             self._registry.dirty[subscription.feed] = None
 
@@ -325,27 +281,3 @@ class Governor:
             subscription.offline = offline
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)
-
-
-def _held_bytes(subscription: Subscription, shares: Shares) -> int:
-    """Its share of what is really held; the shares of all consumers add up."""
-    lane, floor = subscription.feed.lane, subscription.cursor.floor
-    if lane not in shares:
-        shares[lane] = lane.held_shares()
-    held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
-    if subscription.share is not None:
-        held /= max(1, len(subscription.share.members))
-    return int(held + _state_share(subscription))
-
-
-def _state_share(subscription: Subscription) -> float:
-    """Its part of a state that is kept only for those who read it; a declared one is on the operator's account."""
-    state = subscription.state
-    return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)
-
-
-def _with_peer(sample: Sample, subscription: Subscription) -> Sample:
-    """The sample with what the transport knows of the far side; asked for only where something is decided."""
-    outlet = subscription.session.outlet
-    peer = outlet.peer() if outlet is not None else PeerState()
-    return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)

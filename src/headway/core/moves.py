@@ -5,7 +5,7 @@ conflate                  detach the cursor; whenever there is room send the lat
 discard oldest            move the cursor towards the end until only so much waits
 discard newest            keep what waits, skip what comes, until the rule steps back
 discard selector, topics  skip what is marked, until the rule steps back
-discard lowest_priority   skip what is of the lowest priority that waits, until the rule steps back
+discard lowest_priority   skip what is of the lowest priority that waits, while more waits than is to be kept
 discard older_per_key     conflate once, counted as discarded
 offline                   have the chunks the cursor still needs written to disk, once for all who are there
 ========================= ==================================================================================
@@ -96,6 +96,9 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     if which is Which.OLDER_PER_KEY:
         _only_newest_per_key(subscription)
         return
+    if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
+        stop_discarding(subscription)
+        return
     if any(skip.stop is None for skip in subscription.skips):
         return
     first = cursor.number + (not cursor.at_boundary)
@@ -148,6 +151,13 @@ def _number_at(chunk: Chunk, position: int) -> int:
         return chunk.first_number
     index = chunk.index_at(position)
     return chunk.first_number + index + (not chunk.at_boundary(position) and index < len(chunk))
+
+
+def _more_than_kept(subscription: Subscription, action: Action) -> bool:
+    """More waits than the action would leave."""
+    kept = action.records_kept(subscription.session.credit)
+    too_many = kept is not None and subscription.lag_records > kept
+    return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
 
 
 def _position_of(chunk: Chunk, number: int) -> int:

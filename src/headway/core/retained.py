@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from headway.core.errors import Reason, Refused
 from headway.core.record import Record
-from headway.core.topics import TopicTree
+from headway.core.topictree import TopicTree
 
 
 class Retained:
@@ -37,7 +37,7 @@ class Retained:
 
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
-    ) -> Iterator[Record] | None:
+    ) -> Generator[Record, None, None] | None:
         """The retained records for a new subscription, lazily; None when there are none.
 
         One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""
@@ -47,12 +47,14 @@ class Retained:
             return None
         return _with_first(first, walk)
 
-    def _walk(self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]) -> Iterator[Record]:
+    def _walk(
+        self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
+    ) -> Generator[Record, None, None]:
         for _, record in self._tree.match_filter(filter):
             if record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
                 yield record
 
 
-def _with_first(first: Record, rest: Iterator[Record]) -> Iterator[Record]:
+def _with_first(first: Record, rest: Generator[Record, None, None]) -> Generator[Record, None, None]:
     yield first
     yield from rest

@@ -87,7 +87,8 @@ class Share:
     # -- when room is wanted ----------------------------------------------------------------------------------------
 
     def holders(self, chunk: Chunk) -> list[Subscription]:
-        """Who keeps the lane from letting go of a chunk: those who have not settled what they were sent of it, or, if some
+        """Who keeps the lane from letting go of a chunk: those who have not settled what they were sent of it, or, if
+        some
         of it was not sent, all of them; nobody, if somebody is about to take it."""
         if self._wants(chunk):
             return [] if self._anybody_has_room() else list(self.members)

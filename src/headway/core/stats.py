@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headway.core.broker import Broker
-from headway.core.governor import Shares
 from headway.core.pool import Pool
+from headway.core.sampling import Shares, peek
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
@@ -96,7 +96,7 @@ def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
 
 def consumer(broker: Broker, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session = subscription.session
-    sample = broker.governor.peek(subscription, now, shares)
+    sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, listener=session.listener, protocol=session.protocol,
         connected=session.outlet is not None, state=_state(subscription),
@@ -168,7 +168,7 @@ def whole(broker: Broker) -> BrokerStats:
         delivered_bytes=registry.delivered_bytes_ended + sum(s.delivered_bytes for s in live),
         gap_records={str(reason): count for reason, count in gaps.items()},
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
-        verdicts=len(broker.verdicts), pools=[pool(p) for p in registry.distinct_pools()],
+        verdicts=broker.verdicts.made, pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip
 
 

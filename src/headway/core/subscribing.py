@@ -6,17 +6,19 @@ cursor was placed, up to the sequence at which it was placed, so nothing is lost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
-from headway.core.delivery import delivery_record
-from headway.core.effects import Disconnect
+from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
+from headway.core.handover import Handover
 from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
 from headway.core.meter import Meter
-from headway.core.moves import finish_half_sent, start_conflating
+from headway.core.moves import start_conflating
+from headway.core.options import SubscribeRequest
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.record import Gap, Record
 from headway.core.registry import Registry
@@ -25,14 +27,15 @@ from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
 from headway.core.shared import Share
 from headway.core.state import State
-from headway.core.subscription import SubscribeRequest, Subscription
+from headway.core.subscription import Subscription
 from headway.core.topics import BadTopic, covers, matcher, parse_share, validate_filter
 
 
 class Subscribing:
-    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout,
+    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending,
                  watch: Callable[[Subscription, float], None]) -> None:
         self._registry = registry
+        self._ending = ending
         self._retained = retained
         self._fanout = fanout
         self._watch = watch
@@ -53,10 +56,13 @@ class Subscribing:
             session.pool, session.number if request.no_local else 0, group,
         )  # fmt: skip
         owed: Gap | None = None
+        known = old is not None
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
-            owed = self.end(old, Reason.SUBSCRIPTION_ENDED, now)
+            if not old.has_more or old.conflating or old.share is not None:
+                owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
+                old = None
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         meter = Meter(now, feed.lane.end, self._registry.lateness)
         subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
@@ -71,8 +77,31 @@ class Subscribing:
             feed.share.join(subscription)
             self._registry.dirty[feed] = None  # the others may have left something waiting
             return subscription
-        self._begin(subscription, now, fresh=old is None)
+        if old is not None:
+            self._hand_over(old, subscription, now)
+        self._begin(subscription, now, fresh=not known)
         return subscription
+
+    def _hand_over(self, old: Subscription, subscription: Subscription, now: float) -> None:
+        """Replace ``old``, which still has something waiting: the new subscription sends that first."""
+        session = old.session
+        if session.half_sent is old:
+            self._ending.finish_half_sent(session)
+        for place in (session.lagging, old.feed.waiting, old.feed.resting, self._registry.watched):
+            place.pop(old, None)
+        self._ending.open_gate(old, now)
+        self._ending.set_free(old)
+        for number in list(old.cursor.unacknowledged):
+            old.cursor.acknowledge(number)
+        subscription.gap, old.gap = old.gap, None
+        while old.prefaces:  # of retained records it may now want others, or none
+            preface = old.prefaces.popleft()
+            if preface.retained:
+                preface.records.close()
+            else:
+                subscription.prefaces.append(preface)
+        over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
+        subscription.queue(Handover(old, self._registry.lost, over))
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
         name = request.options.policy
@@ -90,8 +119,7 @@ class Subscribing:
         subscription.renewals += 1
         self._lease(subscription, now)
         if request.send_retained == "always" and subscription.preface is None:
-            subscription.preface = self._retained_for(subscription, now)
-            subscription.preface_retain = True
+            self._queue_retained(subscription, now)
             if subscription.preface is not None:
                 self._fanout.lag(subscription, now)
                 self._fanout.again[subscription.session] = None
@@ -105,7 +133,7 @@ class Subscribing:
 
         def expire(when: float) -> None:
             if subscription.renewals == renewals:
-                self.end(subscription, Reason.LEASE_EXPIRED, when)
+                self._ending.end(subscription, Reason.LEASE_EXPIRED, when)
 
         self._registry.timers.at(now + lease_s, expire)
 
@@ -121,14 +149,13 @@ class Subscribing:
     def _begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
         request, options, feed = subscription.request, subscription.request.options, subscription.feed
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
-            subscription.preface = self._retained_for(subscription, now)
-            subscription.preface_retain = subscription.preface is not None
+            self._queue_retained(subscription, now)
         self.give_state(subscription)
         state, sequence = subscription.state, self._registry.sequence
         if options.start != "end":
             self._start_at(subscription, options.start)
         elif options.snapshot and state is not None and len(state):
-            subscription.queue_pass(state.read(0, sequence, feed.accepts))
+            subscription.queue(state.read(0, sequence, feed.accepts))
         if options.conflate_s is not None:
             start_conflating(subscription, now)
             subscription.conflated_upto = max(subscription.conflated_upto, sequence)
@@ -142,9 +169,11 @@ class Subscribing:
         else:
             feed.waiting[subscription] = None
 
-    def _retained_for(self, subscription: Subscription, now: float) -> Iterator[Record] | None:
+    def _queue_retained(self, subscription: Subscription, now: float) -> None:
         feed = subscription.feed
-        return self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
+        records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
+        if records is not None:
+            subscription.queue(records, retained=True)
 
     def _next_tick(self, subscription: Subscription, now: float) -> None:
         interval = subscription.request.options.conflate_s
@@ -175,7 +204,7 @@ class Subscribing:
             subscription.start_number = cursor.number
             return
         if subscription.state is not None:
-            subscription.queue_pass(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
+            subscription.queue(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
     def give_state(self, subscription: Subscription) -> None:
@@ -196,96 +225,6 @@ class Subscribing:
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.state = state
-
-    # -- out --------------------------------------------------------------------------------------------------------
-
-    def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
-        """The subscription is over. What it was still owed is counted; returns that as a gap."""
-        session, feed, registry = subscription.session, subscription.feed, self._registry
-        if subscription.ended:
-            return None
-        subscription.ended = True
-        if session.half_sent is subscription:
-            self._finish(session)
-        for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
-            place.pop(subscription, None)
-        if session.subscriptions.get(subscription.filter) is subscription:
-            del session.subscriptions[subscription.filter]
-        registry.watched.pop(subscription, None)
-        registry.consumers[feed.key.filter] -= 1
-        if subscription.meter.slow:
-            registry.slow_consumers[feed.key.filter] -= 1
-        if subscription.share is not None:
-            subscription.share.leave(subscription)
-            registry.dirty[feed] = None  # the others may go on with what it left
-        else:
-            self._write_off(subscription, reason)
-        registry.gap_records_ended.update(subscription.gap_records)
-        registry.delivered_records_ended += subscription.delivered_records
-        registry.delivered_bytes_ended += subscription.delivered_bytes
-        if subscription.share is None:
-            self._set_free(subscription)
-            subscription.cursor.close()
-        self._release_state(subscription)
-        if subscription in feed.gates:
-            self.open_gate(subscription, now)
-        if not feed.subscriptions:
-            if feed.share is not None:
-                feed.share.cursor.close()
-            registry.router.remove_feed(feed)
-            registry.dirty.pop(feed, None)
-            feed.lane.close()
-        return subscription.gap
-
-    def _finish(self, session: Session) -> None:
-        """The record the client has part of is finished, whatever becomes of its subscription; or the connection ends."""
-        assert session.outlet is not None
-        try:
-            finish_half_sent(session)
-        except OSError as error:
-            session.half_sent = None
-            session.dead = True
-            text = f"a record half sent could not be read back from disk ({error.strerror or error})"
-            self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
-
-    def _set_free(self, subscription: Subscription) -> None:
-        """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
-        session = subscription.session
-        for delivery_id, delivery in list(session.in_flight.items()):
-            if session.ended or delivery.subscription is not subscription:
-                continue
-            try:
-                delivery.record = delivery_record(delivery)
-                delivery.cursor = delivery.chunk = None
-            except OSError:
-                del session.in_flight[delivery_id]  # its disk failed: it could not be sent again
-
-    def _write_off(self, subscription: Subscription, reason: Reason) -> None:
-        """Count what the consumer will not get any more, delivered or conflated."""
-        if subscription.conflating:
-            owed = subscription.conflate_owed + subscription.feed.lane.count - subscription.cursor.number
-            subscription.note_gap(owed, subscription.conflated_upto, subscription.feed.lane.last_sequence, reason)
-        elif subscription.cursor.chunk is not None:
-            self._registry.lost(subscription.skip_to(subscription.feed.lane.count, reason), reason)
-
-    def _release_state(self, subscription: Subscription) -> None:
-        subscription.close_passes()
-        state, subscription.state = subscription.state, None
-        if state is None:
-            return
-        state.readers -= 1
-        if state.readers == 0 and not state.declared:
-            self._registry.router.remove_state(state)
-            state.close()
-
-    def open_gate(self, subscription: Subscription, now: float) -> None:
-        """This consumer holds back publishers no longer."""
-        feed = subscription.feed
-        since = feed.gates.pop(subscription, None)
-        if since is not None:
-            subscription.blocked_publishers_s += now - since
-            if not feed.gates:
-                self._registry.resume(feed, now)
 
 
 def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:

@@ -2,95 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
-
-import msgspec
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headway.core.cursor import Cursor
-from headway.core.errors import Reason, Refused
+from headway.core.errors import Reason
 from headway.core.meter import Meter, Sample
+from headway.core.options import SubscribeRequest
 from headway.core.policy import Policy, PolicyState
-from headway.core.record import Dialect, Gap, Record
+from headway.core.record import Gap, Record
 from headway.core.state import State, StatePass
-from headway.core.units import parse_duration
 
 if TYPE_CHECKING:
     from headway.core.feed import Feed
     from headway.core.session import Session
     from headway.core.shared import Share
     from headway.core.verdict import Verdict
-
-
-class SubscriptionOptions(msgspec.Struct, frozen=True):
-    """The one vocabulary of subscription options, whichever protocol carried them."""
-
-    conflate_s: float | None = None
-    """Deliver the latest record per key this often; 0: whenever the socket has room."""
-    snapshot: bool = False
-    """First the state (the latest record per key), then live records, from one consistent point."""
-    policy: str | None = None
-    """A policy of the configuration, by name, instead of the one its topics select."""
-    start: str = "end"
-    """``from``: ``end``, ``earliest``, or the sequence of the last record already seen."""
-    key: str | None = None
-    selector: str | None = None
-    offsets: bool = False
-    """Have each record carry its sequence."""
-    lease_s: float | None = None
-    """The subscription ends by itself after so long, unless it is subscribed to once more before."""
-
-
-NO_OPTIONS = SubscriptionOptions()
-_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
-
-
-def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
-    """Options from name-value pairs; names that are not options are the client's own and left alone.
-
-    Raises :class:`Refused` naming the option and what it takes."""
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        try:
-            if name in ("conflate", "lease"):
-                found[name + "_s"] = parse_duration(value)
-            elif name in ("snapshot", "offsets"):
-                found[name] = _flag(value)
-            elif name == "from":
-                if value not in ("end", "earliest") and int(value) < 0:
-                    raise ValueError(value)
-                found["start"] = value
-            elif name in ("policy", "key", "selector"):
-                found[name] = value
-        except Exception as error:
-            duration = "a duration such as 500ms"
-            takes = {"conflate": duration, "lease": duration, "from": "end, earliest or a sequence number"}
-            text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
-            raise Refused(Reason.PROTOCOL_ERROR, text) from error
-    return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
-
-
-def _flag(value: str) -> bool:
-    if value.lower() not in _TRUE | _FALSE:
-        raise ValueError(value)
-    return value.lower() in _TRUE
-
-
-class SubscribeRequest(msgspec.Struct, frozen=True):
-    """What a client asks for, in the codec's words: ``dialect`` says how records are to be written for it."""
-
-    filter: str
-    dialect: Dialect
-    shared_dialect: Dialect | None = None
-    """How the lane of a shared group is written: a dialect that leaves nothing out."""
-    qos: int = 0
-    no_local: bool = False
-    retain_as_published: bool = False
-    """The consumer sees the flag the publisher set."""
-    send_retained: str = "always"
-    """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
-    options: SubscriptionOptions = NO_OPTIONS
 
 
 class Skip:
@@ -107,6 +35,22 @@ class Skip:
         self.reason = reason
         self.position = 0
         """Of record ``first``; known where every record is left out, for then the lag ends there."""
+
+
+class Source(Protocol):
+    """Records from elsewhere than the lane, one at a time; closed when no more are wanted."""
+
+    def __next__(self) -> Record: ...
+    def close(self) -> None: ...
+
+
+class Preface(NamedTuple):
+    """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch, or what the
+    subscription this one replaces had not been given."""
+
+    records: Source
+    retained: bool
+    """The consumer sees them with the retain flag."""
 
 
 class Predicate:
@@ -154,11 +98,8 @@ class Subscription:
         self.last_verdict: Verdict | None = None
 
         self.state: State | None = None
-        self.preface: Iterator[Record] | None = None
+        self.prefaces: deque[Preface] = deque()
         """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
-        self.preface_retain = False
-        self._later: StatePass | None = None
-        """A pass over the state that waits for the preface before it."""
         self.conflating = False
         """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
         self.conflated_upto = 0
@@ -194,6 +135,8 @@ class Subscription:
     @property
     def lag_bytes(self) -> int:
         """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        if self.conflating and not self.has_more:
+            return 0
         skip = self._rest_skipped()
         return self.cursor.lag_bytes if skip is None else max(0, skip.position - self.cursor.position)
 
@@ -201,7 +144,7 @@ class Subscription:
     def lag_records(self) -> int:
         """Records it has not been given, in whatever form, and is going to be."""
         if self.conflating:
-            return self.feed.lane.count - self.cursor.number + self.conflate_owed
+            return self.feed.lane.count - self.cursor.number + self.conflate_owed if self.has_more else 0
         skip = self._rest_skipped()
         return self.cursor.lag_records if skip is None else max(0, skip.first - self.cursor.number)
 
@@ -307,38 +250,35 @@ class Subscription:
         # now, for a consumer slow enough keeps one pass going for ever.
         self._own_up(self.conflate_owed - len(state))
         cursor.jump_to_end()
-        running = self._later or self.preface
+        running = self.prefaces[-1].records if self.prefaces else None
         if isinstance(running, StatePass):
             running.extend(lane.last_sequence)
         else:
-            self.queue_pass(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
+            self.queue(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
         self.conflated_upto = lane.last_sequence
 
-    def queue_pass(self, state_pass: StatePass) -> None:
-        """Read this after the preface there is."""
-        if self.preface is None:
-            self.preface, self.preface_retain = state_pass, False
-        else:
-            self._later = state_pass
+    @property
+    def preface(self) -> Preface | None:
+        """The one that is being read."""
+        return self.prefaces[0] if self.prefaces else None
 
-    def close_passes(self) -> None:
-        for reader in (self.preface, self._later):
-            if isinstance(reader, StatePass):
-                reader.close()
-        self.preface = self._later = None
+    def queue(self, records: Source, *, retained: bool = False) -> None:
+        """Read these after the prefaces there are, and before any more from the lane."""
+        self.prefaces.append(Preface(records, retained))
+
+    def close_prefaces(self) -> None:
+        while self.prefaces:
+            self.prefaces.popleft().records.close()
 
     def end_preface(self) -> None:
         """The preface was read to its end; there may be another."""
-        if isinstance(self.preface, StatePass):
-            missed = self.preface.missed
-            self.note_gap(missed, 0, self.preface.upto, Reason.DISCARDED)
-            self.preface.close()
-            self.conflate_owed = max(0, self.conflate_owed - missed)
-        self.preface, self._later = self._later, None
-        self.preface_retain = False
-        if self.preface is not None:
-            return
-        self._own_up(self.conflate_owed)
+        records = self.prefaces.popleft().records
+        if isinstance(records, StatePass):
+            self.note_gap(records.missed, 0, records.upto, Reason.DISCARDED)
+            self.conflate_owed = max(0, self.conflate_owed - records.missed)
+        records.close()
+        if not self.prefaces:
+            self._own_up(self.conflate_owed)
 
     def _own_up(self, records: int) -> None:
         """So many of the records that passed while conflating will not be sent."""

@@ -130,12 +130,14 @@ class VerdictBook:
         self._clients_max = max(1, clients_max)
         self._verdicts_max = max(1, verdicts_max)
         self._clients: OrderedDict[str, deque[Verdict]] = OrderedDict()
-        self._numbers = itertools.count(1)
+        self.made = 0
+        """Verdicts so far, also those not kept any more."""
         self._held = 0
 
     def next_number(self) -> int:
         """The number for the next verdict; ascending, never used twice."""
-        return next(self._numbers)
+        self.made += 1
+        return self.made
 
     def add(self, verdict: Verdict) -> None:
         kept = self._clients.setdefault(verdict.client, deque())

@@ -14,6 +14,7 @@ from headway import __version__
 from headway.core import stats
 from headway.core.errors import ConfigError, Reason
 from headway.core.policy import PolicyState, evaluate
+from headway.core.sampling import peek
 from headway.core.verdict import explain
 from headway.server.config import parse_settings
 from headway.server.engine import Engine
@@ -65,7 +66,8 @@ class Admin:
         engine = self._engine
         body = msgspec.to_builtins(stats.whole(engine.broker))
         body |= {
-            "version": __version__, "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
+            "version": __version__, "name": engine.settings.server.name,
+            "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
             "connections": len(engine.connections), "memory_rss_bytes": memory_rss_bytes(),
             "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
             "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
@@ -104,7 +106,7 @@ class Admin:
                 looked += 1
                 filter = subscription.feed.key.filter
                 policy = registry.policy_for(filter, subscription.durable, settings.policies)
-                sample = engine.broker.governor.peek(subscription, now, {})
+                sample = peek(registry, subscription, now, {})
                 instant = msgspec.structs.replace(
                     policy, rules=tuple(msgspec.structs.replace(r, for_s=0.0, retries=0, times=1) for r in policy.rules)
                 )

@@ -23,7 +23,6 @@ from headway.server.farewell import Farewell
 if TYPE_CHECKING:
     from headway.core.session import Session
 
-RECEIVE_BYTES = 256 * 1024
 OUT_BYTES_MAX = 128 * 1024
 """More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 
@@ -32,6 +31,7 @@ class Host(Protocol):
     """What a connection needs of the engine that runs it."""
 
     loop: asyncio.AbstractEventLoop
+    read_bytes: int
 
     def now(self) -> float: ...
     def turn_soon(self) -> None: ...
@@ -81,7 +81,7 @@ class Connection(Outlet):
 
     def _readable(self) -> None:
         try:
-            data = self.sock.recv(RECEIVE_BYTES)
+            data = self.sock.recv(self.host.read_bytes)
         except BlockingIOError:
             return
         except OSError:

@@ -66,6 +66,7 @@ class Engine:
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.loop = loop
+        self.read_bytes = settings.server.read_bytes
         self.started_s = time.monotonic()
         self.broker = make_broker(settings)
         self.broker.governor.wall_offset_s = time.time() - time.monotonic()

@@ -47,7 +47,7 @@ class Metrics(Collector):
             ("delivered_records", "Records delivered", whole.delivered_records),
             ("delivered_bytes", "Bytes delivered", whole.delivered_bytes),
             ("loop_late_seconds", "Time by which the loop was late, and verdicts suspended", whole.loop_late_s),
-            ("verdicts", "Verdicts kept", whole.verdicts),
+            ("verdicts", "Verdicts made", whole.verdicts),
             ("connections_refused", "Connections refused", engine.connections_refused),
             ("protocol_errors", "Connections ended for a protocol error", engine.protocol_errors),
         ):

@@ -14,9 +14,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.options import SubscribeRequest, parse_options
 from headway.core.record import Record, Run
 from headway.core.session import ConnectRequest, Session, Will
-from headway.core.subscription import SubscribeRequest, parse_options
 from headway.core.topics import BadTopic
 from headway.server.connection import Connection
 from headway.wire.mqtt.codes import Code

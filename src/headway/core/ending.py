@@ -1,0 +1,108 @@
+"""Ending: what becomes of a subscription's records, deliveries, state and gates when it is over.
+
+Nothing it was still owed goes uncounted; what it was sent and has not acknowledged stays its session's to settle.
+"""
+
+from __future__ import annotations
+
+from headway.core.delivery import delivery_record
+from headway.core.effects import Disconnect
+from headway.core.errors import Reason
+from headway.core.moves import finish_half_sent
+from headway.core.record import Gap
+from headway.core.registry import Registry
+from headway.core.session import Session
+from headway.core.subscription import Subscription
+
+
+class Ending:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
+        """The subscription is over. What it was still owed is counted; returns that as a gap."""
+        session, feed, registry = subscription.session, subscription.feed, self._registry
+        if subscription.ended:
+            return None
+        subscription.ended = True
+        if session.half_sent is subscription:
+            self.finish_half_sent(session)
+        for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
+            place.pop(subscription, None)
+        if session.subscriptions.get(subscription.filter) is subscription:
+            del session.subscriptions[subscription.filter]
+        registry.watched.pop(subscription, None)
+        registry.consumers[feed.key.filter] -= 1
+        if subscription.meter.slow:
+            registry.slow_consumers[feed.key.filter] -= 1
+        if subscription.share is not None:
+            subscription.share.leave(subscription)
+            registry.dirty[feed] = None  # the others may go on with what it left
+        else:
+            self._write_off(subscription, reason)
+        registry.gap_records_ended.update(subscription.gap_records)
+        registry.delivered_records_ended += subscription.delivered_records
+        registry.delivered_bytes_ended += subscription.delivered_bytes
+        if subscription.share is None:
+            self.set_free(subscription)
+            subscription.cursor.close()
+        self._release_state(subscription)
+        if subscription in feed.gates:
+            self.open_gate(subscription, now)
+        if not feed.subscriptions:
+            if feed.share is not None:
+                feed.share.cursor.close()
+            registry.router.remove_feed(feed)
+            registry.dirty.pop(feed, None)
+            feed.lane.close()
+        return subscription.gap
+
+    def finish_half_sent(self, session: Session) -> None:
+        """Finish the record the client has part of, whatever becomes of its subscription; or end the connection."""
+        assert session.outlet is not None
+        try:
+            finish_half_sent(session)
+        except OSError as error:
+            session.half_sent = None
+            session.dead = True
+            text = f"a record half sent could not be read back from disk ({error.strerror or error})"
+            self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
+
+    def set_free(self, subscription: Subscription) -> None:
+        """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
+        session = subscription.session
+        for delivery_id, delivery in list(session.in_flight.items()):
+            if session.ended or delivery.subscription is not subscription:
+                continue
+            try:
+                delivery.record = delivery_record(delivery)
+                delivery.cursor = delivery.chunk = None
+            except OSError:
+                del session.in_flight[delivery_id]  # its disk failed: it could not be sent again
+
+    def _write_off(self, subscription: Subscription, reason: Reason) -> None:
+        """Count what the consumer will not get any more, delivered or conflated."""
+        if subscription.conflating:
+            owed = subscription.conflate_owed + subscription.feed.lane.count - subscription.cursor.number
+            subscription.note_gap(owed, subscription.conflated_upto, subscription.feed.lane.last_sequence, reason)
+        elif subscription.cursor.chunk is not None:
+            self._registry.lost(subscription.skip_to(subscription.feed.lane.count, reason), reason)
+
+    def _release_state(self, subscription: Subscription) -> None:
+        subscription.close_prefaces()
+        state, subscription.state = subscription.state, None
+        if state is None:
+            return
+        state.readers -= 1
+        if state.readers == 0 and not state.declared:
+            self._registry.router.remove_state(state)
+            state.close()
+
+    def open_gate(self, subscription: Subscription, now: float) -> None:
+        """This consumer holds back publishers no longer."""
+        feed = subscription.feed
+        since = feed.gates.pop(subscription, None)
+        if since is not None:
+            subscription.blocked_publishers_s += now - since
+            if not feed.gates:
+                self._registry.resume(feed, now)

@@ -1,0 +1,58 @@
+"""Handing over: when a subscription is replaced, what the old one had not been given comes before the new one's
+records.
+
+MQTT 5 (3.8.4) has it that no message is lost by replacing a subscription. The old cursor stays where it is, in its
+own lane, and is read record by record as the first preface of the new subscription, up to the point where the new one
+began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.delivery import Losses, record_at
+from headway.core.errors import Reason
+from headway.core.record import Record
+from headway.core.subscription import Subscription
+
+
+class Handover:
+    """A source of records for a preface. ``done`` is called once, with the old subscription, when nothing is left."""
+
+    def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
+        self._old = old
+        self._upto = old.feed.lane.count
+        self._lost = lost
+        self._done = done
+        self._closed = False
+
+    def __iter__(self) -> Handover:
+        return self
+
+    def __next__(self) -> Record:
+        old, cursor = self._old, self._old.cursor
+        if self._closed or cursor.number >= self._upto:
+            self.close()
+            raise StopIteration
+        cursor.step()
+        chunk = cursor.chunk
+        assert chunk is not None
+        index = chunk.index_at(cursor.position)
+        record = record_at(old, chunk, index)
+        size = chunk.ends[index] - chunk.record_start(index)
+        cursor.advance(size)
+        old.lane_records_skipped += 1  # it is the new subscription that delivers it
+        old.lane_bytes_skipped += size
+        return record
+
+    def close(self) -> None:
+        """Nobody reads on: what is left is counted as lost, and the old subscription is over."""
+        if self._closed:
+            return
+        self._closed = True
+        old, lane = self._old, self._old.feed.lane
+        self._lost(old.skip_to(self._upto, Reason.SUBSCRIPTION_ENDED), Reason.SUBSCRIPTION_ENDED)
+        old.lane_records_skipped += lane.count - old.cursor.number
+        old.lane_bytes_skipped += lane.end - old.cursor.position
+        old.cursor.jump_to_end()  # the rest came to the new subscription by its own lane
+        self._done(old)

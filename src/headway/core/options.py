@@ -1,0 +1,79 @@
+"""What a client may ask of a subscription: one vocabulary, whichever protocol carried it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.errors import Reason, Refused
+from headway.core.record import Dialect
+from headway.core.units import parse_duration
+
+
+class SubscriptionOptions(msgspec.Struct, frozen=True):
+    """The one vocabulary of subscription options, whichever protocol carried them."""
+
+    conflate_s: float | None = None
+    """Deliver the latest record per key this often; 0: whenever the socket has room."""
+    snapshot: bool = False
+    """First the state (the latest record per key), then live records, from one consistent point."""
+    policy: str | None = None
+    """A policy of the configuration, by name, instead of the one its topics select."""
+    start: str = "end"
+    """``from``: ``end``, ``earliest``, or the sequence of the last record already seen."""
+    key: str | None = None
+    selector: str | None = None
+    offsets: bool = False
+    """Have each record carry its sequence."""
+    lease_s: float | None = None
+    """The subscription ends by itself after so long, unless it is subscribed to once more before."""
+
+
+NO_OPTIONS = SubscriptionOptions()
+_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
+    """Options from name-value pairs; names that are not options are the client's own and left alone.
+
+    Raises :class:`Refused` naming the option and what it takes."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        try:
+            if name in ("conflate", "lease"):
+                found[name + "_s"] = parse_duration(value)
+            elif name in ("snapshot", "offsets"):
+                found[name] = _flag(value)
+            elif name == "from":
+                if value not in ("end", "earliest") and int(value) < 0:
+                    raise ValueError(value)
+                found["start"] = value
+            elif name in ("policy", "key", "selector"):
+                found[name] = value
+        except Exception as error:
+            duration = "a duration such as 500ms"
+            takes = {"conflate": duration, "lease": duration, "from": "end, earliest or a sequence number"}
+            text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
+            raise Refused(Reason.PROTOCOL_ERROR, text) from error
+    return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in _TRUE | _FALSE:
+        raise ValueError(value)
+    return value.lower() in _TRUE
+
+
+class SubscribeRequest(msgspec.Struct, frozen=True):
+    """What a client asks for, in the codec's words: ``dialect`` says how records are to be written for it."""
+
+    filter: str
+    dialect: Dialect
+    shared_dialect: Dialect | None = None
+    """How the lane of a shared group is written: a dialect that leaves nothing out."""
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    """The consumer sees the flag the publisher set."""
+    send_retained: str = "always"
+    """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
+    options: SubscriptionOptions = NO_OPTIONS

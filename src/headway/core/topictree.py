@@ -1,0 +1,156 @@
+"""A value per topic, asked with filters: the other way round than the trie of topics.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class _Missing:
+    """The type of the mark for a node without a value (None is a value)."""
+
+
+_MISSING = _Missing()
+
+
+class _Level(Generic[V]):
+    """A level of the topics in a :class:`TopicTree`; its siblings are chained in the order they came."""
+
+    __slots__ = ("children", "first", "last", "name", "next", "previous", "topic", "value")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topic = ""
+        self.value: V | _Missing = _MISSING
+        self.children: dict[str, _Level[V]] | None = None
+        self.first: _Level[V] | None = None
+        self.last: _Level[V] | None = None
+        self.previous: _Level[V] | None = None
+        self.next: _Level[V] | None = None
+
+    def child(self, name: str) -> _Level[V]:
+        """The child of that name, made if need be, at the end of the chain."""
+        if self.children is None:
+            self.children = {}
+        child = self.children.get(name)
+        if child is None:
+            child = self.children[name] = _Level(name)
+            child.previous = self.last
+            if self.last is None:
+                self.first = child
+            else:
+                self.last.next = child
+            self.last = child
+        return child
+
+    def drop(self, child: _Level[V]) -> None:
+        """Unchain ``child``, which has neither value nor children left, so a walk that stands on it yields nothing.
+
+        It keeps its ``next``: the walk finds its way back to the living."""
+        assert self.children is not None
+        del self.children[child.name]
+        before, after = child.previous, child.next
+        if before is None:
+            self.first = after
+        else:
+            before.next = after
+        if after is None:
+            self.last = before
+        else:
+            after.previous = before
+        child.previous = None
+
+
+class TopicTree(Generic[V]):
+    """A value per topic, asked with filters.
+
+    ``match_filter`` is lazy: it holds one place per level and no list of what is to come, so it may be left standing
+    while its consumer is slow. The tree may change between two steps of it. What then holds:
+
+    - a topic that is there from the walk's start to its end is yielded exactly once, with the value it has then;
+    - a topic that is set or deleted meanwhile may be yielded or not, and one deleted and set again, twice;
+    - nothing that is deleted at the time of the step is yielded.
+    """
+
+    def __init__(self) -> None:
+        # Two trees, as in Trie: no filter that starts with a wildcard gets to see a topic that starts with "$".
+        self._plain: _Level[V] = _Level("")
+        self._dollar: _Level[V] = _Level("")
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _root(self, text: str) -> _Level[V]:
+        return self._dollar if text[0] == "$" else self._plain
+
+    def set(self, topic: str, value: V) -> bool:
+        """Give ``topic`` this value. True when it had none."""
+        node = self._root(topic)
+        for name in topic.split("/"):
+            node = node.child(name)
+        fresh = node.value is _MISSING
+        node.topic = topic
+        node.value = value
+        self._size += fresh
+        return fresh
+
+    def _path(self, topic: str) -> list[_Level[V]] | None:
+        """The nodes from the root to that of ``topic``."""
+        path = [self._root(topic)]
+        for name in topic.split("/"):
+            child = (path[-1].children or {}).get(name)
+            if child is None:
+                return None
+            path.append(child)
+        return path
+
+    def get(self, topic: str) -> V | None:
+        """The value of ``topic``, None when it has none."""
+        path = self._path(topic)
+        value = path[-1].value if path else _MISSING
+        return None if isinstance(value, _Missing) else value
+
+    def delete(self, topic: str) -> V | None:
+        """Take ``topic`` out; its value, or None when it had none."""
+        path = self._path(topic)
+        if path is None:
+            return None
+        node = path.pop()
+        value = node.value
+        if isinstance(value, _Missing):
+            return None
+        node.value = _MISSING
+        self._size -= 1
+        while path and not node.children and node.value is _MISSING:
+            parent = path.pop()
+            parent.drop(node)
+            node = parent
+        return value
+
+    def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
+        """The (topic, value) of every topic that ``filter_`` matches, in no promised order."""
+        levels = filter_.split("/")
+        last = len(levels) - 1
+        # Places to go on from: a node, the filter level its children are held against, whether its siblings follow.
+        places: list[tuple[_Level[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
+        while places:
+            node, at, wide = places.pop()
+            if node is None:
+                continue
+            if wide:
+                places.append((node.next, at, True))
+            level = levels[at] if at <= last else ""
+            if at > last or level == "#":
+                value = node.value
+                if not isinstance(value, _Missing):
+                    yield node.topic, value
+            if at <= last and node.children:
+                if level == "#":
+                    places.append((node.first, at, True))
+                elif level == "+":
+                    places.append((node.first, at + 1, True))
+                else:
+                    places.append((node.children.get(level), at + 1, False))

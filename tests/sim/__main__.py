@@ -1,4 +1,4 @@
-"""Many seeds: ``python -m tests.sim --seeds 1000 --steps 800``. Prints each seed that fails, and how to run it again."""
+"""Many seeds: ``python -m tests.sim --seeds 1000 --steps 800``. Prints each one that fails, and how to run it again."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def main() -> int:
     signal.signal(signal.SIGALRM, _stuck)
     for seed in range(args.first, args.first + args.seeds):
         signal.alarm(30)
-        world = World(seed)
         try:
+            world = World(seed)
             digest = world.run(args.steps)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other seeds run on
             failed += 1
             last = traceback.extract_tb(error.__traceback__)[-1]
             kinds[f"{type(error).__name__} {last.name}:{last.lineno} {str(error)[:60]}"] += 1
-            print(f"HEADWAY_SEED={seed} failed: {type(error).__name__}: {str(error)[:300]} ({last.filename}:{last.lineno})")
+            where = f"{last.filename}:{last.lineno}"
+            print(f"HEADWAY_SEED={seed} failed: {type(error).__name__}: {str(error)[:300]} ({where})")
             if args.trail:
                 print("\n".join(world.trail))
                 traceback.print_exc()

@@ -87,10 +87,11 @@ def policies(rng: Random) -> tuple[Policy, ...]:
     """Up to three policies; the last one often is for everything."""
     made = []
     for number in range(rng.randint(0, 3)):
-        made.append(parse_policy({
-            "name": f"policy {number}",
-            "topics": [rng.choice(("#", "a/#", "b/#", "b/x/#"))],
-            "subscriptions": rng.choice(("all", "all", "transient", "durable")),
-            "rule": [rule(rng) for _ in range(rng.randint(1, 3))],
-        }))  # fmt: skip
+        kind = rng.choice(("all", "all", "transient", "durable"))
+        rules = [rule(rng) for _ in range(rng.randint(1, 3))]
+        for one in rules:
+            if kind == "transient" and isinstance(one["then"], dict) and "durable" in one["then"]:
+                one["then"] = "delete_subscription"
+        topics = [rng.choice(("#", "a/#", "b/#", "b/x/#"))]
+        made.append(parse_policy({"name": f"policy {number}", "topics": topics, "subscriptions": kind, "rule": rules}))
     return tuple(made)

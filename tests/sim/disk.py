@@ -45,7 +45,7 @@ class Handle:
 
 
 class Disk:
-    """``full``: how often a write fails. ``unreadable``: how often a read does. ``delay_s``: how late writes are done."""
+    """``full``: how often a write fails. ``unreadable``: how often a read does. ``delay_s``: how late writes are."""
 
     def __init__(self, rng: Random, full: float, unreadable: float, delay_s: float) -> None:
         self.dice = rng
@@ -62,10 +62,11 @@ class Disk:
         return bool(self._jobs)
 
     def submit(self, spill: Spill, now: float) -> None:
-        for chunk in spill.chunks:
+        chunks = [chunk for chunk in spill.chunks if chunk.spilling]
+        for chunk in chunks:
             assert chunk not in self.written, "a chunk is written twice"
             assert chunk is not spill.lane.tail, "a chunk that still grows is written"
-        job = [(chunk, chunk.size, chunk.data, bytes(chunk.data)) for chunk in spill.chunks]
+        job = [(chunk, chunk.size, chunk.data, bytes(chunk.data)) for chunk in chunks]
         self._jobs.append((now + self.dice.random() * self.delay_s, spill.lane, job))
 
     def work(self, broker: Broker, now: float) -> bool:

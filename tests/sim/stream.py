@@ -75,7 +75,8 @@ class Stream:
         items = decoder.feed(frame)
         assert decoder.error is None, f"not a valid frame: {decoder.error}: {frame[:80]!r}"
         assert len(items) == 1, frame[:80]
-        assert len(frame) <= self._packet_bytes_max, f"{len(frame)} bytes to a client that takes {self._packet_bytes_max}"
+        limit = self._packet_bytes_max
+        assert len(frame) <= limit, f"{len(frame)} bytes to a client that takes {limit}"
         return items[0]
 
     @property

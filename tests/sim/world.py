@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -57,9 +58,13 @@ class World:
         self._retained: dict[str, int] = {}
         self.emptied: set[str] = set()
         self._next_tick = self.now
-        self.slack = 0
-        self._last_growth: dict[str, int] = {}
+        self.charged: set[str] = set()
+        self.last_reads: dict[str, int] = {}
+        """By how much the pool grew with what was read last from each publisher."""
+        self.own_words = 0
+        """... and, since it was within its limit, with what the broker itself and earlier connections published."""
         self.counts: dict[str, int] = {}
+        self._at_once: Counter[tuple[float, str, str]] = Counter()
         self._tap()
         self.declared: list[tuple[str, str]] = []
         if rng.random() < 0.5:
@@ -83,11 +88,13 @@ class World:
         publish, add = publishing.publish, book.add
 
         def heard(session: Session | None, runs: list[Run], now: float) -> int:
-            first = self.broker.registry.sequence + 1
+            first, before = self.broker.registry.sequence + 1, self.pool.memory_bytes
             try:
                 return publish(session, runs, now)
             finally:
                 self._heard(session, runs, first)
+                if session is None:
+                    self.own_words += max(0, self.pool.memory_bytes - before)
 
         def judged(verdict: Verdict) -> None:
             add(verdict)
@@ -138,16 +145,22 @@ class World:
 
     def _judged(self, verdict: Verdict) -> None:
         self.note("verdict", verdict.client, verdict.filter, verdict.action.kind, verdict.reason, verdict.kind)
+        self._at_once[self.now, verdict.client, verdict.filter] += 1
+        assert self._at_once[self.now, verdict.client, verdict.filter] < 10, f"judged over and over: {verdict.text}"
         self.count(f"{verdict.kind} {verdict.action.kind}")
         self.count(f"reason {verdict.reason}")
-        session = self.broker.registry.sessions.get(verdict.client)
-        if verdict.client in self.healthy and session is not None and session.outlet is not None:
-            assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
         if not verdict.policy:
             for model in self.models:
                 session = model.subscription.session
                 if model.live and session.client == verdict.client and model.subscription.filter == verdict.filter:
                     self._unsure(model, session)
+        session = self.broker.registry.sessions.get(verdict.client)
+        by_share = any(reading.meter == "pool_share" for reading in verdict.readings)
+        if by_share and session is not None and any(s.state is not None for s in session.subscriptions.values()):
+            self.charged.add(verdict.client)  # a state kept for a client is charged to it, however fast it reads
+            return
+        if verdict.client in self.healthy and session is not None and session.outlet is not None:
+            assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
 
     def _unsure(self, model: SubModel, session: Session) -> None:
         """It is written off what it has not acknowledged, whether it has it or not."""
@@ -165,7 +178,7 @@ class World:
             self.broker.publish(client.session, runs, self.now)
         except Refused:
             self.count("refused to retain")
-        self._last_growth[client.name] = self._last_growth.get(client.name, 0) + max(0, self.pool.memory_bytes - before)
+        self.last_reads[client.name] += self.pool.memory_bytes - before
 
     def reap(self, client: str = "", boundary: tuple[int, int] | None = None) -> None:
         """Note which subscriptions have ended by now; those of ``client`` at this place in its streams."""
@@ -194,8 +207,8 @@ class World:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
                 self._disconnected(session, outlet, reason, text, rest)
-            case Spill(lane, chunks):
-                self.note("spill", len(chunks))
+            case Spill():
+                self.note("spill", len(effect.chunks))
                 self.count("spills")
                 self.disk.submit(effect, self.now)
             case Pause(session) | Resume(session):
@@ -207,15 +220,18 @@ class World:
                 if self.rng.random() < 0.5 and not subscription.ended:
                     self.broker.unsubscribe(subscription.session, subscription.filter, self.now)
 
-    def _disconnected(self, session: Session, outlet: Outlet, reason: Reason, text: str, rest: bytes) -> None:
+    def _disconnected(
+        self, session: Session, outlet: Outlet, reason: Reason, text: str, rest: bytes | None
+    ) -> None:
         client, stream = self.by_outlet.pop(outlet)
         self.note("disconnected", client.name, reason)
         self.count(f"disconnected {reason}")
-        assert client.name not in self.healthy or reason in SLOW_REASONS, f"{client.name} was disconnected: {text}"
-        last = rest + bytes(outlet.out) + (stream.replies.disconnect_for(reason, text) or b"")
+        innocent = client.name in self.healthy and client.name not in self.charged
+        assert not innocent or reason in SLOW_REASONS, f"{client.name} was disconnected: {text}"
+        last = bytes(outlet.out) + (stream.replies.disconnect_for(reason, text) or b"")
         outlet.out.clear()
         self.reap(client.name, (stream.number, 10**18))
-        client.closed(stream, last)
+        client.closed(stream, None if rest is None else rest + last)
         self.broker.disconnect(session, outlet, reason, self.now)
 
     def turn(self) -> None:
@@ -252,7 +268,6 @@ class World:
             self._act(client)
         self.turn()
         audit.after_turn(self)
-        self._last_growth = {c.name: 0 for c in self.clients}
         self.note("state", self.broker.registry.sequence, self.pool.memory_bytes, self.pool.disk_bytes)
 
     def _act(self, client: Client) -> None:

@@ -137,7 +137,7 @@ class Broker:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
             for share in session.shares:
-                share.dispatch(now)
+                self.registry.dirty[share.feed] = None
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 

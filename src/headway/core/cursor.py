@@ -102,7 +102,7 @@ class Cursor:
         assert chunk is not None
         while chunk.next is not None and number >= chunk.next.first_number:
             chunk = chunk.next
-        position = chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
+        position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
         if position > self.position:
             self._move_to(position)
 

@@ -255,7 +255,8 @@ def delivery_record(delivery: Delivery) -> Record:
     """What was delivered, with the retain flag it was sent with. Raises OSError when it is on a disk that fails."""
     if delivery.record is not None:
         return delivery.record
-    assert delivery.chunk is not None
+    if delivery.chunk is None:
+        raise OSError("its disk failed")
     return record_at(delivery.subscription, delivery.chunk, delivery.index)
 
 
@@ -266,8 +267,9 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses)
     chunk, record = delivery.chunk, delivery.record
     if record is not None:
         sequence, publisher = record.sequence, record.publisher
+    elif chunk is None:
+        return  # its subscription is over, and nobody left to be told
     else:
-        assert chunk is not None
         sequence, publisher = chunk.sequence_of(delivery.index), chunk.run_publisher[chunk.run_of(delivery.index)]
     delivery.subscription.note_gap(1, sequence, sequence, reason)
     lost({publisher: 1}, reason)

@@ -5,6 +5,8 @@ Nothing it was still owed goes uncounted; what it was sent and has not acknowled
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from headway.core.delivery import delivery_record
 from headway.core.effects import Disconnect
 from headway.core.errors import Reason
@@ -71,22 +73,22 @@ class Ending:
     def set_free(self, subscription: Subscription) -> None:
         """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
         session = subscription.session
-        for delivery_id, delivery in list(session.in_flight.items()):
+        for delivery in session.in_flight.values():
             if session.ended or delivery.subscription is not subscription:
                 continue
-            try:
+            with suppress(OSError):  # its disk failed: it cannot be sent again, should that be wanted
                 delivery.record = delivery_record(delivery)
-                delivery.cursor = delivery.chunk = None
-            except OSError:
-                del session.in_flight[delivery_id]  # its disk failed: it could not be sent again
+            delivery.cursor = delivery.chunk = None
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Count what the consumer will not get any more, delivered or conflated."""
+        lane, owed = subscription.feed.lane, subscription.conflate_owed
         if subscription.conflating:
-            owed = subscription.conflate_owed + subscription.feed.lane.count - subscription.cursor.number
-            subscription.note_gap(owed, subscription.conflated_upto, subscription.feed.lane.last_sequence, reason)
-        elif subscription.cursor.chunk is not None:
-            self._registry.lost(subscription.skip_to(subscription.feed.lane.count, reason), reason)
+            owed += lane.count - subscription.cursor.number
+        else:
+            self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
+        subscription.note_gap(owed, subscription.conflated_upto, lane.last_sequence, reason)
+        subscription.conflate_owed = 0
 
     def _release_state(self, subscription: Subscription) -> None:
         subscription.close_prefaces()

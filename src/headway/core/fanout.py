@@ -72,6 +72,7 @@ class Fanout:
             laggards.append(subscription)
         offers.clear()
         offer, views = None, []  # a lane cannot grow while its memory is on offer
+        laggards = [subscription for subscription in laggards if subscription.has_more]
         for subscription in laggards:
             self.lag(subscription, now)
         for subscription in laggards:
@@ -164,7 +165,7 @@ class Fanout:
                     self._caught_up(subscription, now)
             except OSError as error:
                 self._on_disk_error(subscription, error)
-                return False
+                return bool(outlet.out)
         return False
 
     def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:

@@ -24,6 +24,7 @@ from headway.core.flap import FlapControl
 from headway.core.meter import Sample
 from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
+from headway.core.pool import GRACE_S
 from headway.core.pressure import over_share
 from headway.core.registry import Registry
 from headway.core.sampling import Shares, observe, with_peer
@@ -78,7 +79,11 @@ class Governor:
                 continue
             registry.watched.pop(subscription)
             registry.watched[subscription] = None
-            self._look(subscription, now, shares)
+            try:
+                self._look(subscription, now, shares)
+            except OSError as error:
+                why = f"what it had not read could not be read back from disk ({error.strerror or error})"
+                self.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
         sample = subscription.last_sample = observe(self._registry, subscription, now, shares)
@@ -95,6 +100,8 @@ class Governor:
                 discard(subscription, rule.then, self._registry.lost)
             elif rule.enforce and rule.then.kind is ActionKind.OFFLINE:
                 self._offline(subscription, now)
+            elif rule.enforce and rule.then.kind is ActionKind.BLOCK_PUBLISHERS:
+                self._gate(subscription, now)
         self._tell_gap(subscription, now)
         self._tell_offline(subscription, now)
         calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
@@ -128,6 +135,7 @@ class Governor:
         fires = verdict.kind is DecisionKind.FIRE
         if fires and subscription.meter.mark_slow(now):
             self._registry.slow_consumers[filter] += 1
+            self.watch(subscription, now)  # until it is slow no more
         elif not fires:
             self._recover(subscription, now)
         self._advisories.tell(
@@ -154,7 +162,7 @@ class Governor:
             case ActionKind.DISCARD:
                 discard(subscription, action, registry.lost)
             case ActionKind.BLOCK_PUBLISHERS:
-                subscription.feed.gates[subscription] = now
+                self._gate(subscription, now)
             case ActionKind.CLOSE_CONSUMER:
                 registry.effects.append(CloseConsumer(subscription, verdict))
                 self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
@@ -174,6 +182,11 @@ class Governor:
                 self._ending.open_gate(subscription, now)
             case _:
                 return
+
+    def _gate(self, subscription: Subscription, now: float) -> None:
+        """Publishers wait for this consumer, as long as it is there."""
+        if subscription.session.outlet is not None:
+            subscription.feed.gates.setdefault(subscription, now)
 
     def _offline(self, subscription: Subscription, now: float) -> None:
         """Send what the consumer still needs to disk, once for all who need it; again at each sweep."""
@@ -242,13 +255,13 @@ class Governor:
         if session.outlet is not None:
             self.give_up(session, reason, verdict.text, now)
         if not subscription.ended:
-            self._write_off(subscription, reason)
+            self._write_off(subscription, reason, now)
 
-    def _write_off(self, subscription: Subscription, reason: Reason) -> None:
+    def _write_off(self, subscription: Subscription, reason: Reason, now: float) -> None:
         """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""
         session, cursor = subscription.session, subscription.cursor
         if subscription.share is not None:
-            subscription.share.write_off(subscription, reason)
+            subscription.share.write_off(subscription, reason, now - GRACE_S)
             self._registry.dirty[subscription.feed] = None
             return
         for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
@@ -258,8 +271,10 @@ class Governor:
                 assert delivery.chunk is not None
                 sequence = delivery.chunk.sequence_of(delivery.index)
                 subscription.note_gap(1, sequence, sequence, reason)
-        self._registry.lost(subscription.skip_to(cursor.lane.count, reason), reason)
-        if subscription in session.lagging and not subscription.has_more:
+        self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
+        if subscription.stop_number is not None:
+            self._ending.end(subscription, reason, now)
+        elif subscription in session.lagging and not subscription.has_more:
             subscription.feed.wait(subscription)
             self._registry.dirty[subscription.feed] = None
 

@@ -21,7 +21,7 @@ class Handover:
 
     def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
         self._old = old
-        self._upto = old.feed.lane.count
+        self._upto = old.stop_number = old.feed.lane.count
         self._lost = lost
         self._done = done
         self._closed = False
@@ -31,23 +31,27 @@ class Handover:
 
     def __next__(self) -> Record:
         old, cursor = self._old, self._old.cursor
-        if self._closed or cursor.number >= self._upto:
-            self.close()
-            raise StopIteration
-        cursor.step()
-        chunk = cursor.chunk
-        assert chunk is not None
-        index = chunk.index_at(cursor.position)
-        record = record_at(old, chunk, index)
-        size = chunk.ends[index] - chunk.record_start(index)
-        cursor.advance(size)
-        old.lane_records_skipped += 1  # it is the new subscription that delivers it
-        old.lane_bytes_skipped += size
-        return record
+        while not self._closed and not old.ended and cursor.number < self._upto:
+            cursor.step()
+            chunk = cursor.chunk
+            assert chunk is not None
+            index = chunk.index_at(cursor.position)
+            try:
+                record = record_at(old, chunk, index)
+            except OSError:
+                self._lost(old.skip_to(cursor.number + 1, Reason.SPILL_FAILED), Reason.SPILL_FAILED)
+                continue
+            size = chunk.ends[index] - chunk.record_start(index)
+            cursor.advance(size)
+            old.lane_records_skipped += 1  # it is the new subscription that delivers it
+            old.lane_bytes_skipped += size
+            return record
+        self.close()
+        raise StopIteration
 
     def close(self) -> None:
         """Nobody reads on: what is left is counted as lost, and the old subscription is over."""
-        if self._closed:
+        if self._closed or self._old.ended:
             return
         self._closed = True
         old, lane = self._old, self._old.feed.lane

@@ -112,6 +112,9 @@ class Lane:
         if chunk.spill is None:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
+            if chunk.spilling:
+                self.pool.spilling_bytes -= chunk.size
+                chunk.spilling = False
         else:
             self.spilled_bytes -= chunk.size
             self.pool.disk_bytes -= chunk.size
@@ -141,12 +144,13 @@ class Lane:
 
     def spilled(self, chunk: Chunk, handle: SpillHandle | None, size: int) -> None:
         """The worker is done with a chunk of ``size`` bytes; without a handle it failed and the bytes stay."""
+        if not chunk.spilling:  # every cursor has passed it meanwhile
+            if handle is not None:
+                handle.release()
+            return
         self.pool.spilling_bytes -= size
         chunk.spilling = False
         if handle is None:
-            return
-        if not chunk.size:  # every cursor has passed it meanwhile
-            handle.release()
             return
         chunk.spill = handle
         chunk.data = bytearray()

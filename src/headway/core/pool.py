@@ -18,6 +18,9 @@ HIGH_WATER = 0.90
 LOW_WATER = 0.75
 STATES_SHARE = 0.5
 DISK_RETRY_S = 30.0
+GRACE_S = 1.0
+"""Nobody is given up for what came less than this ago: the healthy must have had the time to take it. Meanwhile
+publishers that are not read keep the memory in bounds."""
 
 
 class Pool:

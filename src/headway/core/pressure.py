@@ -21,12 +21,8 @@ from headway.core.effects import Spill
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.lane import Lane
-from headway.core.pool import Pool
+from headway.core.pool import GRACE_S, Pool
 from headway.core.subscription import Subscription
-
-GRACE_S = 1.0
-"""Nobody is given up for what came less than this ago: the healthy must have had the time to take it. Meanwhile rule 4
-keeps the memory in bounds."""
 
 
 class Victims(NamedTuple):
@@ -79,7 +75,7 @@ def _furthest_back(feeds: list[Feed], holds: Callable[[Lane], int], now: float) 
             break
         oldest = feed.lane.first
         if feed.share is not None:
-            back = feed.share.holders(oldest) if len(oldest) and oldest.run_time[0] <= now - GRACE_S else []
+            back = feed.share.holders(oldest, now - GRACE_S)
         else:
             back = [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
         if back:
@@ -106,4 +102,4 @@ def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int,
     else:
         limit = int(pool.memory_limit * pool.client_share)
         used = sum(other.gating_bytes for other in lagging)
-    return (used, limit) if used > limit else None
+    return (used, limit) if used > limit and any(is_late(other, now) for other in lagging) else None

@@ -86,26 +86,29 @@ class Share:
 
     # -- when room is wanted ----------------------------------------------------------------------------------------
 
-    def holders(self, chunk: Chunk) -> list[Subscription]:
-        """Who keeps the lane from letting go of a chunk: those who have not settled what they were sent of it, or, if
-        some
-        of it was not sent, all of them; nobody, if somebody is about to take it."""
+    def holders(self, chunk: Chunk, late_s: float) -> list[Subscription]:
+        """Who keeps the lane from letting go of a chunk: those who have long not settled what they were sent of it, or,
+        if some of it was not sent, all of them; nobody, while somebody still takes records."""
         if self._wants(chunk):
-            return [] if self._anybody_has_room() else list(self.members)
-        return [m for m in self.members if any(d.chunk is chunk and d.subscription is m
-                                               for d in m.session.in_flight.values())]
+            return [] if self._anybody_moves(late_s) else list(self.members)
+        return [
+            member for member in self.members
+            if any(d.chunk is chunk and d.subscription is member and d.sent_s <= late_s
+                   for d in member.session.in_flight.values())
+        ]  # fmt: skip
 
-    def write_off(self, member: Subscription, reason: Reason) -> None:
+    def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """The member keeps its session, and nothing else: others get what it held; if nobody can, it is given up."""
         self._take_back(member, reason)
-        if self._wants(self.feed.lane.first) and not self._anybody_has_room():
+        if self._wants(self.feed.lane.first) and not self._anybody_moves(late_s):
             self._give_up(member, reason)
 
     def _wants(self, chunk: Chunk) -> bool:
-        return self.cursor.chunk is chunk or any(returned is chunk for returned, _ in self._returned)
+        waits = self.cursor.chunk is chunk and self.cursor.position != self.feed.lane.end
+        return waits or any(returned is chunk for returned, _ in self._returned)
 
-    def _anybody_has_room(self) -> bool:
-        return any(_has_room(member) for member in self.members)
+    def _anybody_moves(self, late_s: float) -> bool:
+        return any(_moves(member, late_s) for member in self.members)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -187,3 +190,14 @@ def _has_room(member: Subscription) -> bool:
         outlet is not None and not outlet.blocked and not outlet.out and session.half_sent is None and not session.rest
         and not session.dead and (member.request.qos == 0 or session.credit_left > 0)
     )  # fmt: skip
+
+
+def _moves(member: Subscription, late_s: float) -> bool:
+    """It can take records, or could a moment ago."""
+    session, outlet = member.session, member.session.outlet
+    if outlet is None or session.dead:
+        return False
+    if outlet.blocked:
+        return outlet.progress_s > late_s
+    unsettled = session.oldest_unacknowledged_s()
+    return member.request.qos == 0 or session.credit_left > 0 or unsettled is None or unsettled > late_s

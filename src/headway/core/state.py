@@ -63,7 +63,8 @@ class State:
     def put(self, record: Record) -> int:
         """Make ``record`` the latest of its key. Returns by how many bytes the state grew (may be negative).
 
-        Beyond ``bytes_max`` the keys that have gone longest without a change are given up."""
+        Beyond ``bytes_max`` the keys that have gone longest without a change are given up, a record that is larger than
+        all of that among them."""
         key = (record.topic, self.key_of(record))
         grown = _size(record)
         old = self._entries.get(key)
@@ -80,7 +81,7 @@ class State:
         self._entries[key] = entry
         self.bytes += grown
         self.pool.add_state(grown)
-        while (self.bytes > self.bytes_max or self.pool.states_full) and ends.after is not entry:
+        while (self.bytes > self.bytes_max or self.pool.states_full) and ends.after is not ends:
             grown -= self._evict(ends.after)
         return grown
 

@@ -115,7 +115,7 @@ class Subscribing:
 
     def _renew(self, subscription: Subscription, request: SubscribeRequest, now: float) -> Subscription:
         """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
-        subscription.request = request
+        subscription.request, subscription.dialect = request, request.dialect
         subscription.renewals += 1
         self._lease(subscription, now)
         if request.send_retained == "always" and subscription.preface is None:

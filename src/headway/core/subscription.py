@@ -77,6 +77,8 @@ class Subscription:
         self.feed = feed
         self.cursor = Cursor(feed.lane)
         self.start_number = feed.lane.count
+        self.stop_number: int | None = None
+        """It was replaced, and what replaced it reads its records before this one."""
         self.start_sequence = feed.lane.last_sequence
         """Of the last record before it began."""
         self.policy = policy
@@ -127,6 +129,11 @@ class Subscription:
             self.preface is not None or self.gap is not None or bool(self.skips) or self.conflating
             or self.session.max_packet_bytes < self.feed.lane.largest
         )  # fmt: skip
+
+    @property
+    def stop(self) -> int:
+        """Records from this number on are not its own to be given."""
+        return self.feed.lane.count if self.stop_number is None else self.stop_number
 
     @property
     def durable(self) -> bool:
@@ -274,8 +281,9 @@ class Subscription:
         """The preface was read to its end; there may be another."""
         records = self.prefaces.popleft().records
         if isinstance(records, StatePass):
-            self.note_gap(records.missed, 0, records.upto, Reason.DISCARDED)
-            self.conflate_owed = max(0, self.conflate_owed - records.missed)
+            missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
+            self.note_gap(missed, 0, records.upto, Reason.DISCARDED)
+            self.conflate_owed -= missed
         records.close()
         if not self.prefaces:
             self._own_up(self.conflate_owed)

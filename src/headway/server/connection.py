@@ -23,6 +23,8 @@ from headway.server.farewell import Farewell
 if TYPE_CHECKING:
     from headway.core.session import Session
 
+TCP_INFO_BYTES = 232
+"""struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
 OUT_BYTES_MAX = 128 * 1024
 """More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 
@@ -167,15 +169,19 @@ class Connection(Outlet):
             self.took(taken, total, self.host.now())
 
     def peer(self) -> PeerState:
-        """Asked of the kernel: does the far side confirm what it gets, and is its window closed?"""
+        """Asked of the kernel: does the far side confirm what it gets, and is its window (all but) closed?"""
         try:
-            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:
             return PeerState()
-        # struct tcp_info (linux/tcp.h): byte 2 retransmits, byte 3 probes (of a closed window).
         retransmits, probes = info[2], info[3]
-        window = struct.unpack_from("=I", info, 228)[0] if len(info) >= 232 else None  # tcpi_snd_wnd
-        closed = probes > 0 or (window is not None and window < 4096)
+        closed = probes > 0
+        if len(info) == TCP_INFO_BYTES:
+            (segment,) = struct.unpack_from("=I", info, 16)
+            busy, window_limited = struct.unpack_from("=QQ", info, 168)
+            (window,) = struct.unpack_from("=I", info, 228)
+            # Less than a segment fits, or the window is what forbade sending most of the time.
+            closed = closed or window < segment or window_limited * 2 > busy
         return PeerState(retransmitting=retransmits > 0 and not closed, window_closed=closed)
 
     # -- the end ----------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Engine:
             case Spill(lane, chunks):
                 store = self._stores[lane.pool.name]
                 # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
-                sized = [(chunk, chunk.size, chunk.data) for chunk in chunks]
+                sized = [(chunk, chunk.size, chunk.data) for chunk in chunks if chunk.spilling]
                 self._writer.submit(self._spill, store, lane, sized)
             case Pause(session):
                 if isinstance(session.outlet, Connection):

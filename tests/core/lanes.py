@@ -1,0 +1,42 @@
+"""Lanes filled by hand: records of given sizes, so that every position in them is known."""
+
+from __future__ import annotations
+
+from headway.core.lane import Lane
+from headway.core.pool import Pool
+from headway.core.record import Frames, Run
+from headway.wire.mqtt.dialect import MqttDialect
+
+
+class Handle:
+    """A chunk's bytes on a disk that always works."""
+
+    fd, offset = -1, 0
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.released = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self.data[start:stop]
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def lane(memory: int = 10**9, disk: int = 10**9) -> Lane:
+    return Lane(MqttDialect(4), Pool("p", memory, disk))
+
+
+def append(to: Lane, *sizes: int, publisher: int = 1, now: float = 0.0, holes: bool = False) -> None:
+    """Records of these sizes, as one run."""
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    data = b"".join(bytes([65 + i % 26]) * size for i, size in enumerate(sizes))
+    run = Run("t", data, ends, [end - size for end, size in zip(ends, sizes, strict=True)])
+    run.publisher = publisher
+    starts = [end - size + 2 for end, size in zip(ends, sizes, strict=True)]
+    to.append(run, Frames(data, ends, starts if holes else None), to.last_sequence + 1, now)
+
+
+def sizes_of(of: Lane) -> list[int]:
+    return [chunk.size for chunk in of.chunks()]

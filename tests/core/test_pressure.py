@@ -1,0 +1,105 @@
+"""Pressure: who has to make room, in which order, and that the healthy never do."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from tests.core.stage import STUCK, Stage
+
+from headway.core.errors import Reason
+
+
+def crowd(stage: Stage) -> None:
+    """A stuck consumer of a full lane, one of a small lane, a healthy one of both."""
+    stage.consumer("full", "a", reads=STUCK, buffer=500)
+    stage.consumer("small", "b", reads=STUCK, buffer=500)
+    stage.consumer("healthy", "#")
+
+
+@pytest.mark.parametrize(
+    ("disk", "full_goes"),
+    [
+        ("100MB", None),
+        ("0B", Reason.MEMORY_LIMIT),
+        ("300KB", Reason.DISK_LIMIT),
+    ],
+)
+def test_the_furthest_back_of_the_fullest_lane_goes_first(disk: str, full_goes: Reason | None) -> None:
+    stage = Stage(memory="200KB", disk=disk, max_client_share="100%")
+    crowd(stage)
+    publisher = stage.client("publisher")
+    for turn in range(80):
+        publisher.publish("a", turn * 50, 50, size=200)
+        publisher.publish("b", 10_000 + turn, 1, size=200)
+        stage.run(0.1)
+    full, small, healthy = (stage.clients[name] for name in ("full", "small", "healthy"))
+    assert (full.goodbye is not None) == (full_goes is not None)
+    if full_goes is not None:
+        last = stage.broker.verdicts.last("full")
+        assert last is not None
+        assert last.reason == full_goes
+    assert small.connected
+    assert stage.broker.verdicts.last("healthy") is None
+    assert healthy.numbers == sorted(healthy.numbers, key=lambda number: healthy.numbers.index(number))
+    assert stage.pool.memory_peak_bytes <= 200_000 + 2 * 50 * 260
+    for client in (full, small):
+        client.reads = inf
+    stage.run(2)
+    assert not stage.disk.held
+    assert stage.pool.memory_bytes == stage.pool.disk_bytes == 0
+
+
+def test_nobody_is_given_up_for_what_has_just_come() -> None:
+    """A burst larger than the memory, in one read: the healthy have not had the time to take it."""
+    stage = Stage(memory="100KB", disk="0B")
+    healthy = stage.consumer("healthy", "t", buffer=1000)
+    stuck = stage.consumer("stuck", "t", reads=STUCK, buffer=1000)
+    publisher = stage.client("publisher")
+    publisher.publish("t", 0, 1000, size=200)
+    stage.broker.flush(stage.now)
+    assert stage.pool.full
+    assert healthy.connected
+    assert stuck.connected, "nobody can tell yet which of them is the slow one"
+    stage.run(0.5)
+    assert healthy.numbers == list(range(1000))
+    assert stuck.connected
+    assert publisher.paused, "meanwhile the memory grows no more"
+    stage.run(1.5)
+    assert (stuck.connected, publisher.paused) == (False, False)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_durable_consumer_that_is_away_loses_what_it_held_and_is_told(qos: int) -> None:
+    stage = Stage(memory="100KB", disk="0B")
+    away = stage.consumer("away", "t", qos, expiry_s=3600.0)
+    away.leave()
+    publisher = stage.client("publisher")
+    for turn in range(20):
+        publisher.publish("t", turn * 50, 50, size=200, qos=qos)
+        stage.run(0.3)
+    subscription = stage.broker.registry.sessions["away"].subscriptions["t"]
+    lost = subscription.gap_records[Reason.MEMORY_LIMIT] + subscription.gap_records[Reason.CLIENT_SHARE]
+    assert 0 < lost <= 1000
+    assert not publisher.paused
+    away.connect()
+    publisher.publish("t", 1000, 1, qos=qos)
+    stage.run(1)
+    assert away.session.present
+    assert len(away.numbers) + lost == 1001
+    assert sum(away.gap_told.values()) == lost
+    assert len(stage.broker.verdicts) < 20, "judged once for each time it held too much, not over and over"
+
+
+def test_in_a_shared_group_those_go_who_do_not_acknowledge() -> None:
+    stage = Stage(memory="100KB", disk="0B")
+    good = stage.consumer("good", "$share/g/t", 1, window=10)
+    bad = stage.consumer("bad", "$share/g/t", 1, window=10, acks=False)
+    publisher = stage.client("publisher")
+    for turn in range(40):
+        publisher.publish("t", turn * 20, 20, size=300, qos=1)
+        stage.run(0.2)
+    assert good.connected
+    assert not bad.connected
+    assert sorted(set(good.numbers)) == list(range(800)), "and the others are given what it had"
+    assert stage.broker.verdicts.last("good") is None

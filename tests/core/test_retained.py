@@ -1,0 +1,70 @@
+"""Retained records: the last of each topic, within limits, and lazily to whom they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headway.core.errors import Reason, Refused
+from headway.core.record import Record
+from headway.core.retained import Retained
+
+
+def record(topic: str, payload: bytes = b"x", sequence: int = 1, **more: Any) -> Record:
+    return Record(topic, payload, retain=True, sequence=sequence, **more)
+
+
+def read(retained: Retained, filter: str = "#", upto: int = 99, now: float = 0.0) -> list[tuple[str, bytes]]:
+    found = retained.matching(filter, upto, now, lambda r: r.payload != b"unwanted")
+    return sorted((r.topic, r.payload) for r in found) if found is not None else []
+
+
+@pytest.mark.parametrize(
+    ("put", "expected"),
+    [
+        ([record("a")], [("a", b"x")]),
+        ([record("a"), record("a", b"y")], [("a", b"y")]),
+        ([record("a"), record("b"), record("a", b"")], [("b", b"x")]),
+        ([record("a", b"")], []),
+        ([record("a", b"unwanted"), record("b")], [("b", b"x")]),
+        ([record("a", expires_s=5.0), record("b", expires_s=15.0)], [("b", b"x")]),
+        ([record("a", sequence=100), record("b", sequence=99)], [("b", b"x")]),
+    ],
+)
+def test_what_a_subscriber_is_given(put: list[Record], expected: list[tuple[str, bytes]]) -> None:
+    retained = Retained()
+    for one in put:
+        retained.put(one)
+    assert read(retained, now=10.0) == expected
+
+
+def test_one_that_is_replaced_meanwhile_comes_by_the_lane() -> None:
+    retained = Retained()
+    for topic in "abc":
+        retained.put(record(topic, sequence=1))
+    walk = retained.matching("#", 1, 0.0, lambda r: True)
+    assert walk is not None
+    first = next(walk)
+    for topic in "abc":
+        retained.put(record(topic, b"newer", sequence=2))
+    assert first.payload == b"x"
+    assert list(walk) == []
+
+
+def test_full_refuses_new_topics_and_updates_known_ones() -> None:
+    retained = Retained(topics_max=2, bytes_max=10)
+    retained.put(record("a", b"1234"))
+    retained.put(record("b", b"1234"))
+    for refused in (record("c", b""), record("c"), record("a", b"1234567")):
+        if refused.payload:
+            with pytest.raises(Refused) as caught:
+                retained.put(refused)
+            assert caught.value.reason is Reason.MEMORY_LIMIT
+        else:
+            retained.put(refused)
+    retained.put(record("a", b"12"))
+    retained.put(record("b", b"12345678"))
+    assert (len(retained), retained.bytes) == (2, 10)
+    retained.put(record("b", b""))
+    assert (len(retained), retained.bytes) == (1, 2)

@@ -189,7 +189,7 @@ def _pending(world: World) -> Counter[object]:
                 found[handed[0]] += 1
                 continue
             after = last.get(model, model.last)
-            sequence = next(s for s in sequences if s > after)
+            sequence = next((s for s in sequences if s > after), sequences[-1])
             last[model] = sequence
             found[model] += sequence > model.start
     return found

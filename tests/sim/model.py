@@ -157,6 +157,8 @@ class SubModel(Expectation):
         """A gap that leaves no room for the record is told with a later one."""
         self.cut = False
         """A connection broke while it lasted."""
+        self.stateful = False
+        """It has, or had, a state that it may be conflated from."""
         self.renewed = False
         """Subscribed to once more: what was written before may still come as it was asked for before."""
         self.unsettled: dict[int, int] = {}
@@ -183,6 +185,7 @@ class SubModel(Expectation):
             return
         if self.wants(record):
             self.expected.append(record.sequence)
+        self.stateful = self.stateful or self.subscription.state is not None
 
     def take(self, seen: Seen, *, lost: bool = False) -> int:
         """A frame for this subscription was taken whole (``lost``: it never will be). Returns its sequence."""
@@ -232,14 +235,15 @@ class SubModel(Expectation):
     def early_gaps(self) -> int:
         """Of retained records and the snapshot, what was not fit to be sent is counted, too: at most so many."""
         request, gaps = self.subscription.request, self.subscription.gap_records
+        passed = gaps[Reason.CONFLATED] if self.replaced is not None else 0  # what that one still owed, too
         plain = request.send_retained == "never" and not request.options.snapshot
         if plain and self.replaced is None and not self.renewed:
             return 0
-        return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT]
+        return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT] + passed
 
     @property
     def conflates(self) -> bool:
-        return bool(self.subscription.gap_records[Reason.CONFLATED]) or self.subscription.state is not None
+        return bool(self.subscription.gap_records[Reason.CONFLATED]) or self.stateful
 
     def handed_over(self, sequences: list[int]) -> tuple[SubModel, int] | None:
         """Whether a record was still owed to a subscription that this one replaced, and to which."""
@@ -284,9 +288,11 @@ class SubModel(Expectation):
         # What was handed over and was not fit to be sent is counted with an heir.
         unfit, heir = 0, self.replaced_by
         while heir is not None:
-            unfit, heir = unfit + heir.early_gaps, heir.replaced_by
+            unfit, heir = unfit + heir.early_gaps + heir.subscription.conflate_owed, heir.replaced_by
         # What was sent and could not be read from disk to be sent again may have arrived all the same.
         unsure = self.excess + self.early_gaps + (gaps[Reason.SPILL_FAILED] if self.cut else 0)
+        if self.replaced is not None:
+            unsure += self.subscription.conflate_owed  # by the one it replaced
         if -unfit <= surplus <= unsure:
             return None
         return (
@@ -321,9 +327,10 @@ class GroupModel(Expectation):
             return at
         sequence = next((s for s in sequences if s > self.start and s not in self.seen), None)
         if sequence is None:
-            sequence = next((s for s in sequences if s in self.returned), None)
-            if sequence is None and self.excess:
-                sequence = sequences[-1]  # still on its way to one that was given up, when another had it already
+            sequence = next((s for s in sequences if s in self.returned or self._just_returned(s)), None)
+            gone = member.subscription.ended or member.subscription.session.outlet is None
+            if sequence is None and (gone or self.excess):
+                sequence = sequences[-1]  # still on its way to one that is gone, when another had it already
             assert sequence is not None, f"given twice to group {self.filter}: {seen}"
             self.returned.discard(sequence)
         record = self.history.records[sequence]
@@ -335,6 +342,9 @@ class GroupModel(Expectation):
             self.excess += 1
             self.returned.add(sequence)
         return sequence
+
+    def _just_returned(self, sequence: int) -> bool:
+        return any(m.subscription.session.ended and sequence in m.unsettled.values() for m in self.members)
 
     def counted(self) -> int:
         return sum(member.subscription.gap_records.total() for member in self.members)

@@ -155,6 +155,9 @@ class World:
                 if model.live and session.client == verdict.client and model.subscription.filter == verdict.filter:
                     self._unsure(model, session)
         session = self.broker.registry.sessions.get(verdict.client)
+        if self.disk.unreadable and verdict.reason is Reason.SPILL_FAILED:
+            self.charged.add(verdict.client)  # what cannot be read back is lost to the healthy, too
+            return
         by_share = any(reading.meter == "pool_share" for reading in verdict.readings)
         if by_share and session is not None and any(s.state is not None for s in session.subscriptions.values()):
             self.charged.add(verdict.client)  # a state kept for a client is charged to it, however fast it reads
@@ -337,6 +340,7 @@ class World:
             client.manner = chance.HEALTHY
             if client.stream is None and self.rng.random() < 0.7 and self.now >= client.away_until_s:
                 client.connect(clean=False)
+        self.turn()
         for _ in range(120):
             self.pass_time(0.25)
             self.turn()

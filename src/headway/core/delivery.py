@@ -81,7 +81,7 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if record is None:
             subscription.end_preface()
             return True
-        if not preface.retained and record.sequence > subscription.start_sequence:
+        if not preface.retained and record.sequence > preface.since:
             subscription.conflate_owed -= 1  # it passed in the lane, and here it is
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
@@ -261,15 +261,14 @@ def delivery_record(delivery: Delivery) -> Record:
 
 
 def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
-    """A delivery in flight cannot be sent again."""
-    delivery = session.settle(delivery_id)
-    assert delivery is not None
+    """A delivery in flight cannot be sent again. One whose subscription is over has nobody left to be told."""
+    delivery = session.in_flight[delivery_id]
     chunk, record = delivery.chunk, delivery.record
     if record is not None:
-        sequence, publisher = record.sequence, record.publisher
-    elif chunk is None:
-        return  # its subscription is over, and nobody left to be told
-    else:
-        sequence, publisher = chunk.sequence_of(delivery.index), chunk.run_publisher[chunk.run_of(delivery.index)]
-    delivery.subscription.note_gap(1, sequence, sequence, reason)
-    lost({publisher: 1}, reason)
+        delivery.subscription.note_gap(1, record.sequence, record.sequence, reason)
+        lost({record.publisher: 1}, reason)
+    elif chunk is not None:
+        sequence = chunk.sequence_of(delivery.index)
+        delivery.subscription.note_gap(1, sequence, sequence, reason)
+        lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
+    session.settle(delivery_id)  # last, for with it the chunk is let go

@@ -113,6 +113,8 @@ class Governor:
 
     def _decide(self, subscription: Subscription, decision: Decision, sample: Sample, now: float) -> None:
         session, action = subscription.session, decision.action
+        if session.outlet is None and action.kind in (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER):
+            return  # it has gone already
         if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
             decision = msgspec.structs.replace(decision, enforced=False)  # durable ones are spared unless told
         verdict = judge(
@@ -267,10 +269,10 @@ class Governor:
         for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
             delivery = session.in_flight.pop(delivery_id)
             if delivery.cursor is not None:
-                cursor.acknowledge(delivery.number)
                 assert delivery.chunk is not None
-                sequence = delivery.chunk.sequence_of(delivery.index)
+                sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
                 subscription.note_gap(1, sequence, sequence, reason)
+                cursor.acknowledge(delivery.number)
         self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
         if subscription.stop_number is not None:
             self._ending.end(subscription, reason, now)

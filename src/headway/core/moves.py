@@ -64,6 +64,7 @@ def start_conflating(subscription: Subscription, now: float) -> None:
 def _seen_upto(subscription: Subscription) -> int:
     """Sequence of the last record the cursor has passed."""
     cursor = subscription.cursor
+    cursor.step()
     chunk = cursor.chunk
     if chunk is None:
         return subscription.conflated_upto

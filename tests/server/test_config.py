@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from headway.server.settings import (
     RetainedTable,
     ServerTable,
     Settings,
+    TelemetryTable,
     TopicTable,
 )
 
@@ -52,12 +54,40 @@ def test_the_default_file_says_what_the_tables_default_to() -> None:
 
 def test_the_default_file_names_every_key_there_is() -> None:
     text = default_text()
-    for table in (ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TopicTable):
+    for table in (ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, TopicTable):
         for name, field in table.model_fields.items():
             key = field.alias or name
             assert re.search(rf"^(# )?(\[.*)?{key}(\]| = )", text, re.MULTILINE) or f".{key}]" in text, key
     for section in FileTables.model_fields:
         assert f"[{section}" in text, section
+
+
+def test_telemetry_is_off_until_its_table_is_there_and_one_key_turns_it_off() -> None:
+    assert not parse_settings("").telemetry.enabled
+    on = parse_settings('[telemetry]\npath = "~/lake"\n')
+    assert on.telemetry.enabled
+    assert on.telemetry.folder == Path.home() / "lake"
+    assert "telemetry" in describe(on)
+    off = parse_settings("[telemetry]\nenabled = false\n")
+    assert not off.telemetry.enabled
+    assert "telemetry" not in describe(off)
+
+
+def test_what_is_said_of_telemetry_in_the_default_file_is_what_it_does() -> None:
+    (block,) = re.findall(r"^# (\[telemetry\].*\n(?:# .*\n)+)", default_text(), re.MULTILINE)
+    assert parse_settings(block.replace("\n# ", "\n")).telemetry == TelemetryTable()
+
+
+def test_the_policies_in_force_are_told_as_they_are_written_and_nothing_else_is() -> None:
+    text = f'[auth.users]\nalice = "{HASH}"\n[[topic]]\nfilter = "a/#"\n'
+    default = json.loads(parse_settings(text).policies_text)
+    assert default["topic"] == [{"filter": "a/#"}]
+    assert [policy["name"] for policy in default["policy"]] == ["default"]
+    own = parse_settings(text + '[[policy]]\nname = "p"\n[[policy.rule]]\nwhen = { lag_age = "1s" }\nthen = "notify"\n')
+    assert json.loads(own.policies_text)["policy"] == [
+        {"name": "p", "rule": [{"when": {"lag_age": "1s"}, "then": "notify"}]}
+    ]
+    assert "scrypt" not in own.policies_text
 
 
 def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
@@ -274,7 +304,12 @@ MISTAKES = [
     ("[[[", "is not TOML: "),
     ("[servr]", "servr: unknown section (did you mean server?)"),
     ("[journal]\npath = 'x'", "journal: unknown section: this version has no journal (known: server, "),
-    ("[telemetry]", "telemetry: unknown section: this version has no telemetry"),
+    ("[telemetry]\npath = ''", 'telemetry.path: expected text, not ""'),
+    ("[telemetry]\ndisk = '999kB'", 'telemetry.disk: "999kB" is too little: from 1 MB'),
+    ("[telemetry]\nevery = '0.5s'", 'telemetry.every: "0.5s" is too little: from 1 s'),
+    ("[telemetry]\nsample = '20s'", "telemetry.sample: 20 s is more than telemetry.idle, 10 s"),
+    ("[telemetry]\nfolder = 'x'", "telemetry.folder: unknown key (known: enabled, path, disk, every, sample, idle)"),
+    ("telemetry = true", "telemetry: expected a table, [telemetry], not true"),
     ("[listners.x]", "listners: unknown section (did you mean listeners?)"),
     ("[server]\nsend_bufer = 1", "server.send_bufer: unknown key (did you mean send_buffer?)"),
     ("[server]\nsend_buffer_bytes = 5000", "server.send_buffer_bytes: unknown key (did you mean send_buffer?)"),

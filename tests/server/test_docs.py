@@ -12,13 +12,16 @@ from headway.core.advisory import PREFIX
 from headway.core.condition import METERS
 from headway.core.options import parse_options
 from headway.core.policy import ActionKind, Which
+from headway.core.tables import TABLES, VERSION, Table
 from headway.server.config import default_text, parse_settings
 from headway.server.settings import FileTables
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem != "LAB")]
+"""LAB.md shows a file of candidates (tests/pipeline/test_lab_candidates.py reads it)."""
 POLICIES = (ROOT / "docs" / "POLICIES.md").read_text()
 OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text()
+LAKE = (ROOT / "docs" / "LAKE.md").read_text()
 _BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}-{block.splitlines()[0][:40]}")
@@ -79,6 +82,16 @@ def _section(name: str) -> str:
     found = re.search(rf"^### `\[+{name}[^\n]*\n(.*?)^##", OPERATIONS, re.DOTALL | re.MULTILINE)
     assert found is not None, f"OPERATIONS.md has no section on [{name}]"
     return found[1]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_page_of_the_lake_has_every_column_with_its_meaning(table: Table) -> None:
+    section = LAKE.split(f"\n### `{table.name}`\n")[1].split("\n### ")[0]
+    listed = [line for line in section.splitlines() if line.startswith("| `")]
+    expected = [f"| `{column.name}` | {column.kind} | {column.about} |" for column in table.columns]
+    assert listed == expected, "as it should be:\n" + "\n".join(expected)
+    assert f"Key: {', '.join(f'`{name}`' for name in table.key)}." in section
+    assert f"`headway.schema`, now `{VERSION}`" in LAKE
 
 
 def test_every_advisory_is_listed() -> None:

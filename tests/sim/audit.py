@@ -6,6 +6,7 @@ Everything is counted anew from lanes, chunks and cursors, and compared with the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from math import isclose
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def after_turn(world: World) -> None:
     feeds = list(broker.registry.router.feeds.values())
     for feed in feeds:
         _lane(feed)
-        _places(feed)
+        _places(feed, broker.registry.watched)
     for pool in broker.registry.distinct_pools():
         _pool(world, pool, feeds)
     _liveness(world)
@@ -73,7 +74,7 @@ def _lane(feed: Feed) -> None:
         assert isclose(total, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares do not add up"
 
 
-def _places(feed: Feed) -> None:
+def _places(feed: Feed, watched: Container[Subscription]) -> None:
     for subscription in feed.subscriptions:
         session = subscription.session
         if subscription.share is not None or session.subscriptions.get(subscription.filter) is not subscription:
@@ -82,6 +83,8 @@ def _places(feed: Feed) -> None:
         assert sum(places) == 1, f"{subscription.filter} stands in {places}"
         if places[0]:
             assert not subscription.has_more, f"{subscription.filter} waits for nothing, but has more"
+        if places[2] and subscription.has_more:
+            assert subscription in watched, f"{subscription.filter} lags, and the governor does not look at it"
 
 
 def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:

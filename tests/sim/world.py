@@ -11,6 +11,7 @@ from tests.sim import audit, chance
 from tests.sim.client import Client
 from tests.sim.disk import Disk
 from tests.sim.model import GroupModel, History, Published, SubModel
+from tests.sim.record import Records
 from tests.sim.stream import Stream
 
 from headway.core import delivery, fanout, lane
@@ -66,6 +67,7 @@ class World:
         self.counts: dict[str, int] = {}
         self._at_once: Counter[tuple[float, str, str]] = Counter()
         self._tap()
+        self.records = Records(self)
         self.declared: list[tuple[str, str]] = []
         if rng.random() < 0.5:
             self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
@@ -271,6 +273,7 @@ class World:
             self._act(client)
         self.turn()
         audit.after_turn(self)
+        self.records.audit()
         self.note("state", self.broker.registry.sequence, self.pool.memory_bytes, self.pool.disk_bytes)
 
     def _act(self, client: Client) -> None:
@@ -345,6 +348,7 @@ class World:
             self.pass_time(0.25)
             self.turn()
             audit.after_turn(self)
+            self.records.audit()
         audit.settled(self)
 
     def end(self) -> None:
@@ -356,3 +360,5 @@ class World:
             self.pass_time(1.0)
             self.turn()
         audit.ended(self)
+        self.records.audit()
+        self.records.ended()

@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from headway import __version__
+from headway.cli.lab import lab
+from headway.cli.pipeline import pipeline
 from headway.cli.plain import MISTAKE, NOTHING_FOUND, clean, plainly, say
 from headway.core.errors import ConfigError
 
@@ -30,6 +32,9 @@ AdminOption = Annotated[
     ),
 ]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
+
+app.add_typer(pipeline, name="pipeline", short_help="What recorded telemetry says of slow consumers.")
+app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
 
 def _version(wanted: bool) -> None:

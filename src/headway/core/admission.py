@@ -98,7 +98,7 @@ class Admission:
         a failing disk has it); without, that record is to be sent again, whole."""
         rest: bytes | None = b""
         if session.half_sent is not None and not last_word:
-            session.half_sent.cursor.rewind_record()
+            session.half_sent.rewind_record()
         elif last_word:
             try:
                 rest = finish_half_sent(session)

@@ -165,7 +165,9 @@ class Broker:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
         self.registry.timers.run(now)
         self.flush(now)  # nobody is judged by what only now became due
-        self.governor.sweep(now)
+        shares = self.governor.sweep(now)
+        if self.registry.observer is not None:
+            self.registry.observer.tick(now, shares)
         self.relieve(now)
         self.flush(now)
 
@@ -187,7 +189,7 @@ class Broker:
             if not pool.full:
                 self.registry.resume(pool, now)
 
-    def _sacrifice(self, pool: Pool, doomed: pressure.Victims, now: float) -> None:
+    def _sacrifice(self, pool: Pool, doomed: pressure.Victims[Subscription], now: float) -> None:
         what = "disk" if doomed.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(doomed.used)} of {format_size(doomed.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"

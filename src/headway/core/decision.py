@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -38,6 +39,11 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def leading(self) -> Reading | None:
         """The reading that speaks for the rest: the first that exceeds, the company's after the consumer's own."""
-        held = [reading for reading in self.readings if reading.held]
-        ranked = [reading for reading in held if reading.exceeds] or held or self.readings
-        return min(ranked, key=lambda reading: reading.meter in ("slow_fraction", "slow_count"), default=None)
+        return leading(self.readings)
+
+
+def leading(readings: Sequence[Reading]) -> Reading | None:
+    """The one that speaks for the rest; None where there are none."""
+    held = [reading for reading in readings if reading.held]
+    ranked = [reading for reading in held if reading.exceeds] or held or readings
+    return min(ranked, key=lambda reading: reading.meter in ("slow_fraction", "slow_count"), default=None)

@@ -81,8 +81,7 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if record is None:
             subscription.end_preface()
             return True
-        if not preface.retained and record.sequence > preface.since:
-            subscription.conflate_owed -= 1  # it passed in the lane, and here it is
+        before = subscription.state_bytes
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
             reason = Reason.EXPIRED
@@ -91,6 +90,8 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
+        if not preface.retained and record.sequence > preface.since:
+            subscription.settle(subscription.state_bytes - before)  # it passed in the lane, and here it is
     return True
 
 

@@ -27,6 +27,8 @@ class Ending:
         if subscription.ended:
             return None
         subscription.ended = True
+        if registry.observer is not None:
+            registry.observer.ended(subscription, reason, now)
         if session.half_sent is subscription:
             self.finish_half_sent(session)
         for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
@@ -36,7 +38,7 @@ class Ending:
         registry.watched.pop(subscription, None)
         registry.consumers[feed.key.filter] -= 1
         if subscription.meter.slow:
-            registry.slow_consumers[feed.key.filter] -= 1
+            registry.count_slow(subscription, -1)
         if subscription.share is not None:
             subscription.share.leave(subscription)
             registry.dirty[feed] = None  # the others may go on with what it left
@@ -107,4 +109,5 @@ class Ending:
         if since is not None:
             subscription.blocked_publishers_s += now - since
             if not feed.gates:
+                feed.gated_s += now - feed.gated_since_s
                 self._registry.resume(feed, now)

@@ -46,6 +46,11 @@ class Feed:
         """Caught-up consumers that are next looked at by the clock (a conflation interval), not when the lane grows."""
         self.gates: dict[Subscription, float] = {}
         """Consumers that may hold back publishers, and since when."""
+        self.gated_since_s = 0.0
+        self.gated_s = 0.0
+        """For how long there were gates before."""
+        self.slow = 0
+        """Subscriptions that are marked slow."""
         self.share: Share | None = None
         self.flushed = lane.end
         """How far the lane was offered to those who wait. What is behind that nobody has yet."""

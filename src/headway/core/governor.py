@@ -62,9 +62,10 @@ class Governor:
         """The consumer has fallen behind."""
         self._registry.watched.setdefault(subscription)
 
-    def sweep(self, now: float) -> None:
-        """Look at watched consumers and act on what their policies decide."""
+    def sweep(self, now: float) -> Shares:
+        """Look at watched consumers and act on what their policies decide. Returns the shares it had to work out."""
         registry = self._registry
+        shares: Shares = {}
         late = 0.0 if self._last_sweep_s is None else now - self._last_sweep_s - self._sweep_s
         self._last_sweep_s = now
         if late > self._late_after_s:
@@ -72,8 +73,7 @@ class Governor:
             registry.lateness.add(now, late)
             for subscription in registry.watched:
                 subscription.policy_state.shift(late)
-            return
-        shares: Shares = {}
+            return shares
         for subscription in list(islice(registry.watched, LOOKS_MAX)):
             if subscription.ended:
                 continue
@@ -84,9 +84,12 @@ class Governor:
             except OSError as error:
                 why = f"what it had not read could not be read back from disk ({error.strerror or error})"
                 self.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
+        return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
         sample = subscription.last_sample = observe(self._registry, subscription, now, shares)
+        if self._registry.observer is not None:
+            self._registry.observer.looked(subscription, sample, now)
         for decision in evaluate(subscription.policy, subscription.policy_state, sample, now):
             self._decide(subscription, decision, with_peer(sample, subscription), now)
             if subscription.ended:
@@ -107,6 +110,8 @@ class Governor:
         calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
         if calm and not subscription.has_more:
             subscription.meter.caught_up(now)
+            if subscription in subscription.session.lagging:
+                return  # its outlet is still blocked: should more come, nobody would say once more that it fell behind
             self._registry.watched.pop(subscription, None)
 
     # -- deciding ---------------------------------------------------------------------------------------------------
@@ -133,10 +138,11 @@ class Governor:
         """Keep the verdict, mark the consumer, and let it be known."""
         self.book.add(verdict)
         subscription.last_verdict = verdict
-        filter = subscription.feed.key.filter
+        if self._registry.observer is not None:
+            self._registry.observer.verdict(verdict, subscription)
         fires = verdict.kind is DecisionKind.FIRE
         if fires and subscription.meter.mark_slow(now):
-            self._registry.slow_consumers[filter] += 1
+            self._registry.count_slow(subscription, 1)
             self.watch(subscription, now)  # until it is slow no more
         elif not fires:
             self._recover(subscription, now)
@@ -150,7 +156,7 @@ class Governor:
         """No longer slow, if no rule is active any more (one that acts once ends without saying so)."""
         if subscription.meter.slow and not any(True for _ in subscription.policy_state.active()):
             subscription.meter.mark_recovered(now)
-            self._registry.slow_consumers[subscription.feed.key.filter] -= 1
+            self._registry.count_slow(subscription, -1)
 
     def _act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
         registry = self._registry
@@ -187,8 +193,12 @@ class Governor:
 
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Publishers wait for this consumer, as long as it is there."""
-        if subscription.session.outlet is not None:
-            subscription.feed.gates.setdefault(subscription, now)
+        feed = subscription.feed
+        if subscription.session.outlet is None:
+            return
+        if not feed.gates:
+            feed.gated_since_s = now
+        feed.gates.setdefault(subscription, now)
 
     def _offline(self, subscription: Subscription, now: float) -> None:
         """Send what the consumer still needs to disk, once for all who need it; again at each sweep."""

@@ -24,6 +24,7 @@ Times are seconds on the broker's monotonic clock; bytes are addresses in the la
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 
@@ -164,6 +165,12 @@ class Meter:
     @property
     def slow(self) -> bool:
         return self._slow_since is not None
+
+    def fork(self) -> Meter:
+        """Another one that goes on from here by itself."""
+        other = copy.copy(self)
+        other._looks, other._offers = self._looks.copy(), self._offers.copy()
+        return other
 
     # The look.
 

@@ -29,7 +29,7 @@ The caller keeps looking at a consumer while it lags or its state is not ``settl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
 
 import msgspec
@@ -39,12 +39,12 @@ from headway.core.decision import Decision, DecisionKind
 from headway.core.errors import ConfigError
 from headway.core.meter import Sample
 from headway.core.rule import Action, ActionKind, Rule, Which, parse_action, parse_rule
-from headway.core.topics import BadTopic, validate_filter
+from headway.core.topics import BadTopic, covers, validate_filter
 
 __all__ = [
-    "Action", "ActionKind", "Condition", "Decision", "DecisionKind", "Policy", "PolicyState", "Reading", "Rule",
-    "Subscriptions", "Which", "evaluate", "parse_action", "parse_condition", "parse_policies", "parse_policy",
-    "parse_rule", "release", "replace_policy",
+    "NO_POLICY", "Action", "ActionKind", "Condition", "Decision", "DecisionKind", "Policy", "PolicyState", "Reading",
+    "Rule", "Subscriptions", "Which", "evaluate", "parse_action", "parse_condition", "parse_policies", "parse_policy",
+    "parse_rule", "policy_for", "policy_named", "release", "replace_policy",
 ]  # fmt: skip
 
 EASE = 0.2
@@ -73,6 +73,22 @@ class Policy(msgspec.Struct, frozen=True):
     def covers(self, durable: bool) -> bool:
         """Whether it is for subscriptions of this kind."""
         return self.subscriptions == Subscriptions.ALL or (self.subscriptions == Subscriptions.DURABLE) == durable
+
+
+NO_POLICY = Policy(name="none")
+
+
+def policy_for(policies: Iterable[Policy], filter: str, durable: bool) -> Policy:
+    """The first policy, in the order of the file, whose topics include everything the filter can match."""
+    for policy in policies:
+        if policy.covers(durable) and any(covers(topics, filter) for topics in policy.topics):
+            return policy
+    return NO_POLICY
+
+
+def policy_named(policies: Iterable[Policy], name: str) -> Policy | None:
+    """The policy a subscriber asked for."""
+    return next((policy for policy in policies if policy.name == name), None)
 
 
 class _Phase(Enum):
@@ -108,6 +124,12 @@ class PolicyState:
     def settled(self) -> bool:
         """No clock runs and no rule is active: while the consumer does not lag there is nothing to evaluate."""
         return all(state.phase is _Phase.IDLE for state in self._rules)
+
+    @property
+    def steady(self) -> bool:
+        """No clock runs: each rule is idle or active. Until a ``when`` comes true, or an active rule steps back, a look
+        changes nothing."""
+        return all(state.phase in (_Phase.IDLE, _Phase.ACTIVE) for state in self._rules)
 
     def active(self) -> Iterator[int]:
         """Indexes of the rules that fired and have not stepped back."""

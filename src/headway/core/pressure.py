@@ -10,77 +10,115 @@ Rules, in order:
    together, or nothing would be freed. Transient subscribers are disconnected; one that is durable keeps its session,
    and its cursor moves to the end with a gap.
 4. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
+
+``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures; the Spark lab asks them of recorded
+ones. The functions after them ask them of the broker's own feeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headway.core.effects import Spill
 from headway.core.errors import Reason
 from headway.core.feed import Feed
-from headway.core.lane import Lane
 from headway.core.pool import GRACE_S, Pool
 from headway.core.subscription import Subscription
 
 
-class Victims(NamedTuple):
+class Holds(Protocol):
+    """A lane's figures."""
+
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def spilled_bytes(self) -> int: ...
+
+
+L = TypeVar("L", bound=Holds)
+S = TypeVar("S")
+
+
+class Victims(NamedTuple, Generic[S]):
     """Consumers to give up, all of one feed, and why; ``used`` and ``limit`` in bytes."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[S]
     reason: Reason
     used: int
     limit: int
 
 
-def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
-    """Chunks that should leave memory now (rules 1 and 2)."""
+def to_spill(pool: Pool, lanes: Iterable[L], now: float) -> Iterator[tuple[L, int]]:
+    """Lanes of the pool that should write so many bytes to disk (rules 1 and 2). What one of them marks as on its way
+    counts when the next is asked for."""
     if not pool.can_spill(now):
-        return []
-    found: list[Spill] = []
-    mine = sorted((f for f in feeds if f.key.pool is pool), key=lambda f: f.lane.resident_bytes, reverse=True)
+        return
     share_bytes = int(pool.memory_limit * pool.client_share)
-    for feed in mine:
-        lane = feed.lane
-        over = lane.resident_bytes - share_bytes
-        wanted = max(pool.to_spill_bytes(), over if over > 0 else 0)
+    for lane in sorted(lanes, key=lambda lane: lane.resident_bytes, reverse=True):
+        wanted = max(pool.to_spill_bytes(), lane.resident_bytes - share_bytes)
         if wanted <= 0:
-            break
+            return
+        yield lane, wanted
+
+
+def to_give_up(pool: Pool, lanes: Iterable[L], furthest_back: Callable[[L], list[S]]) -> Victims[S] | None:
+    """Whom to give up now (rule 3), of the lane that holds the most of those where somebody is behind."""
+    lanes = list(lanes)
+
+    def back(holds: Callable[[L], int]) -> list[S]:
+        for lane in sorted(lanes, key=holds, reverse=True):
+            if not holds(lane):
+                break
+            if found := furthest_back(lane):
+                return found
+        return []
+
+    if pool.disk_full and (found := back(lambda lane: lane.spilled_bytes)):
+        return Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
+    # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
+    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes and (found := back(lambda lane: lane.resident_bytes)):
+        return Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
+    return None
+
+
+def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tuple[int, int] | None:
+    """(used, limit) when one client's lags are more than it may hold, even with room left (AMPS ClientMaxCapacity).
+
+    ``lags``: bytes each keeps from being let go of, and bytes its lane has on disk. Up to its share of the memory a lag
+    may be resident and is then written to disk; so it is the disk that counts, or, where nothing can be written, the
+    memory."""
+    if pool.can_spill(now):
+        limit = int(pool.disk_limit * pool.client_share)
+        used = sum(min(gating, spilled) for gating, spilled in lags)
+    else:
+        limit = int(pool.memory_limit * pool.client_share)
+        used = sum(gating for gating, _ in lags)
+    return (used, limit) if used > limit else None
+
+
+def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
+    """Chunks that should leave memory now."""
+    found: list[Spill] = []
+    for lane, wanted in to_spill(pool, (feed.lane for feed in feeds if feed.key.pool is pool), now):
         chunks = lane.spillable(wanted)
         if chunks:
             found.append(Spill(lane, chunks))
     return found
 
 
-def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Victims | None:
-    """Whom to give up now (rule 3); None while everything fits. To be asked after ``spills``."""
-    mine = [feed for feed in feeds if feed.key.pool is pool]
-    if pool.disk_full:
-        back = _furthest_back(mine, lambda lane: lane.spilled_bytes, now)
-        if back:
-            return Victims(back, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
-    # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
-    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        back = _furthest_back(mine, lambda lane: lane.resident_bytes, now)
-        if back:
-            return Victims(back, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
-    return None
+def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Victims[Subscription] | None:
+    """Whom to give up now; None while everything fits. To be asked after ``spills``."""
+    mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
+    return to_give_up(pool, mine, lambda lane: _furthest_back(mine[lane], now))
 
 
-def _furthest_back(feeds: list[Feed], holds: Callable[[Lane], int], now: float) -> list[Subscription]:
-    """All who still need the oldest chunk of the lane that holds the most (of those where somebody is behind)."""
-    for feed in sorted(feeds, key=lambda feed: holds(feed.lane), reverse=True):
-        if not holds(feed.lane):
-            break
-        oldest = feed.lane.first
-        if feed.share is not None:
-            back = feed.share.holders(oldest, now - GRACE_S)
-        else:
-            back = [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
-        if back:
-            return back
-    return []
+def _furthest_back(feed: Feed, now: float) -> list[Subscription]:
+    """All who still need the oldest chunk of a lane and should have taken it by now."""
+    oldest = feed.lane.first
+    if feed.share is not None:
+        return feed.share.holders(oldest, now - GRACE_S)
+    return [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
 
 
 def is_late(subscription: Subscription, now: float) -> bool:
@@ -91,15 +129,7 @@ def is_late(subscription: Subscription, now: float) -> bool:
 
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
-    """(used, limit) when one client's lag is more than it may hold, even with room left (AMPS ClientMaxCapacity).
-
-    Up to its share of the memory a lag may be resident and is then written to disk; so it is the disk that counts, or,
-    where nothing can be written, the memory."""
+    """(used, limit) when the consumer's client takes up more than its share and has had the time to take it."""
     lagging = subscription.session.lagging
-    if pool.can_spill(now):
-        limit = int(pool.disk_limit * pool.client_share)
-        used = sum(min(other.gating_bytes, other.feed.lane.spilled_bytes) for other in lagging)
-    else:
-        limit = int(pool.memory_limit * pool.client_share)
-        used = sum(other.gating_bytes for other in lagging)
-    return (used, limit) if used > limit and any(is_late(other, now) for other in lagging) else None
+    over = beyond_share(pool, ((other.gating_bytes, other.feed.lane.spilled_bytes) for other in lagging), now)
+    return over if over is not None and any(is_late(other, now) for other in lagging) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,16 +11,17 @@ from headway.core.effects import Effect, Pause, Resume
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.meter import Lateness
-from headway.core.policy import Policy
+from headway.core.policy import Policy, policy_for, policy_named
 from headway.core.pool import Pool
 from headway.core.router import Router
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.timers import Timers
-from headway.core.topics import covers
+
+if TYPE_CHECKING:
+    from headway.core.observer import Observer
 
 FORMER_PUBLISHERS_MAX = 10_000
-NO_POLICY = Policy(name="none")
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -59,6 +61,10 @@ class Registry:
         self.consumers: Counter[str] = Counter()
         self.slow_consumers: Counter[str] = Counter()
         """Subscriptions, and slow ones, per filter."""
+        self.slow = 0
+        """All slow ones."""
+        self.observer: Observer | None = None
+        """Puts on record what is observed; None while nobody wants to know."""
         self.sequence = 0
         self.session_number = 0
         self.published_records = 0
@@ -79,17 +85,19 @@ class Registry:
         return list(dict.fromkeys(self.pools.values()))
 
     def policy_for(self, filter: str, durable: bool, among: tuple[Policy, ...] | None = None) -> Policy:
-        """The first policy, in the order of the file, whose topics include everything the filter can match."""
-        for policy in self.policies if among is None else among:
-            if policy.covers(durable) and any(covers(topics, filter) for topics in policy.topics):
-                return policy
-        return NO_POLICY
+        return policy_for(self.policies if among is None else among, filter, durable)
 
     def policy_named(self, name: str) -> Policy | None:
-        return next((policy for policy in self.policies if policy.name == name), None)
+        return policy_named(self.policies, name)
 
     def slow_fraction(self, filter: str) -> float:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])
+
+    def count_slow(self, subscription: Subscription, change: int) -> None:
+        """A subscription is marked slow (1), or is no longer (-1)."""
+        self.slow_consumers[subscription.feed.key.filter] += change
+        subscription.feed.slow += change
+        self.slow += change
 
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
         """Charge records some consumer was not given to their publishers' counters."""

@@ -58,6 +58,28 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     )
 
 
+def stall_s(subscription: Subscription, now: float) -> float:
+    """For how long it has held publishers back since it began."""
+    since = subscription.feed.gates.get(subscription)
+    return subscription.blocked_publishers_s + (now - since if since is not None else 0.0)
+
+
+def state_of(subscription: Subscription) -> str:
+    """The one word for it: ok, behind, slow, offline, conflating, discarding, away."""
+    chunk = subscription.cursor.chunk
+    if subscription.session.outlet is None:
+        return "away"
+    if subscription.conflating:
+        return "conflating"
+    if any(skip.stop is None for skip in subscription.skips):
+        return "discarding"
+    if chunk is not None and chunk.spill is not None:
+        return "offline"
+    if subscription.meter.slow:
+        return "slow"
+    return "behind" if subscription.has_more else "ok"
+
+
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
     """The sample with what the transport knows of the far side; asked for only where something is decided."""
     outlet = subscription.session.outlet

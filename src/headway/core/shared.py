@@ -35,11 +35,15 @@ class Share:
         self._fanout = fanout
         self._on_lag = on_lag
         self._returned: deque[tuple[Chunk, int]] = deque()
+        self.handed_records = 0
+        self.handed_bytes = 0
+        """Given to whichever member, or left out, since the group began; some twice."""
 
     def join(self, subscription: Subscription) -> None:
         subscription.cursor.close()
         subscription.cursor = self.cursor
         subscription.share = self
+        subscription.start_number, subscription.start_position = self.handed_records, self.handed_bytes
         self.members[subscription] = None
         subscription.session.shares[self] = None
 
@@ -77,6 +81,8 @@ class Share:
             chunk, index = self._returned.popleft()
             self._lose(member, chunk, index, reason)
             self.cursor.acknowledge(chunk.first_number + index)
+        self.handed_records += self.cursor.lag_records
+        self.handed_bytes += self.cursor.lag_bytes
         self._fanout.lost(member.skip_to(self.feed.lane.count, reason), reason)
 
     def _lose(self, member: Subscription, chunk: Chunk, index: int, reason: Reason) -> None:
@@ -144,17 +150,22 @@ class Share:
             chunk = self.cursor.chunk
             index = chunk.index_at(self.cursor.position)
         number = chunk.first_number + index
+        size = chunk.ends[index] - chunk.record_start(index)
         in_flight = len(member.session.in_flight)
         reason = _send(member, self.cursor, chunk, index, now)
+        self.handed_records += 1
+        self.handed_bytes += size
         if reason is not None:
             self._lose(member, chunk, index, reason)
+        else:
+            member.handed_bytes += size
         if len(member.session.in_flight) > in_flight:
             if not returned:
                 self.cursor.sent(number, chunk)
         elif returned:
             self.cursor.acknowledge(number)
         if not returned:
-            self.cursor.advance(chunk.ends[index] - chunk.record_start(index))
+            self.cursor.advance(size)
 
 
 def _send(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now: float) -> Reason | None:

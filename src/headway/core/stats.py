@@ -6,7 +6,7 @@ import msgspec
 
 from headway.core.broker import Broker
 from headway.core.pool import Pool
-from headway.core.sampling import Shares, peek
+from headway.core.sampling import Shares, peek, stall_s, state_of
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
@@ -99,7 +99,7 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, listener=session.listener, protocol=session.protocol,
-        connected=session.outlet is not None, state=_state(subscription),
+        connected=session.outlet is not None, state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
@@ -107,28 +107,8 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
         delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
         gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
         slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
-        producer_stall_ms=_ms(_stall_s(subscription, now)), last_verdict=subscription.last_verdict,
+        producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=subscription.last_verdict,
     )  # fmt: skip
-
-
-def _stall_s(subscription: Subscription, now: float) -> float:
-    since = subscription.feed.gates.get(subscription)
-    return subscription.blocked_publishers_s + (now - since if since is not None else 0.0)
-
-
-def _state(subscription: Subscription) -> str:
-    chunk = subscription.cursor.chunk
-    if subscription.session.outlet is None:
-        return "away"
-    if subscription.conflating:
-        return "conflating"
-    if any(skip.stop is None for skip in subscription.skips):
-        return "discarding"
-    if chunk is not None and chunk.spill is not None:
-        return "offline"
-    if subscription.meter.slow:
-        return "slow"
-    return "behind" if subscription.has_more else "ok"
 
 
 def publishers(broker: Broker, now: float) -> list[PublisherStats]:

@@ -70,6 +70,8 @@ class Subscribing:
         session.subscriptions[request.filter] = subscription
         feed.subscriptions[subscription] = None
         self._registry.consumers[filter] += 1
+        if self._registry.observer is not None:
+            self._registry.observer.began(subscription)
         self._lease(subscription, now)
         if group is not None:
             if feed.share is None:
@@ -84,7 +86,9 @@ class Subscribing:
 
     def _hand_over(self, old: Subscription, subscription: Subscription, now: float) -> None:
         """Replace ``old``, which still has something waiting: the new subscription sends that first."""
-        session = old.session
+        session, observer = old.session, self._registry.observer
+        if observer is not None:
+            observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
         if session.half_sent is old:
             self._ending.finish_half_sent(session)
         for place in (session.lagging, old.feed.waiting, old.feed.resting, self._registry.watched):
@@ -101,6 +105,7 @@ class Subscribing:
             else:
                 subscription.prefaces.append(preface)
         subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
+        subscription.owed_bytes, old.owed_bytes = old.owed_bytes, 0
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
         subscription.queue(Handover(old, self._registry.lost, over))
 
@@ -202,7 +207,7 @@ class Subscribing:
             while index < len(chunk) and chunk.sequence_of(index) <= seen:
                 index += 1
             cursor.stand_at(chunk, index)
-            subscription.start_number = cursor.number
+            subscription.start_number, subscription.start_position = cursor.number, cursor.position
             return
         if subscription.state is not None:
             subscription.queue(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))

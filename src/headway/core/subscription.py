@@ -72,13 +72,16 @@ class Subscription:
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, policy_state: PolicyState,
         meter: Meter,
     ) -> None:  # fmt: skip
+        self.number = 0
+        """By which it is known in what is put on record; 0 while nothing is."""
         self.session = session
         self.request = request
         self.filter = request.filter
         self.dialect = request.dialect
         self.feed = feed
         self.cursor = Cursor(feed.lane)
-        self.start_number = feed.lane.count
+        self.start_number, self.start_position = feed.lane.count, feed.lane.end
+        """Where it began; of a member of a group, how much the group had handed out by then."""
         self.stop_number: int | None = None
         """It was replaced, and what replaced it reads its records before this one."""
         self.start_sequence = feed.lane.last_sequence
@@ -123,6 +126,14 @@ class Subscription:
         self.state_bytes = 0
         self.lane_bytes_skipped = 0
         self.lane_records_skipped = 0
+        self.skipped_bytes = 0
+        """Left out for good (see account.py)."""
+        self.owed_bytes = 0
+        """Those of ``conflate_owed``."""
+        self.rewound_bytes = 0
+        """Sent to a connection that broke in the middle of the record."""
+        self.handed_bytes = 0
+        """Handed to this member of its group, as they stand in the lane."""
 
     @property
     def special(self) -> bool:
@@ -201,7 +212,8 @@ class Subscription:
     def delivered_bytes(self) -> int:
         if self.share is not None:
             return self.state_bytes
-        return max(0, self.cursor.position - self.lane_bytes_skipped) + self.state_bytes
+        taken = self.cursor.position - self.start_position - self.lane_bytes_skipped
+        return taken + self.rewound_bytes + self.state_bytes
 
     def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
         """Records were skipped: count them, and owe the consumer an announcement."""
@@ -239,6 +251,7 @@ class Subscription:
         cursor.skip_to(number)
         self.meter.skipped(cursor.position - before)
         self.lane_bytes_skipped += cursor.position - before
+        self.skipped_bytes += cursor.position - before
         self.lane_records_skipped += number - here
         self.note_gap(number - here, first, last, reason)
         return losses
@@ -255,6 +268,7 @@ class Subscription:
         self.lane_bytes_skipped += lane.end - cursor.position
         self.meter.skipped(lane.end - cursor.position)
         self.conflate_owed += passed
+        self.owed_bytes += lane.end - cursor.position
         # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to
         # now, for a consumer slow enough keeps one pass going for ever.
         self._own_up(self.conflate_owed - len(state))
@@ -285,7 +299,7 @@ class Subscription:
         if isinstance(records, StatePass):
             missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
             self.note_gap(missed, 0, records.upto, Reason.DISCARDED)
-            self.conflate_owed -= missed
+            self._leave_out(missed)
         records.close()
         if not self.prefaces:
             self._own_up(self.conflate_owed)
@@ -294,4 +308,28 @@ class Subscription:
         """So many of the records that passed while conflating will not be sent."""
         if records > 0:
             self.note_gap(records, 0, self.conflated_upto, Reason.CONFLATED)
-            self.conflate_owed -= records
+            self._leave_out(records)
+
+    def settle(self, sent_bytes: int) -> None:
+        """One of the records that passed while conflating was sent; or, with no bytes, left out."""
+        if not sent_bytes:
+            self._leave_out(1)
+            return
+        self.conflate_owed -= 1
+        self.owed_bytes -= min(self.owed_bytes, sent_bytes)
+        self._leave_out(0)
+
+    def _leave_out(self, records: int) -> None:
+        """So many are not owed any more. Nobody knows their sizes: they have an even part of the bytes owed."""
+        left_out = self.owed_bytes * records // max(1, self.conflate_owed)
+        self.conflate_owed -= records
+        if self.conflate_owed <= 0:
+            left_out = self.owed_bytes
+        self.owed_bytes -= left_out
+        self.skipped_bytes += left_out
+
+    def rewind_record(self) -> None:
+        """The connection broke in the middle of a record: it is to be sent again, whole."""
+        before = self.cursor.position
+        self.cursor.rewind_record()
+        self.rewound_bytes += before - self.cursor.position

@@ -44,6 +44,11 @@ max_client_share = "50%"
 base = "4s"
 max = "1m"
 
+# What happens is put on record, for the last part of the demo.
+[telemetry]
+path = "LAKE_PATH"
+every = "2s"
+
 # The latest flight of each aircraft is kept, so that whoever cannot follow can be given just that.
 [[topic]]
 filter = "flights/#"
@@ -108,18 +113,25 @@ then = "disconnect"
 """
 
 
+def config_text(spill: Path, lake: Path | None) -> str:
+    """The configuration with its paths filled in."""
+    text = CONFIG.replace("DISK_PATH", str(spill)).replace("LAKE_PATH", str(lake))
+    return text if lake is not None else text.replace("[telemetry]", "[telemetry]\nenabled = false")
+
+
 class BrokerFailed(Exception):
     """It did not start, or it ended; the text says why."""
 
 
 class Broker:
-    """A broker process on free ports of this machine; its files are in ``folder``."""
+    """A broker process on free ports of this machine; its files are in ``folder``, its telemetry in ``lake`` (None: it
+    keeps none)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lake: Path | None = None) -> None:
         spill = folder / "spill"
         spill.mkdir()
         config = folder / "demo.toml"
-        config.write_text(CONFIG.replace("DISK_PATH", str(spill)))
+        config.write_text(config_text(spill, lake))
         ready = folder / "ready.json"
         self._log_path = folder / "broker.log"
         with self._log_path.open("wb") as log:

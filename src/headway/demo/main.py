@@ -1,7 +1,8 @@
 """``headway demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
 
 Everything runs on this machine: a broker of its own on free ports, a publisher, and each consumer in a process of its
-own. Ctrl-C ends it all; nothing is left running and no file is left behind.
+own. Then the broker's own recording of it goes through ``headway pipeline health`` and ``headway lab run``. Ctrl-C ends
+it all; nothing is left running, and no file but the results in --out (what a demo before left there is replaced).
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import msgspec
 from rich.console import Console
 
 from headway.demo import summary
-from headway.demo.broker import DISK, MEMORY, Broker, BrokerFailed
+from headway.demo.analysis import Results, analyse, hindrance
+from headway.demo.broker import CONFIG, DISK, MEMORY, Broker, BrokerFailed
 from headway.demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from headway.demo.company import Actor, ActorFailed, Company, await_all
 from headway.demo.judgement import Outcome, complete, judge
 from headway.demo.screen import Screen, View
 
 SECONDS = 50.0
+OUT = Path("headway-demo")
 LIMIT_MS = 250.0
 READY_TIMEOUT_S = 60.0
 CATCH_UP_S = 10.0
@@ -41,18 +44,19 @@ class Stopped(Exception):
 
 
 class Demo:
-    def __init__(self, console: Console, screen: Screen, seconds: float, limit_ms: float) -> None:
+    def __init__(self, console: Console, screen: Screen, seconds: float, limit_ms: float, lake: Path | None) -> None:
         self.console = console
         self.screen = screen
         self.seconds = seconds
         self.limit_ms = limit_ms
+        self.lake = lake
         self.company = Company()
         self.consumers: list[Actor] = []
 
     def run(self, folder: Path) -> int:
         """The whole of it; whatever happens, every process that was started is ended."""
         self.screen.say("starting the broker ...")
-        broker = Broker(folder)
+        broker = Broker(folder, self.lake)
         try:
             outcome = self._play(broker)
         finally:
@@ -146,9 +150,23 @@ def main(args: Sequence[str]) -> int:
         f"{sum(not part.healthy for part in CONSUMERS)} do not keep up. "
         f"The broker has {MEMORY} of memory for records, and {DISK} of disk."
     )
+    results = Results(options.out)
+    obstacle = "" if options.no_lab else hindrance()
+    recorded = not options.no_lab and obstacle is None
     try:
+        if recorded:
+            results.clear()
         with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder, Screen(console, plain) as screen:
-            return Demo(console, screen, options.seconds, options.limit_ms).run(Path(folder))
+            lake = results.lake if recorded else None
+            outcome = Demo(console, screen, options.seconds, options.limit_ms, lake).run(Path(folder))
+        if obstacle:
+            console.print(f"Without its last part (health and the policy lab on Spark): {obstacle}", markup=False)
+        if recorded and not analyse(console, results, CONFIG):
+            return outcome or EXIT_CANNOT
+        return outcome
+    except OSError as error:
+        print(f"headway demo: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
+        return EXIT_CANNOT
     except (BrokerFailed, ActorFailed) as error:
         print(f"headway demo: {error}", file=sys.stderr)
         return EXIT_CANNOT
@@ -168,6 +186,8 @@ def _options(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=_positive, default=SECONDS, help="for the whole year (default: %(default)g)")
     held_up = "a healthy consumer whose p99 is above this was held up (default: %(default)g)"
     parser.add_argument("--limit-ms", type=_positive, default=LIMIT_MS, help=held_up)
+    parser.add_argument("--out", type=Path, default=OUT, help="for recording and reports (default: %(default)s)")
+    parser.add_argument("--no-lab", action="store_true", help="without the last part, which needs Spark")
     parser.add_argument("--plain", action="store_true", help="plain lines instead of a live table")
     parser.add_argument("--width", type=int, default=140, help="columns of plain output (default: %(default)d)")
     return parser.parse_args(list(args))

@@ -60,6 +60,8 @@ class Publisher:
                 flight = flights[self.sent]
                 qos = 1 if flight.topic[-3:] in confirmed else 0
                 info = self.client.publish(flight.topic, flight.payload(time.monotonic()), qos)
+                if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
+                    break  # its packet id is still that of a flight nobody has confirmed yet; it is sent next time
                 if qos:
                     self.unconfirmed.append(info)
                 self.sent += 1

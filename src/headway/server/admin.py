@@ -72,6 +72,13 @@ class Admin:
             "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
             "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
         }  # fmt: skip
+        telemetry = engine.telemetry
+        if telemetry is not None:
+            body["telemetry"] = {
+                "run": telemetry.lake.run, "path": str(telemetry.lake.folder), "lake_bytes": telemetry.lake.bytes,
+                "written_rows": telemetry.written_rows, "dropped_rows": telemetry.dropped_rows,
+                "last_error": telemetry.last_error,
+            }  # fmt: skip
         return _json(body)
 
     async def _consumers(self, _: web.Request) -> web.Response:

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from headway.core.errors import ConfigError
@@ -35,12 +36,13 @@ from headway.server.settings import (
     RetainedTable,
     ServerTable,
     Settings,
+    TelemetryTable,
     TopicTable,
 )
 
 __all__ = [
-    "BadConfig", "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings", "TopicTable",
-    "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
+    "BadConfig", "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings",
+    "TelemetryTable", "TopicTable", "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
 ]  # fmt: skip
 
 CONFIG_BYTES_MAX = 4_000_000
@@ -104,6 +106,7 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     tables = dict(tables)
     for section in ("listeners", "policy"):
         tables.setdefault(section, _default_tables()[section])
+    written = {name: tables.get(name, []) for name in ("policy", "topic")}
     errors, policies = _policies(tables.pop("policy"))
     try:
         file = FileTables.model_validate(tables)
@@ -114,7 +117,8 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
     settings = Settings(
         server=file.server, listeners=file.listeners, users=file.auth.users, pools=pools, flap=file.flap,
-        retained=file.retained, topics=tuple(file.topic), policies=policies, source=source, text=text,
+        retained=file.retained, telemetry=file.telemetry, topics=tuple(file.topic), policies=policies, source=source,
+        policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
     return [*_contradictions(settings), *errors], settings
 
@@ -160,6 +164,12 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield (
             f"retained.bytes_max: {format_size(settings.retained.bytes_max)} is more than the memory there is, "
             f"{format_size(host.memory_bytes())}"
+        )
+    telemetry = settings.telemetry
+    if telemetry.sample_s > telemetry.idle_s:
+        yield (
+            f"telemetry.sample: {format_duration(telemetry.sample_s)} is more than telemetry.idle, "
+            f"{format_duration(telemetry.idle_s)}: who lags is sampled more often than who does not"
         )
     seen: set[str] = set()
     for number, topic in enumerate(settings.topics, 1):

@@ -36,7 +36,7 @@ class Host(Protocol):
     read_bytes: int
 
     def now(self) -> float: ...
-    def turn_soon(self) -> None: ...
+    def turn_soon(self, read_s: float | None = None) -> None: ...
     def writable(self, session: Session) -> None: ...
     def closed(self, connection: Connection) -> None: ...
 
@@ -97,7 +97,7 @@ class Connection(Outlet):
             self.hold("replies")
         if self.open and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close(Reason.CLIENT_GONE)  # reset behind its last bytes: the loop calls no reader a second time then
-        self.host.turn_soon()
+        self.host.turn_soon(self.heard_s)
 
     def hold(self, why: str) -> None:
         """Stop reading: the client's own socket fills, and it has to wait."""

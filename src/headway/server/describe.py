@@ -40,6 +40,10 @@ def describe(settings: Settings) -> str:
         disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
         share = f"{format_share(pool.client_share)} of it per client"
         rows.append((f"pool {name}".strip(), f"{format_size(pool.memory_bytes)} of memory, {disk}, {share}"))
+    telemetry = settings.telemetry
+    if telemetry.enabled:
+        how = f"up to {format_size(telemetry.disk_bytes)}, written every {format_duration(telemetry.every_s)}"
+        rows.append(("telemetry", f"{telemetry.folder}  {how}"))
     if settings.users:
         rows.append(("users", format_count(len(settings.users))))
     rows += [(f"topic {topic.filter}", f"keyed by {topic.key.text}") for topic in settings.topics]

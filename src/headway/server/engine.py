@@ -27,6 +27,7 @@ from headway.core.session import Session
 from headway.server.auth import Users
 from headway.server.connection import Connection
 from headway.server.settings import Settings
+from headway.server.telemetry import Telemetry
 from headway.store.spill import SpilledChunk, SpillStore
 
 log = logging.getLogger("headway")
@@ -81,20 +82,30 @@ class Engine:
             pool.name: SpillStore(Path(settings.pools[name].disk_path))
             for name, pool in self.broker.registry.pools.items() if pool.disk_limit
         }  # fmt: skip
+        self.telemetry: Telemetry | None = None
+        if settings.telemetry.enabled:
+            self.telemetry = Telemetry(settings, self.broker, loop, self.now)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn_due = False
+        self._read_s: float | None = None
+        """When the first bytes were read that this turn is about."""
         self._ticks: asyncio.TimerHandle | None = None
         self._sweeps: asyncio.TimerHandle | None = None
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        if self.telemetry is not None:
+            self.telemetry.start(self.settings)
         self._tick()
         self._sweep_connections()
 
-    def turn_soon(self) -> None:
+    def turn_soon(self, read_s: float | None = None) -> None:
+        """A turn is due; on account of what was read at ``read_s``, if something was."""
+        if self._read_s is None:
+            self._read_s = read_s
         if not self._turn_due:
             self._turn_due = True
             self.loop.call_soon(self._turn)
@@ -105,9 +116,12 @@ class Engine:
         self.turns += 1
         self.broker.flush(began)
         self._carry_out(began)
-        took = time.monotonic() - began
-        if took > self.longest_turn_s:
-            self.longest_turn_s = took
+        ended = time.monotonic()
+        if ended - began > self.longest_turn_s:
+            self.longest_turn_s = ended - began
+        if self.telemetry is not None and self._read_s is not None:
+            self.telemetry.observer.turned(ended - self._read_s)
+        self._read_s = None
         if self.broker.has_work:
             self.turn_soon()
 
@@ -221,6 +235,8 @@ class Engine:
         for connection in list(self.connections):
             connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
+        if self.telemetry is not None:
+            self.telemetry.stop()
         self._writer.shutdown(wait=True)
         self._checker.shutdown(wait=False, cancel_futures=True)
         for store in self._stores.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -52,6 +53,8 @@ async def _serve(settings: Settings, ready_file: Path | None) -> None:
             raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
     for listener in listeners:
         listener.open()
+    gc.collect()
+    gc.freeze()  # modules and settings stay: to look through them for garbage would hold up the loop for nothing
     engine.start()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -110,8 +113,10 @@ def _reload(engine: Engine) -> None:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now())
     engine.users = type(engine.users)(fresh.users)
+    if engine.telemetry is not None:
+        engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [
-        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained")
+        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry")
         if getattr(fresh, table) != getattr(old, table)
     ]  # fmt: skip
     if not set(old.topics) <= set(fresh.topics):

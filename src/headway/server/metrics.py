@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from headway.core import stats
 from headway.server.engine import Engine
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
+from headway.server.telemetry import Telemetry
 
 CONSUMERS_MAX = 1000
 """Consumers with series of their own: those with most lag. The rest is in the totals."""
@@ -52,8 +53,19 @@ class Metrics(Collector):
             ("protocol_errors", "Connections ended for a protocol error", engine.protocol_errors),
         ):
             yield CounterMetricFamily(f"headway_{name}", text, value)
+        if engine.telemetry is not None:
+            yield from self._telemetry(engine.telemetry)
         yield from self._pools(whole)
         yield from self._consumers(whole)
+
+    def _telemetry(self, telemetry: Telemetry) -> Iterator[Metric]:
+        for name, text, value in (
+            ("telemetry_written_rows", "Rows written to the lake", telemetry.written_rows),
+            ("telemetry_dropped_rows", "Rows that could not be written", telemetry.dropped_rows),
+            ("telemetry_errors", "How often rows could not be written", telemetry.errors),
+        ):
+            yield CounterMetricFamily(f"headway_{name}", text, value)
+        yield GaugeMetricFamily("headway_telemetry_lake_bytes", "What the lake takes up", telemetry.lake.bytes)
 
     def _pools(self, whole: stats.BrokerStats) -> Iterator[Metric]:
         used = GaugeMetricFamily("headway_pool_bytes", "Bytes held by a pool", labels=["pool", "medium"])

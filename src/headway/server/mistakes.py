@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from headway.server.fields import shown
 
-PLANNED = ("journal", "telemetry", "views")
+PLANNED = ("journal", "views")
 """Sections that the documentation speaks of and this version does not have."""
 
 

@@ -111,6 +111,21 @@ class RetainedTable(Table):
     )
 
 
+class TelemetryTable(Table):
+    """``[telemetry]``: what the broker puts on record of itself."""
+
+    enabled: bool = True
+    path: Path_ = "lake"
+    disk_bytes: Annotated[int, size(1_000_000, 1 << 60)] = Field(default=1_000_000_000, alias="disk")
+    every_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="every")
+    sample_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=1.0, alias="sample")
+    idle_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=10.0, alias="idle")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path).expanduser()
+
+
 class TopicTable(Table):
     """``[[topic]]``: the latest record per key of these topics is kept."""
 
@@ -127,6 +142,7 @@ class FileTables(Table):
     pool: PoolTable = Field(default_factory=PoolTable)
     flap: FlapTable = FlapTable()
     retained: RetainedTable = RetainedTable()
+    telemetry: TelemetryTable = TelemetryTable(enabled=False)
     topic: list[TopicTable] = Field(default_factory=list)
 
 
@@ -156,11 +172,15 @@ class Settings:
     """By listener, ``""`` the global one: the keys of ``core.registry.Registry.pools``."""
     flap: FlapTable
     retained: RetainedTable
+    telemetry: TelemetryTable
+    """Not enabled where the file has no such table."""
     topics: tuple[TopicTable, ...]
     """Keyed topics, in the order of the file."""
     policies: tuple[Policy, ...]
     """In the order of the file: the first that covers a subscription governs it."""
     source: Path | None
     """The file it was read from (for a reload); None: the embedded default, or a text without a file."""
+    policies_text: str
+    """JSON: the ``[[policy]]`` and ``[[topic]]`` tables as they are written, and nothing else of the file."""
     text: str
     """As it was read."""

@@ -1,0 +1,161 @@
+"""``headway lab``: what other policies would have done, and lakes made up to try that on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli.plain import MISTAKE, clean, plainly, say
+from headway.core.errors import ConfigError
+from headway.core.units import format_count, format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headway.pipeline.lab.score import Score
+
+SHOWN_MAX = 12
+WIDTH = 140
+"""Of a table that is not printed on a terminal."""
+
+lab = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="What other policies would have done with the traffic that was recorded.",
+)  # fmt: skip
+
+MasterOption = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")]
+MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")]
+
+
+@lab.command(short_help="Replay a lake against candidate policies.")
+@plainly
+def run(
+    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the broker's telemetry is.")],
+    candidates: Annotated[Path, typer.Option("--candidates", metavar="FILE", help="What to compare, in TOML.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")],
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "2g",
+    verbose: VerboseOption = False,
+) -> None:
+    """Replay recorded samples against many candidate policies, and recommend one.
+
+    Each consumer is judged by the broker's own code. For each candidate: consumers hit, those of them that would have
+    caught up by themselves, records lost, peak memory and disk, how long publishers were held back. Writes to --out:
+    report.html, recommended.toml (for headway check and serve), candidates.parquet, outcomes.parquet, curve.parquet
+    and lab.json.
+
+    \b
+    A file of candidates:
+      presets = ["headway", "xap", "amps", "activemq", "a-mq", "qpid"]
+      [goal]                                     # optional; left out: the recorded memory, half of the disk
+      memory = "64MB"
+      [[candidate]]
+      name = "cut the blocked"
+      [[candidate.policy]]                       # as in headway.toml
+      name = "all"
+      [[candidate.policy.rule]]
+      when = { blocked_time = { one_of = ["5s", "15s", "30s"] } }
+      for = { range = ["500ms", "8s"], steps = 3 }
+      then = "disconnect"
+
+    \b
+    Examples:
+      headway lab run --lake /var/lib/headway/lake --candidates candidates.toml --out lab
+      headway check lab/recommended.toml --against http://127.0.0.1:9883
+    """
+    try:
+        from headway.pipeline.lab.candidates import load_plan
+        from headway.pipeline.lab.run import run_lab
+        from headway.pipeline.lake import check_lake
+        from headway.pipeline.session import open_session
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    from rich.console import Console
+
+    plan = load_plan(candidates)
+    check_lake(lake)
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: is not a folder")
+    with open_session("headway lab", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark:
+        found = run_lab(spark, lake, plan, out)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(_table(found.scores))
+    best = found.recommendation
+    typer.echo(clean(f"Recommended: {best.score.candidate} ({best.sentence})."))
+    typer.echo(clean(f"{found.config}  try it: headway check {found.config}"))
+    typer.echo(clean(f"{found.report}  took {format_duration(found.seconds)}"))
+
+
+@lab.command(short_help="Make up a lake.")
+@plainly
+def synth(
+    consumers: Annotated[int, typer.Option("--consumers", min=1, help="How many.")],
+    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long a recording.")],
+    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="A new folder for it.")],
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same rows.")] = 1,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "2g",
+    verbose: VerboseOption = False,
+) -> None:
+    """Make up samples of any number of consumers (heavy-tailed rates, bursts, stalls, flaps), to plan ahead with.
+
+    \b
+    Examples:
+      headway lab synth --consumers 10000 --minutes 60 --lake synthetic --seed 1
+      headway lab run --lake synthetic --candidates candidates.toml --out lab
+    """
+    try:
+        from headway.pipeline.lab.synth import synthesize
+        from headway.pipeline.progress import progress
+        from headway.pipeline.session import open_session
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    with (
+        open_session("headway synth", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark,
+        progress(f"making up {consumers:,} consumers", spark),
+    ):
+        made = synthesize(spark, lake, consumers, minutes, seed)
+    typer.echo(
+        f"{lake}: {format_count(made.rows)} rows of {format_count(made.consumers)} consumers of "
+        f"{format_count(made.topics)} topics in {made.files} files, {format_size(made.bytes)}; "
+        f"took {format_duration(made.seconds)}"
+    )
+
+
+def _missing(error: ModuleNotFoundError) -> typer.Exit:
+    if (error.name or "").partition(".")[0] == "headway":
+        raise error
+    say(f"the lab needs the package {error.name}; install it: pip install 'headway[spark]'")
+    return typer.Exit(MISTAKE)
+
+
+def _table(scores: Sequence[Score]) -> Table:
+    """What ran, what is recommended, and the best of the others."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = ("CANDIDATE", "HIT", "WRONGLY", "UNKNOWN", "MISSED", "NOT GIVEN", "MEMORY", "DISK", "STALL")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "CANDIDATE" else "right", no_wrap=column != "CANDIDATE")
+    shown = [one for one in scores if one.recommended or one.kind in ("ran", "nothing", "preset")]
+    rest = [one for one in scores if one not in shown]
+    rest.sort(key=lambda one: (not one.within_goal, one.false_positives, one.hit, one.records_gone))
+    shown += rest[: max(0, SHOWN_MAX - len(shown))]
+    for one in shown:
+        style = "bold green" if one.recommended else "" if one.within_goal else "dim"
+        cells = (
+            clean(one.candidate), format_count(one.hit), format_count(one.false_positives), format_count(one.unknown),
+            format_count(one.missed), format_count(one.records_gone), format_size(one.memory_peak_bytes),
+            format_size(one.disk_peak_bytes), format_duration(one.producer_stall_ms / 1000),
+        )  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells), style=style)
+    left_out = len(scores) - len(shown)
+    table.caption = "dim: beyond the goal" + (f"; {left_out} more in the report" if left_out else "")
+    return table

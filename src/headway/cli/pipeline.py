@@ -1,0 +1,85 @@
+"""``headway pipeline``: what recorded telemetry says of slow consumers, worked out by Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli.plain import MISTAKE, clean, plainly, say
+from headway.core.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from headway.pipeline.health import Health
+
+pipeline = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="What recorded telemetry says of slow consumers.",
+)  # fmt: skip
+
+
+@pipeline.callback()
+def _pipeline() -> None:
+    """What recorded telemetry says of slow consumers."""
+
+
+@pipeline.command(short_help="Who was slow, what it cost, did the others notice.")
+@plainly
+def health(
+    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the broker's telemetry is.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results are kept, and the report.")],
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")
+    ] = "local[*]",
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")] = "2g",
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Forget what was read before, and read the whole lake anew.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")] = False,
+) -> None:
+    """Who was slow, when and why, what that cost, and whether the others noticed.
+
+    Works out slow episodes, offenders, costs, isolation and a forecast, and writes report.html. Run it again when
+    there is more telemetry: only new files are read. The results are plain Parquet files in OUT/health.db/TABLE/.
+
+    \b
+    Examples:
+      headway pipeline health --lake /var/lib/headway/lake --out health
+      headway pipeline health --lake lake --out health --master spark://10.0.0.1:7077
+      python -c 'import pandas; print(pandas.read_parquet("health/health.db/offenders"))'
+    """
+    try:
+        from headway.pipeline.health import run_health
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "headway":
+            raise
+        say(f"the pipeline needs the package {error.name}; install it: pip install 'headway[spark]'")
+        raise typer.Exit(MISTAKE) from None
+
+    found = run_health(lake, out, master=master, memory=memory, full_refresh=full_refresh, verbose=verbose)
+    for line in _summary(found):
+        typer.echo(clean(line))
+
+
+def _summary(found: Health) -> list[str]:
+    episodes, offenders = found.tables["slow_episodes"], found.tables["offenders"].to_pylist()
+    lines = [
+        f"{_many(episodes.num_rows, 'slow episode')} of {_many(len(offenders), 'offender')}, "
+        f"among {_many(int(found.about['consumers']), 'consumer')}."
+    ]
+    if offenders:
+        worst = max(offenders, key=lambda one: (one["held_byte_seconds"], one["slow_ms"]))
+        lines.append(
+            f"Worst: {worst['client']} on {worst['filter']}, slow for {format_duration(worst['slow_ms'] / 1000)}, "
+            f"{worst['share_of_cost']:.0%} of all that was held."
+        )
+    ratio = next((row["ratio_p99"] for row in found.tables["isolation"].to_pylist() if not row["run"]), None)
+    if ratio is not None:
+        lines.append(f"Deliveries with slow peers took {ratio:.2f} times as long as without (99 % of them).")
+    lines.append(f"{found.report}  took {format_duration(found.about['seconds'])}")
+    return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{format_count(count)} {what}{'' if count == 1 else 's'}"

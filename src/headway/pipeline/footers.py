@@ -1,0 +1,122 @@
+"""Footers: is every file of a lake whole, ours, and not of a newer schema? Asked before Spark is started.
+
+Only the last bytes of each file are read, many files at once: tens of thousands take seconds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headway.core.errors import ConfigError
+from headway.core.tables import CONSUMER_SAMPLES, TABLES, VERSION
+from headway.pipeline.progress import progress
+from headway.store.schema import TABLE_KEY, VERSION_KEY
+
+THREADS = 8
+NOT_FOR_SPARK = ":*?[]{}\\"
+
+
+class TableInfo(NamedTuple):
+    files: int
+    rows: int
+
+
+class LakeInfo(NamedTuple):
+    """What a lake holds; ``first`` and ``last``: the times of its first and its last row (UTC)."""
+
+    tables: dict[str, TableInfo]
+    first: dt.datetime | None
+    last: dt.datetime | None
+
+    @property
+    def files(self) -> int:
+        return sum(table.files for table in self.tables.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables.values())
+
+
+class _Footer(NamedTuple):
+    rows: int
+    first: dt.datetime | None
+    last: dt.datetime | None
+
+
+def check_lake(lake: str | Path) -> LakeInfo:
+    """What the lake holds, once all of its files have been found to be in order; else ConfigError, one line."""
+    folder = Path(lake)
+    check_folder(folder)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder" if not folder.exists() else f"{folder} is not a folder")
+    files = [(table, path) for table in TABLES for path in _files(folder / table)]
+    if not any(table == CONSUMER_SAMPLES.name for table, _ in files):
+        raise ConfigError(
+            f"{folder} holds no telemetry: there is no {CONSUMER_SAMPLES.name}/date=…/*.parquet in it "
+            "(a broker writes it where [telemetry] says)"
+        )
+    found: dict[str, list[_Footer]] = {table: [] for table in TABLES}
+    with progress("Checking the lake") as tell, ThreadPoolExecutor(THREADS) as pool:
+        for number, ((table, _), footer) in enumerate(zip(files, pool.map(_read, files), strict=True), 1):
+            if footer is not None:
+                found[table].append(footer)
+            tell(f"{number} of {len(files)} files")
+    all_footers = [footer for footers in found.values() for footer in footers]
+    return LakeInfo(
+        {table: TableInfo(len(footers), sum(one.rows for one in footers)) for table, footers in found.items()},
+        min((one.first for one in all_footers if one.first is not None), default=None),
+        max((one.last for one in all_footers if one.last is not None), default=None),
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Spark takes some characters in the name of a folder for patterns; ConfigError if there is one of them."""
+    odd = sorted({char for char in str(folder.absolute()) if char in NOT_FOR_SPARK})
+    if odd:
+        raise ConfigError(f"{folder.absolute()}: Spark cannot use a folder with {' '.join(odd)} in its path")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """As Spark lists them: what begins with ``_`` or ``.`` is not there."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.rglob("*.parquet")):
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts):
+            yield path
+
+
+def _read(file: tuple[str, Path]) -> _Footer | None:
+    """None if the broker has deleted it meanwhile."""
+    table, path = file
+    try:
+        footer = pq.read_metadata(path, memory_map=False)
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(f"{path} is not a whole Parquet file (half written, or something else): remove it") from error
+    told = footer.metadata or {}
+    owner, version = told.get(TABLE_KEY), told.get(VERSION_KEY)
+    if owner is None or version is None or not version.isdigit():
+        raise ConfigError(f"{path} was not written by Headway: it does not belong into a telemetry lake; remove it")
+    if owner != table.encode():
+        raise ConfigError(f"{path} holds {owner.decode(errors='replace')} and lies among {table}: move it back")
+    if int(version) > VERSION:
+        raise ConfigError(f"{path} is of schema {int(version)}; this Headway reads up to {VERSION}: upgrade")
+    if "time" not in footer.schema.names:
+        raise ConfigError(f"{path} was altered: it has no times; remove it")
+    return _Footer(footer.num_rows, *_times(footer, footer.schema.names.index("time")))
+
+
+def _times(footer: pq.FileMetaData, column: int) -> tuple[dt.datetime | None, dt.datetime | None]:
+    groups = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
+    known = [one for one in groups if one is not None and one.has_min_max]
+    if not known:
+        return None, None
+    return min(one.min for one in known), max(one.max for one in known)

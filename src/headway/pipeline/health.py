@@ -1,0 +1,185 @@
+"""Health: what a lake says of slow consumers, kept up to date in a folder, and a report of it.
+
+What is in the folder (OUT):
+
+- ``health.db/TABLE/``: the results (``definitions.RESULTS``), each a folder of plain Parquet files; and the rows kept,
+  among which a run that failed may have left some twice.
+- ``report.html``; ``health.json``: which lake it was made from.
+- ``_state``, ``_catalog``: what has been read, and Spark's catalog. They are Spark's own. ``_lock``: held by a run.
+
+Rules:
+- A second run reads only the files that are new, and comes to the same results as if it had read them all.
+- One run at a time, one lake per folder; a folder that holds anything else is not touched.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
+from pyspark.pipelines.block_session_mutations import block_session_mutations
+from pyspark.pipelines.graph_element_registry import graph_element_registration_context
+from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headway import __version__
+from headway.core.errors import ConfigError
+from headway.pipeline.definitions import KEPT, RESULTS, define
+from headway.pipeline.footers import check_folder
+from headway.pipeline.lake import check_lake
+from headway.pipeline.progress import progress
+from headway.pipeline.session import MEMORY, first_line, open_session
+
+DATABASE = "health"
+IDENTITY = "health.json"
+
+
+class Health(NamedTuple):
+    """``tables``: the results by name; ``about``: what was recorded, and how long this took."""
+
+    report: Path
+    tables: dict[str, pa.Table]
+    about: dict[str, Any]
+
+
+def run_health(
+    lake: Path,
+    out: Path,
+    *,
+    master: str = "local[*]",
+    memory: str = MEMORY,
+    full_refresh: bool = False,
+    verbose: bool = False,
+) -> Health:
+    """Bring ``out`` up to date with the lake and write its report.
+
+    ``full_refresh`` forgets what was read before and begins anew, also from another lake. Raises ConfigError for a lake
+    that is not in order, a folder that cannot be used, and whatever stops Spark.
+    """
+    from headway.pipeline.report.page import health_report
+
+    started = time.monotonic()
+    lake, out = lake.absolute(), out.absolute()
+    found = check_lake(lake)
+    check_folder(out)
+    with (
+        _claimed(out, lake, full_refresh),
+        open_session(
+            "headway health", master=master, verbose=verbose, home=out, conf={"spark.driver.memory": memory}
+        ) as spark,
+    ):
+        _update(spark, lake, out, full_refresh)
+        recorded = _recorded(spark)
+    tables = {name: pq.read_table(result_folder(out, name)) for name in RESULTS}
+    about = {
+        "lake": str(lake), "out": str(out), **recorded, "files": found.files, "rows": found.rows,
+        "seconds": time.monotonic() - started,
+        "versions": f"Headway {__version__}, Spark {pyspark.__version__}, Python {platform.python_version()}",
+    }  # fmt: skip
+    return Health(health_report(tables, about, out / "report.html"), tables, about)
+
+
+def result_folder(out: Path, table: str) -> Path:
+    """Where the Parquet files of a result are."""
+    return out / f"{DATABASE}.db" / table
+
+
+@contextmanager
+def _claimed(out: Path, lake: Path, full_refresh: bool) -> Iterator[None]:
+    """The folder is ours, made from this lake, and nobody else's while the block runs."""
+    identity = out / IDENTITY
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is not a folder")
+    if out.is_dir() and not identity.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} holds other things; give a folder that is new or empty")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / "_lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{out}: {(error.strerror or str(error)).lower()}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{out} is in use by another run; wait for its end") from None
+        made_from = _made_from(identity)
+        if made_from not in (None, str(lake)) and not full_refresh:
+            raise ConfigError(f"{out} was made from {made_from}; give another folder, or --full-refresh to begin anew")
+        identity.write_text(json.dumps({"lake": str(lake), "headway": __version__}, indent=2) + "\n")
+        yield
+
+
+def _made_from(identity: Path) -> str | None:
+    if not identity.exists():
+        return None
+    try:
+        return str(json.loads(identity.read_text())["lake"])
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{identity} is not what a run wrote; give a folder that is new or empty") from None
+
+
+def _update(spark: SparkSession, lake: Path, out: Path, full_refresh: bool) -> None:
+    """Run the pipeline."""
+    with tempfile.TemporaryDirectory(prefix="headway-health-") as scratch, progress("Measuring health") as tell:
+        nothing, state = Path(scratch, "nothing"), Path(scratch, "state")
+        nothing.mkdir()
+        (out / "_state").mkdir(exist_ok=True)
+        state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
+        tell("starting")
+        try:
+            spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            graph = create_dataflow_graph(spark, default_catalog=None, default_database=DATABASE, sql_conf={})
+            with (
+                graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
+                add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
+                block_session_mutations(),
+            ):
+                define(spark, lake, nothing)
+            done = 0
+            for answer in start_run(
+                spark, graph, full_refresh=[], full_refresh_all=full_refresh, refresh=[], dry=False,
+                storage=f"file://{state}",
+            ):  # fmt: skip
+                event = answer.get("pipeline_event_result")
+                completed = re.search(r"\.(\w+) has COMPLETED", event.event.message) if event is not None else None
+                if completed is not None:
+                    done += 1
+                    tell(f"{done} of {len(KEPT) + len(RESULTS)} tables, {completed[1].replace('_', ' ')}")
+        except PySparkException as error:
+            raise ConfigError(f"health could not be measured: {first_line(error)} (--verbose shows more)") from error
+
+
+def _recorded(spark: SparkSession) -> Mapping[str, Any]:
+    """What the rows kept are about; they may reach further back than the lake."""
+    rows = spark.read.table(f"{DATABASE}.consumer_samples")
+    (row,) = rows.agg(
+        F.unix_micros(F.min("time")).alias("first"),
+        F.unix_micros(F.max("time")).alias("last"),
+        F.count_distinct("run").alias("runs"),
+        F.count_distinct("broker").alias("brokers"),
+        F.count_distinct("client").alias("consumers"),
+        F.count_distinct("filter").alias("topics"),
+    ).collect()
+    told = row.asDict()
+    for name in ("first", "last"):
+        if told[name] is None:
+            del told[name]
+        else:
+            told[name] = dt.datetime.fromtimestamp(told[name] / 1e6, dt.UTC)
+    return told

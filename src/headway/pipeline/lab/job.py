@@ -1,0 +1,170 @@
+"""The job: a lake's samples against many candidates, on Spark.
+
+1. Who ever lagged, and when each run began and ended: one pass over four columns.
+2. The samples of those who lagged, by client, each against every candidate (tasks.py). Few candidates: all in one task
+   with the samples; many: in slices, so that one busy client does not keep a single core busy for ever.
+3. What they held, by candidate and in order of time, through the pools.
+
+A task keeps one client's samples, or one bucket's consumers, in memory, whatever the size of the lake. What comes back
+to the driver grows with candidates x consumers hit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headway.core.errors import ConfigError
+from headway.core.governor import SWEEP_S
+from headway.pipeline.lab.candidates import Candidate, as_recorded
+from headway.pipeline.lab.history import COLUMNS
+from headway.pipeline.lab.replay import HITS
+from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, Run, pools, replays
+from headway.pipeline.lake import READ, read_table, spark_schema
+
+BUCKETS = 600
+"""A recording is cut in so many stretches, of a second at least."""
+SLICE_CANDIDATES = 50
+CLIENTS_PER_TASK = 25
+TASKS_MIN, TASKS_MAX = 8, 4000
+LEVELS_MAX = 300_000
+"""So many points of curves come back to the driver."""
+CONSUMER = ("run", "client", "filter")
+
+
+class Replayed(NamedTuple):
+    """What came of it: rows of ``tasks.PASSAGES`` without ``buckets``, and of ``tasks.POOLED``."""
+
+    passages: pa.Table
+    pooled: pa.Table
+
+
+class Survey(NamedTuple):
+    """What there is to replay."""
+
+    runs: dict[str, Run]
+    clients: int
+    """Who lagged at some time."""
+    notes: list[str]
+
+
+def read_samples(spark: SparkSession, lake: Path) -> DataFrame:
+    """``history.COLUMNS`` of all samples. Rows may be there twice: who reads them tells them by their key."""
+    folder = lake / "consumer_samples"
+    rows = spark.read.schema(spark_schema("consumer_samples")).options(**READ).parquet(str(folder.absolute()))
+    return rows.select(*COLUMNS).withColumn("time", F.unix_micros("time"))
+
+
+def lagging_clients(samples: DataFrame) -> DataFrame:
+    """(run, client) of those for whom something waited at some time, or was left out by a policy."""
+    lagged = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0)
+    return samples.where(lagged).select("run", "client").distinct()
+
+
+def survey(spark: SparkSession, lake: Path) -> Survey:
+    """The runs in a lake, their limits and policies. Raises ConfigError where there is nothing to replay."""
+    samples = read_samples(spark, lake)
+    spans = samples.groupBy("run").agg(
+        F.min("time").alias("first"), F.max("time").alias("last"),
+        F.count_distinct("client", "filter").alias("consumers"),
+    )  # fmt: skip
+    configs: dict[str, dict[str, Any]] = {}
+    for row in read_table(spark, lake, "configs").orderBy("run", "seq").toArrow().to_pylist():
+        configs[row["run"]] = row  # the last of a run
+    notes: list[str] = []
+    runs = {}
+    for span in spans.orderBy("run").toArrow().to_pylist():
+        runs[span["run"]] = _run(span, configs.get(span["run"]), notes)
+    if not runs:
+        raise ConfigError(f"{lake}: has no samples of consumers, so there is nothing to replay")
+    return Survey(runs, lagging_clients(samples).count(), list(dict.fromkeys(notes)))
+
+
+def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) -> Run:
+    seconds = (span["last"] - span["first"]) / 1e6
+    if config is None:
+        raise ConfigError(
+            f"run {span['run']!r}: the lake does not say how the broker was configured (no row in configs), "
+            "so neither what ran nor its pool is known"
+        )
+    tables = json.loads(config["config"])
+    policies, not_replayed = as_recorded(tables.get("policy", []))
+    notes += not_replayed
+    return Run(
+        run=span["run"], origin_us=span["first"], seconds=seconds, consumers=span["consumers"],
+        memory_limit=config["memory_limit_bytes"], disk_limit=config["disk_limit_bytes"],
+        client_share=config["client_share"], sweep_s=config["sweep_ms"] / 1000 or SWEEP_S,
+        bucket_s=max(1.0, seconds / BUCKETS), policies=policies, policy_tables=tuple(tables.get("policy", [])),
+        topic_tables=tuple(tables.get("topic", [])),
+    )  # fmt: skip
+
+
+def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate], found: Survey) -> Replayed:
+    """Replay everybody who lagged against every candidate."""
+    slices = -(-len(candidates) // SLICE_CANDIDATES)
+    tasks = min(TASKS_MAX, max(TASKS_MIN, found.clients * slices // CLIENTS_PER_TASK))
+    passages = replay_samples(read_samples(spark, lake), candidates, found.runs, slices, tasks)
+    passages = passages.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        scalars = passages.drop("buckets").toArrow()
+        pooled = pool_passages(passages, candidates, found.runs).toArrow()
+    finally:
+        passages.unpersist()
+    return Replayed(scalars, pooled)
+
+
+def replay_samples(
+    samples: DataFrame, candidates: Sequence[Candidate], runs: dict[str, Run], slices: int, tasks: int
+) -> DataFrame:
+    """Rows of ``tasks.PASSAGES``, of everybody to whom anything happened."""
+    wanted = samples.join(lagging_clients(samples), ["run", "client"], "left_semi")
+    sliced = wanted.withColumn("slice", F.explode(F.array([F.lit(number) for number in range(slices)])))
+    together = sliced.repartition(tasks, "run", "client", "slice").groupBy("run", "client", "slice")
+    return together.applyInArrow(replays(candidates, runs, slices), _ddl(PASSAGES))
+
+
+def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: dict[str, Run]) -> DataFrame:
+    """Rows of ``tasks.POOLED``."""
+    thin = max(1, -(-len(candidates) * len(runs) * BUCKETS // LEVELS_MAX))
+    holdings = passages.select("*", F.inline("buckets").alias(*BUCKET.names))
+    tasks = min(TASKS_MAX, max(TASKS_MIN, len(candidates) * len(runs)))
+    together = (
+        holdings.select(*HOLDINGS)
+        .repartition(tasks, "candidate", "run")
+        .sortWithinPartitions("candidate", "run", "number", "client", "filter", "subscription")
+    )
+    return together.mapInArrow(pools(candidates, runs, thin), _ddl(POOLED))
+
+
+def recorded_hits(spark: SparkSession, lake: Path) -> list[dict[str, Any]]:
+    """The first enforced hit that a rule dealt each consumer: run, client, filter, time (microseconds), window_ms."""
+    verdicts = read_table(spark, lake, "verdicts")
+    hits = verdicts.where(
+        (F.col("kind") == "fire") & F.col("enforced") & (F.col("policy") != "")
+        & F.col("action").isin([str(kind) for kind in HITS])
+    )  # fmt: skip
+    first = hits.groupBy(*CONSUMER).agg(
+        F.min(F.struct(F.unix_micros("time").alias("time"), "window_ms", "action")).alias("first")
+    )
+    rows: list[dict[str, Any]] = first.select(*CONSUMER, "first.*").toArrow().to_pylist()
+    return rows
+
+
+def _ddl(schema: pa.Schema) -> str:
+    return ", ".join(f"`{field.name}` {_ddl_type(field.type)}" for field in schema)
+
+
+def _ddl_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_ddl_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'`{field.name}`: {_ddl_type(field.type)}' for field in kind)}>"
+    names = {pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string", pa.bool_(): "boolean"}
+    return names[kind]

@@ -1,0 +1,123 @@
+"""Recommending: which candidate to take, and a config that the broker takes as it is.
+
+Of those that keep to the goal (peak memory and disk, producer stall) the one that wrongs the fewest: fewest false
+positives, then fewest consumers hit, then fewest records not given, then the least held. If none keeps to the goal, the
+one that exceeds it least. ``nothing`` may win: then no policy is needed within these limits.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headway import __version__
+from headway.core.units import format_count, format_duration, format_size
+from headway.pipeline.lab.candidates import Candidate
+from headway.pipeline.lab.score import Score
+from headway.pipeline.lab.tasks import Run
+from headway.pipeline.lab.written import policy_text, quoted
+from headway.server.config import BadConfig, parse_settings
+
+NO_LIMIT = 60_000.0
+"""A goal of no stall at all is exceeded by a minute as one of 1 MB is by another 1 MB."""
+
+
+class Recommendation(NamedTuple):
+    score: Score
+    sentence: str
+    """Why this one."""
+
+
+def recommend(scores: Sequence[Score], limits: Mapping[str, float]) -> Recommendation:
+    """The candidate to take; marks it. ``limits``: see ``score.judge``."""
+    within = [one for one in scores if one.within_goal]
+    if within:
+        best = min(within, key=_wrongs)
+        if best.kind == "nothing":
+            sentence = "no policy is needed to stay within these limits"
+        elif best.kind == "ran":
+            sentence = f"of the {len(within)} that keep to the goal, what ran wrongs the fewest: leave it as it is"
+        else:
+            sentence = f"of the {len(within)} that keep to the goal, it wrongs the fewest"
+    else:
+        best = min(scores, key=lambda one: (_excess(one, limits), _wrongs(one)))
+        sentence = "none keeps to the goal; this one exceeds it least"
+    best.recommended = True
+    return Recommendation(best, sentence)
+
+
+def _wrongs(one: Score) -> tuple[int, int, int, int]:
+    return one.false_positives, one.hit, one.records_gone, one.memory_peak_bytes + one.disk_peak_bytes
+
+
+def _excess(one: Score, limits: Mapping[str, float]) -> float:
+    """By how much, in multiples of each limit, it goes beyond; where the limit is nothing, of ``NO_LIMIT``."""
+    return sum(max(0.0, float(getattr(one, name)) - limit) / (limit or NO_LIMIT) for name, limit in limits.items())
+
+
+def recommended_toml(
+    best: Recommendation, candidate: Candidate, ran: Score, run: Run, recording: str, made: dt.datetime
+) -> str:
+    """A config with the recommended policies and pool. ``run``: the last one recorded; ``recording``: in words."""
+    body = _pool_text(run, candidate) + "\n" + candidate.policy_toml
+    topics = "".join(f"[[topic]]\n{_topic(table)}\n" for table in run.topic_tables)
+    head = "\n".join(f"# {line}" for line in _head(best, ran, recording, made))
+    text = f"{head}\n\n{topics}{body}"
+    try:
+        parse_settings(text)
+    except BadConfig as error:
+        # The recorded pool does not fit this machine or the default listener; the policies do.
+        text = _without_pool(text, error.lines[0])
+        parse_settings(text)
+    return text
+
+
+def _head(best: Recommendation, ran: Score, recording: str, made: dt.datetime) -> list[str]:
+    one = best.score
+    lines = [
+        f"Recommended by `headway lab run` ({__version__}, {made:%Y-%m-%d}) from {recording}:",
+        f"{quoted(one.candidate)}: {best.sentence}.",
+        "",
+        f"It predicts   {_predicted(one)}",
+    ]
+    if one.kind != "ran":
+        lines.append(f"What ran       {_predicted(ran)}")
+    lines += ["", "Whatever is not here is as in the default (headway serve --print-config)."]
+    if one.kind == "nothing":
+        lines.append("A config without policies has the default one, which only tells who does not read.")
+    return [line.rstrip() for line in lines]
+
+
+def _predicted(one: Score) -> str:
+    stall = format_duration(one.producer_stall_ms / 1000)
+    return (
+        f"{format_count(one.hit)} of {format_count(one.consumers)} consumers hit, "
+        f"{format_count(one.false_positives)} of them wrongly; {format_count(one.records_gone)} records not given; "
+        f"at most {format_size(one.memory_peak_bytes)} in memory, {format_size(one.disk_peak_bytes)} on disk; "
+        f"publishers held back for {stall}"
+    )
+
+
+def _pool_text(run: Run, candidate: Candidate) -> str:
+    """The candidate's pool; what it does not say is as it was recorded."""
+    memory, disk, share = run.limits(candidate.pool)
+    pool: dict[str, Any] = {"memory": f"{memory}B", "disk": f"{disk}B", "max_client_share": share}
+    return policy_text((), pool)
+
+
+def _topic(table: Mapping[str, Any]) -> str:
+    return "".join(f"{key} = {quoted(str(value))}\n" for key, value in table.items())
+
+
+def _without_pool(text: str, why: str) -> str:
+    """The ``[pool]`` table as comments."""
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("["):
+            inside = line == "[pool]"
+            if inside:
+                lines.append(f"# Not in force where this was written: {why}")
+        lines.append(f"# {line}" if inside and line else line)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,164 @@
+"""A lab run from a lake to its files: see ``run_lab``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from headway import __version__
+from headway.core.errors import ConfigError
+from headway.core.units import format_count, format_duration
+from headway.pipeline.lab.candidates import NOTHING, RAN, Candidate, Plan
+from headway.pipeline.lab.job import Survey, recorded_hits, replay_lake, survey
+from headway.pipeline.lab.recommend import Recommendation, recommend, recommended_toml
+from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve, judge, moment, score
+from headway.pipeline.lab.tasks import Run
+from headway.pipeline.lab.written import policy_text
+from headway.pipeline.progress import progress
+from headway.pipeline.report.page import lab_report
+
+TOLERANCE_S, TOLERANCE_SHARE = 2.0, 0.1
+"""A hit is reproduced if it comes at the recorded time, give or take so much, or that share of the rule's window."""
+LIMITS = (
+    "What publishers would have sent had they not been held back is not in a recording.",
+    "All listeners' pools are taken as one.",
+    "slow_fraction is as it was recorded: what a candidate makes of it is not carried over to others.",
+    "How soon a client comes back after it was disconnected is as recorded.",
+)
+
+
+class LabResult(NamedTuple):
+    scores: list[Score]
+    recommendation: Recommendation
+    report: Path
+    config: Path
+    seconds: float
+
+
+def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult:
+    """Replay a lake against a plan and write the results, the report and the recommended config to ``out``.
+
+    Raises ConfigError for a lake with nothing in it to replay.
+    """
+    started = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    with progress("looking for who lagged", spark):
+        found = survey(spark, lake)
+    candidates = [_with_text(candidate, found) for candidate in plan.candidates]
+    with progress(f"replaying {found.clients:,} clients x {len(candidates):,} candidates", spark):
+        replayed = replay_lake(spark, lake, candidates, found)
+        recorded = recorded_hits(spark, lake)
+    scored = score(replayed, candidates, found.runs)
+    limits = judge(scored.scores, plan.goal, found.runs)
+    best = recommend(scored.scores, limits)
+    wanted = {RAN, NOTHING, best.score.candidate}
+    tables = {
+        "candidates": pa.Table.from_pylist([_fields(one) for one in scored.scores], CANDIDATES),
+        "outcomes": pa.Table.from_pylist(scored.outcomes, OUTCOMES),
+        "curve": pa.Table.from_pylist(curve(replayed.pooled, candidates, found.runs, wanted), CURVE),
+    }
+    for name, table in tables.items():
+        _write_whole(out / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))
+    last = max(found.runs.values(), key=lambda run: run.origin_us)
+    ran = next(one for one in scored.scores if one.kind == "ran")
+    chosen = next(candidate for candidate in candidates if candidate.name == best.score.candidate)
+    text = recommended_toml(best, chosen, ran, last, _recording(found), dt.datetime.now(dt.UTC))
+    config = out / "recommended.toml"
+    _write_whole(config, lambda path: path.write_text(text, encoding="utf-8"))
+    seconds = time.monotonic() - started
+    about = _about(lake, found, candidates, limits, best, scored.outcomes, recorded, seconds)
+    _write_whole(out / "lab.json", lambda path: path.write_text(json.dumps(about, indent=2, default=str)))
+    report = lab_report(tables["candidates"], tables["outcomes"], tables["curve"], about, out / "report.html")
+    return LabResult(scored.scores, best, report, config, seconds)
+
+
+def check_against_recorded(
+    outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], runs: Mapping[str, Run]
+) -> dict[str, int]:
+    """How far replaying what ran reproduces the recorded hits: the same consumers, at about the same time."""
+    predicted = {
+        (row["run"], row["client"], row["filter"]): row["time"]
+        for row in outcomes
+        if row["candidate"] == RAN and not row["by_pressure"]
+    }
+    reproduced = other_time = 0
+    hits = {(row["run"], row["client"], row["filter"]) for row in recorded}
+    for row in recorded:
+        when = predicted.get((row["run"], row["client"], row["filter"]))
+        if when is None or row["run"] not in runs:
+            continue
+        run = runs[row["run"]]
+        apart = abs((when - moment(run, (row["time"] - run.origin_us) / 1e6)).total_seconds())
+        near = apart <= max(TOLERANCE_S, TOLERANCE_SHARE * row["window_ms"] / 1000)
+        reproduced += near
+        other_time += not near
+    return {
+        "recorded_hits": len(recorded), "reproduced": reproduced, "at_another_time": other_time,
+        "not_reproduced": len(recorded) - reproduced - other_time,
+        "only_in_the_replay": sum(key not in hits for key in predicted),
+    }  # fmt: skip
+
+
+def _with_text(candidate: Candidate, found: Survey) -> Candidate:
+    """What ran, in the words of the config that was in force last."""
+    if candidate.kind != "ran":
+        return candidate
+    last = max(found.runs.values(), key=lambda run: run.origin_us)
+    return Candidate(candidate.name, candidate.kind, (), candidate.pool, policy_text(last.policy_tables))
+
+
+def _about(
+    lake: Path, found: Survey, candidates: Sequence[Candidate], limits: Mapping[str, float], best: Recommendation,
+    outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    runs = found.runs.values()
+    return {
+        "lake": str(lake),
+        "first": min(moment(run, 0.0) for run in runs).isoformat(timespec="seconds"),
+        "last": max(moment(run, run.seconds) for run in runs).isoformat(timespec="seconds"),
+        "consumers": sum(run.consumers for run in runs),
+        "clients that lagged": found.clients,
+        "candidates": len(candidates),
+        "seconds": round(seconds, 1),
+        "version": __version__,
+        "goal": {
+            "memory_bytes": int(limits["memory_peak_bytes"]), "disk_bytes": int(limits["disk_peak_bytes"]),
+            "stall_ms": limits["producer_stall_ms"],
+        },
+        "recommended": best.score.candidate,
+        "why": best.sentence,
+        "check": check_against_recorded(outcomes, recorded, found.runs),
+        "limits": [*LIMITS, *found.notes],
+    }  # fmt: skip
+
+
+def _recording(found: Survey) -> str:
+    runs = sorted(found.runs.values(), key=lambda run: run.origin_us)
+    seconds, consumers = sum(run.seconds for run in runs), sum(run.consumers for run in runs)
+    return (
+        f"{format_duration(seconds)} of {format_count(consumers)} consumers, recorded from "
+        f"{moment(runs[0], 0.0):%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def _fields(one: Score) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in CANDIDATES.names}
+
+
+def _write_whole(path: Path, write: Any) -> None:
+    """Under another name first: nobody ever finds half a file."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None

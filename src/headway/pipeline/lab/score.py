@@ -1,0 +1,248 @@
+"""Scoring: from what was replayed to one line per candidate, and one per consumer that was hit.
+
+Rules:
+- A consumer is a client's subscription to a filter, through all its stays. It counts as hit once, for the first time.
+- Whom pressure gives up before its policy hits it is hit by pressure; what its policy would have done later is void.
+- A false positive was hit and would have caught up by itself. Of some nobody can tell: they count as unknown.
+- The Pareto front: no other candidate is at least as good in false positives, consumers hit, records lost, memory, disk
+  and stall, and better in one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headway.core.policy import ActionKind
+from headway.pipeline.lab.base import TELL_S
+from headway.pipeline.lab.candidates import Candidate, Goal
+from headway.pipeline.lab.job import Replayed
+from headway.pipeline.lab.tasks import Run, columns
+
+CANDIDATES = columns(
+    "candidate text, kind text, consumers int, hit int, noticed int, by_pressure int, false_positives int, "
+    "unknown int, missed int, records_lost int, records_conflated int, memory_peak_bytes int, disk_peak_bytes int, "
+    "producer_stall_ms float, within_goal flag, recommended flag, pareto flag, policy text"
+)
+OUTCOMES = columns(
+    "candidate text, run text, client text, filter text, subscription int, time time, action text, reason text, "
+    "policy text, rule int, records_lost int, records_conflated int, stall_ms float, would_catch_up text, "
+    "lag_bytes_peak int, by_pressure flag, extrapolated flag"
+)
+CURVE = columns("candidate text, time time, memory_bytes int, disk_bytes int")
+CURVE_POINTS_MAX = 200_000
+
+_LESS_IS_BETTER = (
+    "false_positives", "hit", "records_gone", "memory_peak_bytes", "disk_peak_bytes", "producer_stall_ms"
+)  # fmt: skip
+
+
+class Score(msgspec.Struct):
+    """One candidate's totals. Bytes, milliseconds, consumers."""
+
+    candidate: str
+    kind: str
+    consumers: int
+    hit: int = 0
+    noticed: int = 0
+    by_pressure: int = 0
+    false_positives: int = 0
+    unknown: int = 0
+    missed: int = 0
+    records_lost: int = 0
+    records_conflated: int = 0
+    memory_peak_bytes: int = 0
+    disk_peak_bytes: int = 0
+    producer_stall_ms: float = 0.0
+    within_goal: bool = False
+    recommended: bool = False
+    pareto: bool = False
+    policy: str = ""
+
+    @property
+    def records_gone(self) -> int:
+        """Records that some consumer was not given."""
+        return self.records_lost + self.records_conflated
+
+
+class Scored(NamedTuple):
+    scores: list[Score]
+    """In the order of the candidates."""
+    outcomes: list[dict[str, Any]]
+    """Rows of ``OUTCOMES``."""
+
+
+def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str, Run]) -> Scored:
+    """Totals and outcomes. Does not judge: see ``recommend``."""
+    consumers = sum(run.consumers for run in runs.values())
+    scores = [Score(candidate.name, candidate.kind, consumers, policy=candidate.toml) for candidate in candidates]
+    stalls = [_Stalls() for _ in scores]
+    given_up = _pools(replayed.pooled, scores, stalls)
+    by_consumer: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in replayed.passages.to_pylist():
+        key = row["candidate"], row["run"], row["client"], row["filter"]
+        by_consumer.setdefault(key, []).append(row)
+    gates_ms = [0.0] * len(scores)
+    outcomes = []
+    for key in sorted(by_consumer):
+        passages = sorted(by_consumer[key], key=lambda row: row["begin_s"])
+        one = scores[key[0]]
+        pressed = given_up.get(key)
+        gates_ms[key[0]] += sum(row["stall_ms"] for row in passages)
+        outcome = _outcome(one, passages, pressed, runs[key[1]])
+        if outcome is not None:
+            outcomes.append(outcome)
+    for one, own_ms, pools in zip(scores, gates_ms, stalls, strict=True):
+        # Several may gate one lane at once, which the pools know by buckets; each one's own time is known exactly.
+        one.producer_stall_ms = min(own_ms, pools.gates_ms) + pools.full_ms
+    _mark_pareto(scores)
+    return Scored(scores, outcomes)
+
+
+class _Pressed(NamedTuple):
+    """A consumer that pressure gave up, for the first time."""
+
+    number: int
+    """Of the bucket."""
+    subscription: int
+    reason: str
+    lag_bytes: int
+
+
+class _Stalls(msgspec.Struct):
+    """For how long publishers were held back: by consumers' gates, and by a full memory."""
+
+    gates_ms: float = 0.0
+    full_ms: float = 0.0
+
+
+def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict[tuple[Any, ...], _Pressed]:
+    """Peaks and stalls into the scores; returns whom pressure gave up."""
+    given_up: dict[tuple[Any, ...], _Pressed] = {}
+    for row in pooled.to_pylist():
+        one = scores[row["candidate"]]
+        if row["client"] is None:
+            one.memory_peak_bytes = max(one.memory_peak_bytes, row["memory_bytes"])
+            one.disk_peak_bytes = max(one.disk_peak_bytes, row["disk_bytes"])
+            stalls[row["candidate"]].gates_ms += row["gates_ms"]
+            stalls[row["candidate"]].full_ms += row["full_ms"]
+            continue
+        key = row["candidate"], row["run"], row["client"], row["filter"]
+        known = given_up.get(key)
+        if known is None or row["number"] < known.number:
+            given_up[key] = _Pressed(row["number"], row["subscription"], row["reason"], row["lag_bytes"])
+    return given_up
+
+
+def _outcome(
+    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: Run
+) -> dict[str, Any] | None:
+    """Count one consumer in; its row of ``OUTCOMES`` if it was hit."""
+    one.noticed += pressed is not None or any(row["noticed"] for row in passages)
+    hit = next((row for row in passages if row["hit_s"] is not None), None)
+    pressed_s = inf if pressed is None else pressed.number * run.bucket_s
+    by_pressure = pressed_s < (inf if hit is None else hit["hit_s"])
+    if hit is None and not by_pressure:
+        one.missed += passages[-1]["behind_at_end"]
+        one.records_lost += sum(row["records_lost"] for row in passages)
+        return None
+    lost = conflated = 0
+    for row in passages:
+        if by_pressure and row["hit_s"] is not None and row["over_s"] > pressed_s and row["begin_s"] <= pressed_s:
+            continue  # void: it was gone by then
+        lost += row["records_lost"]
+        conflated += row["records_conflated"]
+    first = hit
+    if by_pressure:
+        assert pressed is not None
+        first = next((row for row in passages if row["subscription"] == pressed.subscription), passages[0])
+        lost += round(pressed.lag_bytes / first["record_bytes"]) if first["record_bytes"] else 0
+    assert first is not None
+    would = _would_catch_up(first, pressed_s) if by_pressure else first["would_catch_up"]
+    one.hit += 1
+    one.by_pressure += by_pressure
+    one.false_positives += would == "yes"
+    one.unknown += would == "unknown"
+    one.records_lost += lost
+    one.records_conflated += conflated
+    time_s = pressed_s if by_pressure else first["hit_s"]
+    kept = first["durable"] and by_pressure
+    return {
+        "candidate": one.candidate, "run": first["run"], "client": first["client"], "filter": first["filter"],
+        "subscription": first["subscription"], "time": moment(run, time_s),
+        "action": str(ActionKind.DISCARD if kept else ActionKind.DISCONNECT) if by_pressure else first["action"],
+        "reason": pressed.reason if by_pressure and pressed is not None else first["reason"],
+        "policy": "" if by_pressure else first["policy"], "rule": 0 if by_pressure else first["rule"],
+        "records_lost": lost, "records_conflated": conflated,
+        "stall_ms": sum(row["stall_ms"] for row in passages), "would_catch_up": would,
+        "lag_bytes_peak": max(row["lag_bytes_peak"] for row in passages), "by_pressure": by_pressure,
+        "extrapolated": first["extrapolated"] and time_s > first["recorded_end_s"],
+    }  # fmt: skip
+
+
+def _would_catch_up(row: Mapping[str, Any], time_s: float) -> str:
+    """The same question as ``Base.catches_up``, of the stay as a whole."""
+    if row["caught_up_s"] is not None and row["caught_up_s"] > time_s:
+        return "yes"
+    return "unknown" if row["extrapolated"] or row["recorded_end_s"] - time_s < TELL_S else "no"
+
+
+def moment(run: Run, seconds: float) -> dt.datetime:
+    """So many seconds after the run's recording began."""
+    return dt.datetime.fromtimestamp(run.origin_us / 1e6, dt.UTC) + dt.timedelta(seconds=seconds)
+
+
+def _mark_pareto(scores: Sequence[Score]) -> None:
+    values = [tuple(getattr(one, name) for name in _LESS_IS_BETTER) for one in scores]
+    distinct = set(values)
+    front = {
+        value for value in distinct
+        if not any(other != value and all(o <= v for o, v in zip(other, value, strict=True)) for other in distinct)
+    }  # fmt: skip
+    for one, value in zip(scores, values, strict=True):
+        one.pareto = value in front
+
+
+def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, Run]) -> dict[str, float]:
+    """Mark who keeps to the goal; returns the goal's limits by the names of the columns they are for."""
+    limits = goal_limits(goal, runs)
+    for one in scores:
+        one.within_goal = all(getattr(one, name) <= limit for name, limit in limits.items())
+    return limits
+
+
+def goal_limits(goal: Goal, runs: Mapping[str, Run]) -> dict[str, float]:
+    """What is left out of the goal is the recorded pool's memory (what does not fit goes to disk, so it is used up
+    before much does), half of its disk, and no stall."""
+    memory = max(run.memory_limit for run in runs.values())
+    disk = max(run.disk_limit for run in runs.values())
+    return {
+        "memory_peak_bytes": memory if goal.memory_bytes is None else goal.memory_bytes,
+        "disk_peak_bytes": disk // 2 if goal.disk_bytes is None else goal.disk_bytes,
+        "producer_stall_ms": goal.stall_s * 1000,
+    }
+
+
+def curve(
+    pooled: pa.Table, candidates: Sequence[Candidate], runs: Mapping[str, Run], wanted: set[str]
+) -> list[dict[str, Any]]:
+    """Rows of ``CURVE``: of all candidates if they are few, else of those that are wanted by name."""
+    levels = pooled.filter(pc.is_null(pooled["client"]))
+    if levels.num_rows > CURVE_POINTS_MAX:
+        chosen = [number for number, candidate in enumerate(candidates) if candidate.name in wanted]
+        levels = levels.filter(pc.is_in(levels["candidate"], value_set=pa.array(chosen, pa.int64())))
+    rows = [
+        {
+            "candidate": candidates[row["candidate"]].name,
+            "time": moment(runs[row["run"]], row["number"] * runs[row["run"]].bucket_s),
+            "memory_bytes": row["memory_bytes"], "disk_bytes": row["disk_bytes"],
+        }
+        for row in levels.to_pylist()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row["candidate"], row["time"]))

@@ -1,0 +1,174 @@
+"""Tasks: what runs on the executors. Arrow in, Arrow out, and no side effects, so that a task may be run again.
+
+A task of the first kind gets all samples of one client and replays them under its slice of the candidates. A task of
+the second kind gets what everybody held under some candidates, in order of time, and replays the pools; it keeps only
+those who hold something at the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headway.core.policy import Policy
+from headway.core.pool import Pool
+from headway.pipeline.lab.candidates import Candidate, Limits
+from headway.pipeline.lab.clients import Client
+from headway.pipeline.lab.history import read_stays
+from headway.pipeline.lab.pools import Holding, Level, Sacrifice, replay_pool
+from headway.pipeline.lab.replay import Passage, Recording
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One start of one broker, as recorded."""
+
+    run: str
+    origin_us: int
+    """When its recording began, in microseconds since 1970."""
+    seconds: float
+    """For how long it goes on."""
+    consumers: int
+    memory_limit: int
+    disk_limit: int
+    client_share: float
+    sweep_s: float
+    bucket_s: float
+    policies: tuple[Policy, ...]
+    policy_tables: tuple[dict[str, Any], ...] = ()
+    topic_tables: tuple[dict[str, Any], ...] = ()
+
+    def limits(self, pool: Limits) -> tuple[int, int, float]:
+        """Memory, disk and share under a candidate's pool."""
+        return (
+            self.memory_limit if pool.memory_bytes is None else pool.memory_bytes,
+            self.disk_limit if pool.disk_bytes is None else pool.disk_bytes,
+            self.client_share if pool.client_share is None else pool.client_share,
+        )
+
+    def policies_of(self, candidate: Candidate) -> tuple[Policy, ...]:
+        return self.policies if candidate.kind == "ran" else candidate.policies
+
+
+_TYPES = {
+    "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "flag": pa.bool_(),
+    "time": pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
+
+
+def columns(text: str) -> pa.Schema:
+    """``"run text, number int"`` as a schema; the kinds are those of ``core.tables``."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in text.split(","))])
+
+
+BUCKET = columns("number int, lag_bytes int, oldest_s float, end_bytes int, flags int")
+PASSAGES = columns(
+    "candidate int, run text, client text, filter text, subscription int, lane text, durable flag, begin_s float, "
+    "recorded_end_s float, over_s float, extrapolated flag, noticed flag, behind_at_end flag, caught_up_s float, "
+    "hit_s float, action text, reason text, policy text, rule int, would_catch_up text, records_lost int, "
+    "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float"
+).append(pa.field("buckets", pa.list_(pa.struct(list(BUCKET)))))
+"""One row per candidate and stay, of those to which anything happened."""
+HOLDINGS = (
+    "candidate", "run", "number", "client", "filter", "subscription", "begin_s", "lane", "durable", "lag_bytes",
+    "oldest_s", "end_bytes", "flags",
+)  # fmt: skip
+"""Columns that the second kind of task reads, in this order; sorted by the first three."""
+POOLED = columns(
+    "candidate int, run text, number int, memory_bytes int, disk_bytes int, gates_ms float, full_ms float, "
+    "client text, filter text, subscription int, reason text, lag_bytes int"
+)
+"""What was held in a bucket; or, where ``client`` is not null, a consumer that pressure gave up."""
+
+
+def replays(candidates: Sequence[Candidate], runs: Mapping[str, Run], slices: int) -> Callable[[pa.Table], pa.Table]:
+    """The first kind of task, for ``applyInArrow``."""
+    numbered = list(enumerate(candidates))
+
+    def replay(samples: pa.Table) -> pa.Table:
+        run, slice = runs[samples["run"][0].as_py()], samples["slice"][0].as_py()
+        return replay_client(samples, run, numbered[slice::slices])
+
+    return replay
+
+
+def replay_client(samples: pa.Table, run: Run, candidates: Sequence[tuple[int, Candidate]]) -> pa.Table:
+    """The passages of one client (see ``PASSAGES``). ``samples``: ``history.COLUMNS``, time in microseconds."""
+    stays = read_stays(samples.to_pydict(), run.origin_us, run.seconds)
+    client = Client(stays, Recording(run.seconds, run.memory_limit, run.sweep_s, run.bucket_s))
+    rows = []
+    for index, candidate in candidates:
+        memory, _, _ = run.limits(candidate.pool)
+        for passages in client.replay(run.policies_of(candidate), memory).values():
+            rows += [_row(index, passage) for passage in passages if _matters(passage)]
+    return pa.Table.from_pylist(rows, PASSAGES)
+
+
+def _matters(passage: Passage) -> bool:
+    return bool(passage.events or passage.buckets or passage.behind_at_end)
+
+
+def _row(index: int, passage: Passage) -> dict[str, Any]:
+    stay, hit = passage.stay, passage.hit
+    records = stay.records[-1] - stay.records[0]
+    return {
+        "candidate": index, "run": stay.run, "client": stay.client, "filter": stay.filter,
+        "subscription": stay.subscription, "lane": stay.lane, "durable": stay.durable, "begin_s": passage.begin,
+        "recorded_end_s": stay.recorded_end, "over_s": passage.over_at, "extrapolated": stay.extrapolated,
+        "noticed": bool(passage.events), "behind_at_end": passage.behind_at_end, "caught_up_s": passage.caught_up_s,
+        "hit_s": hit.time if hit else None, "action": str(hit.action) if hit else None,
+        "reason": str(hit.reason) if hit else None, "policy": passage.policy, "rule": hit.rule if hit else None,
+        "would_catch_up": passage.would_catch_up, "records_lost": passage.records_lost,
+        "records_conflated": passage.records_conflated, "stall_ms": passage.stall_ms,
+        "lag_bytes_peak": passage.lag_bytes_peak,
+        "record_bytes": (stay.offered[-1] - stay.offered[0]) / records if records else 0.0,
+        "buckets": [bucket._asdict() for bucket in passage.buckets],
+    }  # fmt: skip
+
+
+def pools(
+    candidates: Sequence[Candidate], runs: Mapping[str, Run], thin: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The second kind of task, for ``mapInArrow``. ``thin``: of so many buckets in a row, only the highest levels are
+    handed on."""
+
+    def pool(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for (index, name), part in groupby(_rows(batches), key=lambda row: (row[0], row[1])):
+            run = runs[name]
+            found = replay_pool(Pool("", *run.limits(candidates[index].pool)), run.bucket_s,
+                                (Holding(*row[2:]) for row in part))  # fmt: skip
+            yield _pooled(index, name, thinned(found, thin))
+
+    return pool
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def thinned(found: Iterator[Level | Sacrifice], every: int) -> Iterator[Level | Sacrifice]:
+    """Of so many buckets in a row one, with the highest levels and all stalls of them."""
+    kept: Level | None = None
+    for one in found:
+        if isinstance(one, Sacrifice):
+            yield one
+        elif kept is not None and one.number // every == kept.number // every:
+            kept = Level(
+                kept.number, max(kept.memory_bytes, one.memory_bytes), max(kept.disk_bytes, one.disk_bytes),
+                kept.gates_ms + one.gates_ms, kept.full_ms + one.full_ms,
+            )  # fmt: skip
+        else:
+            if kept is not None:
+                yield kept
+            kept = one
+    if kept is not None:
+        yield kept
+
+
+def _pooled(index: int, run: str, found: Iterator[Level | Sacrifice]) -> pa.RecordBatch:
+    rows = [{"candidate": index, "run": run, **one._asdict()} for one in found]
+    return pa.RecordBatch.from_pylist(rows, POOLED)

@@ -1,0 +1,58 @@
+"""The telemetry lake as Spark sees it: tables by name, with the columns that core/tables.py says they have.
+
+Rules:
+- The broker may delete the oldest files at any time: a file that is gone when its turn comes holds no rows.
+- The same rows may stand in several files: a row is known by its table's key, and counted once.
+- A table the broker never wrote is an empty one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headway.core.tables import TABLES, Kind
+from headway.pipeline.footers import LakeInfo, check_lake
+
+__all__ = ["LakeInfo", "check_lake", "each_once", "read_table", "spark_schema"]
+
+READ = {"ignoreMissingFiles": "true", "pathGlobFilter": "*.parquet"}
+_TYPES: dict[Kind, DataType] = {
+    "time": TimestampType(),
+    "text": StringType(),
+    "int": LongType(),
+    "float": DoubleType(),
+    "flag": BooleanType(),
+}
+
+
+def spark_schema(table: str) -> StructType:
+    """The columns of a table's files, without ``date``, which their folder is named for."""
+    return StructType([StructField(column.name, _TYPES[column.kind]) for column in TABLES[table].columns])
+
+
+def read_table(spark: SparkSession, lake: str | Path, table: str) -> DataFrame:
+    """All rows of a table of the lake, each once, with their ``date`` (UTC) as the last column."""
+    schema = spark_schema(table).add("date", DateType())
+    folder = Path(lake, table).absolute()
+    if not folder.is_dir():
+        return spark.createDataFrame([], schema)
+    return each_once(spark.read.schema(schema).options(**READ).parquet(str(folder)), table)
+
+
+def each_once(rows: DataFrame, table: str) -> DataFrame:
+    """One of each rows with the same key, and those of one consumer (one lane, ...) together in one partition."""
+    key = TABLES[table].key
+    return rows.repartition(*key[:2]).dropDuplicates(list(key))

@@ -1,0 +1,30 @@
+"""Causes, from samples alone: the broker's questions (core/explain.py) for stretches in which no verdict was given.
+
+The broker also asks the peer's TCP; the lake does not have that. So where a socket takes nothing, it may be the network
+or an application that does not read: ``NOT_TOLD``.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headway.core.errors import Cause
+from headway.core.explain import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE
+
+NOT_TOLD = "network_or_application"
+
+
+def find_cause() -> Column:
+    """Where the trouble lies in one sample: a ``Cause``, or NOT_TOLD."""
+    drains, offered = F.col("drain_rate"), F.col("offered_rate")
+    blocked_ms = F.col("blocked_ms")
+    late = (F.col("ack_age_ms") >= LATE_ACK_S * 1000) & (F.col("in_flight") > 0)
+    steady = (drains > 0) & (blocked_ms < BLOCKED_S * 1000) & (drains >= offered * STEADY_SHARE)
+    return (
+        F.when((F.col("credit_exhausted_ms") > 0) | late, F.lit(Cause.APPLICATION.value))
+        .when(steady & ((F.col("offered_burst") > BURST_FACTOR) | (drains > offered)), Cause.PRODUCER_BURST.value)
+        .when(steady, Cause.OVER_SUBSCRIPTION.value)
+        .when(blocked_ms > 0, NOT_TOLD)
+        .otherwise(Cause.APPLICATION.value)
+    )

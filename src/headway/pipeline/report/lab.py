@@ -1,0 +1,236 @@
+"""The lab's report: what other policies would have done with the recorded traffic, and which to take.
+
+It is made of the candidates, what they did to whom, how much was held over time, and ``about``: ``lake``, ``first``,
+``last``, ``consumers``, ``seconds``, ``goal`` (``memory_bytes``, ``disk_bytes``, ``stall_ms``), ``check`` (how far the
+replay of what ran agrees with what was recorded), ``why`` (what speaks for the recommended) and ``limits`` (sentences:
+what the figures do not say); what else is in it is shown under its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from headway.pipeline.report import plots, words
+from headway.pipeline.report.health import facts
+from headway.pipeline.report.html import Column, Document
+
+OUTCOMES_MAX = 50
+_FACTS = {
+    "first": "recorded from (UTC)", "last": "to (UTC)", "consumers": "consumers", "candidates": "candidates tried",
+    "lake": "lake", "seconds": "worked out in",
+}  # fmt: skip
+_SAID_ELSEWHERE = {"goal", "check", "limits", "recommended", "why"}
+_LIMITS = (
+    "Consumers behave as they did when they were recorded. One that was cut in the replay might in truth have come "
+    "back at once, or have done better afterwards.",
+    "What a consumer would have done after the broker really cut or conflated it is not in a recording. Where the "
+    "replay had to go on from there it extrapolates, and says so; where it cannot tell, it says “nobody can tell”.",
+    "There is one sample a second: what comes and goes faster is seen in part.",
+    "A candidate that fits this recording fits traffic like it. Record the busiest day, not the quietest.",
+)
+_FEWER = ("fewer", "more")
+_MEASURES: tuple[tuple[str, str, Callable[[Any], str], tuple[str, str]], ...] = (
+    ("hit", "consumers hit", words.count, _FEWER),
+    ("false_positives", "… of them wrongly (they would have caught up)", words.count, _FEWER),
+    ("unknown", "… of them nobody can tell", words.count, _FEWER),
+    ("by_pressure", "… of them because a pool was full", words.count, _FEWER),
+    ("missed", "missed: never hit, and never caught up", words.count, _FEWER),
+    ("noticed", "consumers with any verdict", words.count, _FEWER),
+    ("records_lost", "records lost", words.count, _FEWER),
+    ("records_conflated", "records conflated", words.count, _FEWER),
+    ("memory_peak_bytes", "most held in memory", words.size, ("less", "more")),
+    ("disk_peak_bytes", "most held on disk", words.size, ("less", "more")),
+    ("producer_stall_ms", "publishers held back for", words.ms, ("less", "more")),
+)
+
+
+def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about: Mapping[str, Any], out: Path) -> Path:
+    """Write the report of a lab run to ``out`` and return it; ConfigError where it cannot be written."""
+    frame = candidates.to_pandas()
+    ran, best = _only(frame, frame["kind"] == "ran"), _only(frame, frame["recommended"])
+    answer, tone = _answer(frame, ran, best, about)
+    page = Document("Headway: which policy", answer, tone)
+    page.section("What was replayed")
+    page.facts(facts({key: value for key, value in about.items() if key not in _SAID_ELSEWHERE}, _FACTS))
+    if about.get("goal"):
+        page.say(f"The goal, which a candidate should keep to: {_goal(about['goal'])}.")
+    if about.get("check"):
+        page.say(
+            f"How far the replay of what ran agrees with what was recorded: {words.fact('check', about['check'])}."
+        )
+    _recommendation(page, ran, best, str(about.get("why") or ""))
+    _trade_off(page, frame)
+    _curves(page, frame, curve.to_pandas(), ran, best, about.get("goal") or {})
+    _outcomes(page, outcomes.to_pandas(), ran, best)
+    _candidates(page, frame)
+    page.section("What these figures do not say")
+    page.items([*_LIMITS, *(words.plain(line) for line in about.get("limits", ()))])
+    return page.write(out)
+
+
+def _only(frame: pd.DataFrame, which: pd.Series) -> dict[str, Any] | None:
+    rows = frame[which].to_dict("records")
+    return rows[0] if rows else None
+
+
+def _goal(goal: Mapping[str, Any]) -> str:
+    return ", ".join(f"{words.name(key)} at most {words.fact(str(key), value)}" for key, value in goal.items())
+
+
+def _answer(
+    frame: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None, about: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Which policy to take and why, in a sentence or two, and how good the news are."""
+    if frame.empty:
+        return "There was no candidate to try.", "bad"
+    if best is None:
+        reason = (
+            "None of the candidates keeps to the goal" if not frame["within_goal"].any() else "No candidate stands out"
+        )
+        return f"{reason}, so none is recommended.", "bad"
+    does = f"{_hits(best, 'hits')} and holds at most {_held(best)}"
+    tone = "good" if best["within_goal"] else "mind"
+    take = "Take" if best["within_goal"] else "None of the candidates keeps to the goal. The nearest is"
+    if ran is None:
+        return f"{take} “{words.shown(best['candidate'], 60)}”: it {does}.", tone
+    if best["candidate"] == ran["candidate"]:
+        return f"Keep what ran: no candidate does better. It {does}.", tone
+    return (
+        f"{take} “{words.shown(best['candidate'], 60)}”: it {does}. What ran {_hits(ran, 'hit')} and held at most "
+        f"{_held(ran)}."
+    ), tone
+
+
+def _hits(row: Mapping[str, Any], verb: str) -> str:
+    if not row["hit"]:
+        return f"{verb} nobody"
+    wrong = row["false_positives"]
+    return f"{verb} {words.many(row['hit'], 'consumer')}, {words.count(wrong) if wrong else 'none'} of them wrongly,"
+
+
+def _held(row: Mapping[str, Any]) -> str:
+    disk = f" and {words.size(row['disk_peak_bytes'])} on disk" if row["disk_peak_bytes"] else ""
+    return f"{words.size(row['memory_peak_bytes'])} in memory{disk}"
+
+
+def _recommendation(page: Document, ran: dict[str, Any] | None, best: dict[str, Any] | None, why: str) -> None:
+    page.section("Recommended, and what ran", *([f"What speaks for it: {words.plain(why)}."] if why else []))
+    if best is None:
+        page.nothing("Nothing is recommended. The table of all candidates below says by how much each misses the goal.")
+        return
+    if ran is None or ran["candidate"] == best["candidate"]:
+        rows = [{"what": what, "best": form(best[key])} for key, what, form, _ in _MEASURES]
+        columns: list[Column] = [("what", "", str), ("best", "recommended", str)]
+    else:
+        rows = [
+            {"what": what, "best": form(best[key]), "ran": form(ran[key]),
+             "change": words.change(best[key], ran[key], form, than)}
+            for key, what, form, than in _MEASURES
+        ]  # fmt: skip
+        columns = [
+            ("what", "", str),
+            ("ran", "as it ran", str),
+            ("best", "recommended", str),
+            ("change", "difference", str),
+        ]
+    page.table(rows, columns, f"“{words.shown(best['candidate'], 80)}” on the recorded traffic.")
+    texts = [("Recommended", str(best["policy"]) or "# no policy")]
+    if ran is not None and ran["candidate"] != best["candidate"]:
+        texts.append(("As it ran", str(ran["policy"]) or "# no policy"))
+    page.beside(*texts)
+
+
+def _trade_off(page: Document, frame: pd.DataFrame) -> None:
+    page.section("The trade-off")
+    if frame.empty:
+        page.nothing("There was no candidate to try.")
+        return
+    page.plot(
+        plots.trade_off(frame),
+        "Each mark is a candidate. To the right: it lets more pile up in memory and on disk. Up: more consumers feel "
+        "it. Dark and large: more of those would have caught up by themselves. So the best lie at the lower left, "
+        "small and light. On the dotted line nothing can be had in one respect without paying in another. Point at a "
+        "mark to see the policy.",
+        f"{words.many(len(frame), 'candidate')} by peak of memory and disk ({words.size(_peak(frame).min())} to "
+        f"{words.size(_peak(frame).max())}) and consumers hit ({frame['hit'].min()} to {frame['hit'].max()}).",
+    )  # fmt: skip
+
+
+def _peak(frame: pd.DataFrame) -> pd.Series:
+    return frame["memory_peak_bytes"] + frame["disk_peak_bytes"]
+
+
+def _curves(
+    page: Document, frame: pd.DataFrame, curve: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None,
+    goal: Mapping[str, Any],
+) -> None:  # fmt: skip
+    page.section("What would have been held")
+    nothing = _only(frame, frame["kind"] == "nothing")
+    names: dict[str, str] = {}
+    for row, what in ((best, "recommended"), (ran, "as it ran"), (nothing, "no policy at all")):
+        if row is not None and (curve["candidate"] == row["candidate"]).any():
+            names[row["candidate"]] = f"{names[row['candidate']]}, {what}" if row["candidate"] in names else what
+    if not names:
+        page.nothing("There is no course over time to draw.")
+        return
+    both = sum(float(goal.get(key) or 0) for key in ("memory_bytes", "disk_bytes"))
+    page.plot(
+        plots.curves(curve, list(names.items()), {"goal, memory and disk together": both}),
+        "Memory and disk together, over the recorded time. Normal: up and down again. A line that only rises is "
+        "somebody who never catches up; where it drops at once, that consumer was cut, or caught up.",
+        f"Bytes held over time for: {', '.join(names.values())}.",
+    )  # fmt: skip
+
+
+def _outcomes(page: Document, outcomes: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None) -> None:
+    page.section("Who would have been hit")
+    shown = {}
+    if best is not None:
+        shown[best["candidate"]] = "With the recommended policy"
+    if ran is not None:
+        shown.setdefault(ran["candidate"], "As it ran")
+    for candidate, heading in shown.items():
+        part = outcomes[outcomes["candidate"] == candidate]
+        if part.empty:
+            page.nothing(f"{heading}: nobody was hit.")
+            continue
+        order = {"yes": 0, "unknown": 1, "no": 2}
+        rows = part.assign(order=part["would_catch_up"].map(order).fillna(3)).sort_values(
+            ["order", "time"], kind="stable"
+        )
+        page.table(rows.to_dict("records"), [
+            ("client", "consumer", words.shown), ("filter", "reads", words.shown), ("time", "when (UTC)", words.moment),
+            ("action", "what was done", words.action), ("reason", "reason", words.name),
+            ("would_catch_up", "would it have caught up?", words.catch_up),
+            ("lag_bytes_peak", "most waiting", words.size), ("records_lost", "lost", words.count),
+            ("records_conflated", "conflated", words.count), ("stall_ms", "publishers held", words.ms),
+            ("by_pressure", "pool full", words.yes), ("extrapolated", "extrapolated", words.yes),
+        ], f"{heading}: {words.many(len(part), 'consumer')} hit, those hit wrongly first.", OUTCOMES_MAX)  # fmt: skip
+    if not shown:
+        page.nothing("There is neither a recommended candidate nor one that ran.")
+
+
+def _candidates(page: Document, frame: pd.DataFrame) -> None:
+    page.section("All candidates")
+    if frame.empty:
+        page.nothing("There was no candidate to try.")
+        return
+    first = (frame["recommended"] * 4 + (frame["kind"] == "ran") * 2 + (frame["kind"] != "grid")).astype(int)
+    rows = frame.assign(first=first, peak=_peak(frame)).sort_values(
+        ["first", "within_goal", "pareto", "false_positives", "hit", "peak"],
+        ascending=[False, False, False, True, True, True], kind="stable",
+    )  # fmt: skip
+    page.table(rows.to_dict("records"), [
+        ("candidate", "candidate", lambda name: words.shown(name, 70)), ("hit", "hit", words.count),
+        ("false_positives", "wrongly", words.count), ("unknown", "unknown", words.count),
+        ("missed", "missed", words.count), ("memory_peak_bytes", "memory", words.size),
+        ("disk_peak_bytes", "disk", words.size), ("records_lost", "lost", words.count),
+        ("producer_stall_ms", "publishers held", words.ms), ("within_goal", "within the goal", words.yes),
+        ("pareto", "not bettered", words.yes),
+    ], "Recommended, as it ran, no policy and presets first; then the candidates, the best on top.", 40,
+        marked=lambda row: bool(row["recommended"]))  # fmt: skip

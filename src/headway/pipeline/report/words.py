@@ -1,0 +1,153 @@
+"""Numbers and names in words, for pages that are read by people who were not there.
+
+Names come from strangers: ``plain`` makes any text one line of printable characters, ``shown`` shortens it as well. A
+page escapes what it writes; a plot understands a few tags and entities of its own, so its texts go through ``label``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from headway.core.units import format_count, format_duration, format_share, format_size
+
+NAME_MAX = 36
+CAUSES = {
+    "network": "network",
+    "application": "application does not read",
+    "over_subscription": "offered more than it takes",
+    "producer_burst": "burst of a producer",
+    "broker": "the broker itself",
+    "network_or_application": "takes nothing (network or application)",
+}
+ACTIONS = {
+    "notify": "reported",
+    "conflate": "conflated",
+    "discard": "had records discarded",
+    "offline": "offlined to disk",
+    "block_publishers": "held publishers back",
+    "close_consumer": "asked to close",
+    "disconnect": "disconnected",
+    "delete_subscription": "unsubscribed",
+}
+CATCH_UP = {"yes": "yes: a false positive", "no": "no", "unknown": "nobody can tell"}
+
+
+def plain(text: object) -> str:
+    """The text as one line of printable characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+
+
+def shown(text: object, length: int = NAME_MAX) -> str:
+    """The same, shortened in the middle: names differ at both ends."""
+    line = plain(text)
+    if len(line) <= length:
+        return line
+    half = (length - 1) // 2
+    return f"{line[: length - 1 - half]}…{line[-half:]}"
+
+
+def label(text: object, length: int = NAME_MAX) -> str:
+    """For a plot: nothing in it is taken for a tag or an entity."""
+    return html.escape(shown(text, length), quote=False)
+
+
+def missing(value: Any) -> bool:
+    """There is no such figure: None, not-a-number, not-a-time, or beyond all bounds."""
+    return value is None or bool(value != value) or (isinstance(value, float) and math.isinf(value))
+
+
+def _or_dash(form: Callable[[float], str]) -> Callable[[Any], str]:
+    return lambda value: "–" if missing(value) else form(value)
+
+
+count = _or_dash(format_count)
+size = _or_dash(format_size)
+share = _or_dash(format_share)
+seconds = _or_dash(format_duration)
+ms = _or_dash(lambda value: format_duration(value / 1000) if value >= 100 or not value else f"{value:.2g} ms")
+rate = _or_dash(lambda value: f"{format_size(value)}/s" if value >= 0 else f"−{format_size(-value)}/s")
+held = _or_dash(lambda value: f"{format_size(value)}·s")
+ratio = _or_dash(lambda value: f"{value:.2f} ×")
+
+
+def cause(value: Any) -> str:
+    return CAUSES.get(str(value or ""), plain(value or "unknown"))
+
+
+def action(value: Any) -> str:
+    return ACTIONS.get(str(value or ""), plain(value or "–"))
+
+
+def catch_up(value: Any) -> str:
+    return CATCH_UP.get(str(value), plain(value))
+
+
+def yes(value: Any) -> str:
+    return "yes" if value else "no"
+
+
+def moment(value: Any) -> str:
+    """A time to the second, in UTC; what is not a time is shown as it is."""
+    if missing(value) or not isinstance(value, dt.datetime):
+        return "–" if missing(value) else plain(value)
+    at = value if value.tzinfo is None else value.astimezone(dt.UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def clock(value: Any) -> str:
+    """The time of day alone, where the date stands elsewhere."""
+    return moment(value)[11:] or "–"
+
+
+def many(number: float, one: str, more: str = "") -> str:
+    """``1 consumer``, ``3 consumers``, ``no consumers``."""
+    word = one if number == 1 else more or f"{one}s"
+    return f"no {word}" if number == 0 else f"{format_count(number)} {word}"
+
+
+def change(now: Any, then: Any, form: Callable[[Any], str], words_of: tuple[str, str] = ("less", "more")) -> str:
+    """How ``now`` differs from ``then``: ``the same``, ``12 fewer (40 %)``, ``3 MB more (4 times)``."""
+    if missing(now) or missing(then):
+        return "–"
+    if now == then:
+        return "the same"
+    by = f"{form(abs(now - then))} {words_of[0] if now < then else words_of[1]}"
+    if not then:
+        return by
+    part = abs(now - then) / then
+    return f"{by} ({format_share(part)})" if part < 10 else f"{by} ({now / then:,.0f} times as much)"
+
+
+def fact(key: str, value: Any) -> str:
+    """A fact given by others, as it is, or in the unit that its name ends with."""
+    if missing(value):
+        return "–"
+    if isinstance(value, bool):
+        return yes(value)
+    if isinstance(value, dt.datetime) or _ISO_TIME.match(str(value)):
+        return moment(value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(value))
+    if isinstance(value, int | float):
+        unit = next((form for ending, form in _ENDINGS.items() if key.endswith(ending)), count)
+        return unit(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        texts = [shown(one) for one in value]
+        return ", ".join(texts[:8]) + (f" and {len(texts) - 8} others" if len(texts) > 8 else "")
+    if isinstance(value, dict):
+        return "; ".join(f"{name(key)} {fact(str(key), one)}" for key, one in value.items())
+    return plain(value)
+
+
+def name(key: object) -> str:
+    """``memory_peak_bytes`` as people say it: ``memory peak``."""
+    text = plain(key)
+    ending = next((ending for ending in _ENDINGS if text.endswith(ending) and text != ending[1:]), "")
+    return text.removesuffix(ending).replace("_", " ")
+
+
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d:\d\d$")
+_ENDINGS = {"_bytes": size, "_ms": ms, "_s": seconds, "_share": share, "seconds": seconds}

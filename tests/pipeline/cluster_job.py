@@ -1,0 +1,97 @@
+"""What test_cluster.py runs in a process of its own: one job on a cluster, that halts halfway until it may go on.
+
+Usage: python -m tests.pipeline.cluster_job MASTER LAKE GATE OUT JOB
+
+Prints ``halfway`` once some tasks are done and the others wait at GATE, a FIFO; whoever wants them to go on opens it
+for writing. The result goes to the Parquet file OUT.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.pipeline.lab.candidates import parse_plan
+from headway.pipeline.lab.job import read_samples, replay_samples, survey
+from headway.pipeline.lake import each_once, read_table
+from headway.pipeline.measures.episodes import slow_episodes
+from headway.pipeline.session import open_session
+
+PARTITIONS = 12
+FREE = 4
+"""So many partitions pass the gate at once."""
+
+
+CANDIDATES = """
+[[candidate]]
+name = "cut"
+[[candidate.policy]]
+name = "cut"
+topics = ["#"]
+[[candidate.policy.rule]]
+when = { lag_age = { one_of = ["2s", "6s"] } }
+for = "1s"
+then = "disconnect"
+"""
+
+
+def gated(rows: DataFrame, gate: str) -> DataFrame:
+    """The rows as they are, in 12 partitions by subscription, of which 4 do not wait. Without a gate nobody waits."""
+    if not gate:
+        return rows
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is not None and context.partitionId() >= FREE:
+            with open(gate, "rb"):  # blocks until somebody has it open for writing
+                pass
+        yield from batches
+
+    return rows.repartition(PARTITIONS, "run", "subscription").mapInArrow(wait, rows.schema)
+
+
+def episodes(spark: SparkSession, lake: str, gate: str) -> DataFrame:
+    """A measure: windows and aggregates in the JVM, behind a Python stage."""
+    rows = gated(read_table(spark, lake, "consumer_samples").drop("date"), gate)
+    return slow_episodes(each_once(rows, "consumer_samples"), read_table(spark, lake, "verdicts"))
+
+
+def lab(spark: SparkSession, lake: str, gate: str) -> DataFrame:
+    """The lab's replay: every sixth consumer against four candidates."""
+    plan, found = parse_plan(CANDIDATES), survey(spark, Path(lake))
+    samples = gated(read_samples(spark, Path(lake)).where("subscription % 6 = 0"), gate)
+    return replay_samples(samples, plan.candidates, found.runs, slices=1, tasks=PARTITIONS)
+
+
+JOBS: dict[str, Callable[[SparkSession, str, str], DataFrame]] = {"episodes": episodes, "lab": lab}
+
+
+def main(master: str, lake: str, gate: str, out: str, job: str) -> None:
+    said = False
+
+    def watch(stages: object, inflight_tasks: int, operation_id: object, done: bool) -> None:
+        nonlocal said
+        for stage in stages or ():  # type: ignore[attr-defined]
+            if not said and stage.num_tasks == PARTITIONS and stage.num_completed_tasks >= FREE and inflight_tasks:
+                said = True
+                print("halfway", flush=True)
+
+    settings = {
+        "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": str(PARTITIONS), "spark.driver.memory": "1g",
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    }  # fmt: skip
+    with open_session(f"cluster {job}", master=master, conf=settings) as spark:
+        rows = JOBS[job](spark, lake, gate)
+        spark.registerProgressHandler(watch)  # type: ignore[arg-type]
+        result = rows.toArrow()
+    pq.write_table(result, Path(out))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

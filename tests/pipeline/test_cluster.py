@@ -1,0 +1,94 @@
+"""A worker dies in the middle of a job on a real cluster: the result is complete, and nothing in it is doubled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.pipeline.cluster import Cluster, start_cluster
+from tests.pipeline.cluster_job import JOBS
+from tests.pipeline.lakes import START, row, write
+
+from headway.store.schema import arrow_schema
+
+SUBSCRIPTIONS, SECONDS, FILES = 240, 1000, 8
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """240,000 samples of 240 consumers in 8 files; each consumer lags for a while every now and then."""
+    folder = tmp_path_factory.mktemp("lake")
+    (folder / "consumer_samples" / "date=2026-03-01").mkdir(parents=True)
+    plain = row("consumer_samples")
+    for number in range(FILES):
+        subscription, second = np.meshgrid(np.arange(number, SUBSCRIPTIONS, FILES), np.arange(SECONDS), indexing="ij")
+        subscription, second = subscription.ravel(), second.ravel()
+        lag = np.maximum(0, (second + 7 * subscription) % 300 - 200)
+        given: dict[str, Any] = {
+            "subscription": subscription, "seq": second + 1, "lag_records": lag, "lag_bytes": 100 * lag,
+            "held_bytes": 50 * lag + subscription, "client": [f"c{one}" for one in subscription],
+            "lag_age_ms": 100.0 * lag, "offered_records": 10 * second, "offered_bytes": 1000 * second,
+            "drained_records": 10 * second - lag, "drained_bytes": 1000 * second - 100 * lag,
+            "drain_rate": [900.0] * len(second), "offered_rate": [1000.0] * len(second),
+            "time": second * 1_000_000 + int(START.timestamp() * 1e6),
+        }  # fmt: skip
+        columns = [
+            pa.array(given.get(field.name, [plain[field.name]] * len(second))).cast(field.type)
+            for field in arrow_schema("consumer_samples")
+        ]
+        table = pa.Table.from_arrays(columns, schema=arrow_schema("consumer_samples"))
+        pq.write_table(table, folder / "consumer_samples" / "date=2026-03-01" / f"{number}.parquet")
+    write(folder, "configs", [{"seq": 1, "memory_limit_bytes": 10**9, "disk_limit_bytes": 10**9}])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def survive(cluster: Cluster, lake: Path, job: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """Run the job, and kill a worker once a part of its tasks is done and the rest cannot be; the result's rows."""
+    gate, out = tmp_path / "gate", tmp_path / "result.parquet"
+    workers = cluster.workers(2)
+    os.mkfifo(gate)
+    command = [sys.executable, "-m", "tests.pipeline.cluster_job", cluster.url, str(lake), str(gate), str(out), job]
+    with (tmp_path / "errors").open("w+") as errors:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "halfway\n", (tmp_path / "errors").read_text()
+            workers[0].kill()
+            opened = os.open(gate, os.O_RDWR)
+            assert running.wait() == 0, (tmp_path / "errors").read_text()
+            os.close(opened)
+        finally:
+            if running.poll() is None:
+                running.kill()
+                running.wait()
+        assert (tmp_path / "errors").read_text() == ""
+    return in_order(pq.read_table(out))
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda one: [str(value) for value in one.values()])
+
+
+@pytest.mark.parametrize("job", ["episodes", "lab"])
+def test_what_headway_does_survives_a_worker(
+    job: str, cluster: Cluster, lake: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    """A measure (windows and aggregates) and the lab's replay (grouped Python), against this machine alone."""
+    found = survive(cluster, lake, job, tmp_path)
+    assert found == in_order(JOBS[job](spark, str(lake), "").toArrow())
+    assert len(found) > 100

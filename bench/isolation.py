@@ -1,193 +1,66 @@
-"""Isolation: what do stuck subscribers cost the healthy ones, and the broker?
+"""Isolation, Headway alone: what stuck subscribers cost the healthy ones, and what its own options change about it.
 
     python -m bench.isolation                      50 healthy, 0 and then 100 stuck, several rounds in turn
     python -m bench.isolation --healthy 100 --stuck 0,100,500 --rounds 5 --seconds 4
+    python -m bench.isolation --telemetry          what it costs to write the lake: each round without and with it
 
-For each round and number of stuck subscribers a broker of its own is started on a free port of 127.0.0.1. One process
-publishes as fast as the broker reads (QoS 0, batches written with ``send``), another reads the healthy subscribers'
-sockets and counts bytes of whole frames. Stuck subscribers subscribe and never read. What counts are the ratios
-within one run; absolute figures depend on the machine, and publisher, subscribers and broker share its cores.
+The same measurement as ``python -m bench isolation`` (``bench.driver.flood``), with the figures only Headway tells.
+What counts are the ratios within one run; absolute figures depend on the machine, and all share its cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing as mp
-import os
-import select
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
-from headway.wire.mqtt.client import connect, encode_publish, encode_subscribe
+from bench.driver.flood import Crowd, flood
+from bench.errors import BenchError
+from bench.peers.headway import Headway
+from bench.peers.peer import Running, start
+from bench.session import raise_file_limit
 
-TOPIC = "bench/isolation"
-BATCH_BYTES = 128 * 1024
-CONFIG = """
-[server]
-admin = "http://127.0.0.1:0"
-[listeners.mqtt]
-url = "mqtt://127.0.0.1:0"
-[pool]
-memory = "{memory}"
-disk = "1GB"
-disk_path = "{folder}"
-[[policy]]
-name = "bench"
-[[policy.rule]]
-when = {{ blocked_time = "1s" }}
-then = "notify"
-{more}
+TOPIC = ("bench", "isolation")
+TELEMETRY = """[telemetry]
+path = "{{folder}}/lake"
+every = "{every}"
 """
 DISCONNECT = """[[policy.rule]]
-when = { blocked_time = "2s" }
+when = {{ blocked_time = "2s" }}
 then = "disconnect"
 """
 
 
-def open_client(port: int, name: str, *, subscribe: bool, version: int = 4, receive_buffer: int = 0) -> socket.socket:
-    """A connected client; its answers (CONNACK, SUBACK) are read."""
-    sock = socket.socket()
-    if receive_buffer:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    sock.connect(("127.0.0.1", port))
-    sock.sendall(connect(name, version))
-    _answer(sock)
-    if subscribe:
-        sock.sendall(encode_subscribe(1, [TOPIC], version=version))
-        _answer(sock)
-    return sock
+def configured(args: argparse.Namespace, telemetry: bool) -> Headway:
+    """Headway as it is compared with its peers, but for what was asked."""
+    peer = Headway()
+    peer.config = peer.config.replace('memory = "32MB"', f'memory = "{args.memory}"')
+    peer.config += DISCONNECT if args.disconnect else ""
+    peer.config += TELEMETRY.format(every=args.every) if telemetry else ""
+    return peer
 
 
-def _answer(sock: socket.socket) -> None:
-    """Read one short packet and nothing behind it."""
-    head = sock.recv(2, socket.MSG_WAITALL)
-    sock.recv(head[1], socket.MSG_WAITALL)
+def stats(running: Running) -> dict[str, Any]:
+    """What the broker says of itself."""
+    url = f"http://127.0.0.1:{running.place.second_port}/v1/broker"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        told: dict[str, Any] = json.load(answer)
+    return told
 
 
-def publish(port: int, payload_bytes: int, seconds: float, go: object, sent: object) -> None:
-    """Publish as fast as the broker takes it, for so long."""
-    frame = encode_publish(TOPIC, b"x" * payload_bytes, version=4)
-    batch = frame * max(1, BATCH_BYTES // len(frame))
-    sock = open_client(port, "publisher", subscribe=False)
-    go.wait()
-    end = time.monotonic() + seconds
-    total = 0
-    while time.monotonic() < end:
-        sock.sendall(batch)
-        total += len(batch) // len(frame)
-    sent.value = total
-    sock.close()
-
-
-def receive(port: int, healthy: int, frame_bytes: int, go: object, stop: object, out: object) -> None:
-    """Read ``healthy`` subscribers until told to stop and nothing more comes; report deliveries per second."""
-    socks = [open_client(port, f"healthy-{n}", subscribe=True) for n in range(healthy)]
-    poll = select.epoll()
-    by_fd = {sock.fileno(): sock for sock in socks}
-    taken = dict.fromkeys(by_fd, 0)
-    for fd in by_fd:
-        poll.register(fd, select.EPOLLIN)
-    buffer = bytearray(1 << 20)
-    out.put("ready")
-    go.wait()
-    began, at_stop = time.monotonic(), None
-    while True:
-        events = poll.poll(0.5)
-        for fd, _ in events:
-            got = by_fd[fd].recv_into(buffer)
-            taken[fd] += got
-            if not got:
-                poll.unregister(fd)
-        if stop.is_set():
-            if at_stop is None:
-                at_stop = (time.monotonic(), sum(taken.values()))
-            if not events:
-                break
-    seconds = at_stop[0] - began
-    out.put((at_stop[1] / frame_bytes / seconds, [count / frame_bytes for count in taken.values()]))
-
-
-class Server:
-    """A Headway of its own for one round."""
-
-    def __init__(self, folder: Path, memory: str, more: str) -> None:
-        config, ready = folder / "bench.toml", folder / "ready.json"
-        ready.unlink(missing_ok=True)
-        config.write_text(CONFIG.format(folder=folder / "spill", memory=memory, more=more))
-        command = [sys.executable, "-m", "headway", "serve", "--config", str(config), "--ready-file", str(ready)]
-        with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-        deadline = time.monotonic() + 20
-        while not ready.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"the broker did not start:\n{(folder / 'log').read_text()}")
-            time.sleep(0.02)
-        told = json.loads(ready.read_text())
-        self.port = int(told["listeners"]["mqtt"].rsplit(":", 1)[1])
-        self.admin = told["admin"]
-
-    def stats(self) -> dict:
-        with urllib.request.urlopen(f"{self.admin}/v1/broker", timeout=10) as answer:
-            return json.load(answer)
-
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def one_round(args: argparse.Namespace, stuck: int) -> dict:
+def one_round(args: argparse.Namespace, stuck: int, telemetry: bool = False) -> dict[str, Any]:
     """One broker, one measurement."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), args.memory, DISCONNECT if args.disconnect else "")
-        context = mp.get_context("spawn")
-        go, stop, out, sent = context.Event(), context.Event(), context.Queue(), context.Value("q", 0)
-        frame_bytes = len(encode_publish(TOPIC, b"x" * args.bytes, version=4))
-        reader = context.Process(target=receive, args=(server.port, args.healthy, frame_bytes, go, stop, out))
-        writer = context.Process(target=publish, args=(server.port, args.bytes, args.seconds, go, sent))
-        try:
-            reader.start()
-            assert out.get(timeout=30) == "ready"
-            stuck_socks = [open_client(server.port, f"stuck-{n}", subscribe=True) for n in range(stuck)]
-            idle_bytes = server.stats()["memory_rss_bytes"]
-            writer.start()
-            time.sleep(0.3)
-            cpu = server.cpu_seconds()
-            go.set()
-            writer.join(args.seconds + 30)
-            stop.set()
-            rate, counts = out.get(timeout=60)
-            reader.join(10)
-            cpu = server.cpu_seconds() - cpu
-            told = server.stats()
-            for sock in stuck_socks:
-                sock.close()
-        finally:
-            for process in (reader, writer):
-                if process.is_alive():
-                    process.kill()
-            server.stop()
-    return {
-        "stuck": stuck, "deliveries_per_s": rate, "published_per_s": sent.value / args.seconds,
-        "lost": sum(round(sent.value - count) for count in counts), "peak_bytes": told["memory_peak_bytes"],
-        "idle_bytes": idle_bytes, "pool_peak_bytes": told["pools"][0]["memory_peak_bytes"],
-        "disk_peak_bytes": told["pools"][0]["disk_peak_bytes"], "broker_cpu": cpu / args.seconds,
-        "longest_turn_ms": told["longest_turn_ms"],
+    with start(configured(args, telemetry)) as running:
+        figures = flood(running, Crowd(TOPIC, [TOPIC], args.healthy, stuck, args.bytes), args.seconds)
+        told = stats(running)
+    return figures | {
+        "stuck": stuck, "telemetry": telemetry, "pool_peak_bytes": told["pools"][0]["memory_peak_bytes"],
+        "disk_peak_bytes": told["pools"][0]["disk_peak_bytes"], "longest_turn_ms": told["longest_turn_ms"],
+        "rows": told.get("telemetry", {}).get("written_rows", 0),
     }  # fmt: skip
 
 
@@ -200,23 +73,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="32MB", help="the pool's memory")
     parser.add_argument("--disconnect", action="store_true", help="disconnect who takes nothing for 2 s")
+    parser.add_argument("--telemetry", action="store_true", help="each round once without and once with telemetry")
+    parser.add_argument("--every", default="2s", help="how often the lake is written to")
     parser.add_argument("--json", type=Path, help="write all rounds here")
     args = parser.parse_args()
     numbers = [int(n) for n in args.stuck.split(",")]
+    raise_file_limit()
     rounds = []
     for number in range(args.rounds):
         for stuck in numbers:
             print(f"round {number + 1}/{args.rounds}, {stuck} stuck ...", file=sys.stderr, flush=True)
-            rounds.append(one_round(args, stuck))
+            pair = [False, True] if number % 2 == 0 else [True, False]  # neither of them always comes second
+            rounds += [one_round(args, stuck, telemetry) for telemetry in (pair if args.telemetry else [False])]
     if args.json:
         args.json.write_text(json.dumps(rounds, indent=1))
-    report(args, numbers, rounds)
+    report(args, numbers, [row for row in rounds if not row["telemetry"]])
+    if args.telemetry:
+        compare(numbers, rounds)
 
 
-def report(args: argparse.Namespace, numbers: list[int], rounds: list[dict]) -> None:
+def compare(numbers: list[int], rounds: list[dict[str, Any]]) -> None:
+    """With telemetry as a share of without, round by round. What a second of the broker's own CPU delivers depends less
+    on who else wants the machine."""
+    print(f"\n{'stuck':>6} {'with/without':>13} {'per CPU s':>10} {'rows':>6} {'turn ms':>9} {'with':>6}  each round")
+    for stuck in numbers:
+        off, on = ([row for row in rounds if row["stuck"] == stuck and row["telemetry"] is t] for t in (False, True))
+        ratios = [b["deliveries_per_s"] / a["deliveries_per_s"] for a, b in zip(off, on, strict=True)]
+        per_cpu = [
+            ratio * a["broker_cpu"] / b["broker_cpu"] for ratio, a, b in zip(ratios, off, on, strict=True)
+        ]
+        turns = [statistics.median(row["longest_turn_ms"] for row in rows) for rows in (off, on)]
+        print(f"{stuck:>6} {statistics.median(ratios):>13.3f} {statistics.median(per_cpu):>10.3f} "
+              f"{statistics.median(row['rows'] for row in on):>6.0f} {turns[0]:>9.1f} {turns[1]:>6.1f}  "
+              f"{' '.join(f'{ratio:.2f}' for ratio in ratios)}")
+
+
+def report(args: argparse.Namespace, numbers: list[int], rounds: list[dict[str, Any]]) -> None:
     """Medians, and the ratio to the first number of stuck subscribers."""
     def middle(stuck: int, what: str) -> float:
-        return statistics.median(row[what] for row in rounds if row["stuck"] == stuck)
+        return float(statistics.median(row[what] for row in rounds if row["stuck"] == stuck))
 
     first = middle(numbers[0], "deliveries_per_s")
     columns = [
@@ -233,4 +128,7 @@ def report(args: argparse.Namespace, numbers: list[int], rounds: list[dict]) -> 
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench: {error}")

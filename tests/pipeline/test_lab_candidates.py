@@ -148,3 +148,9 @@ def test_the_documented_example_is_read() -> None:
     plan = parse_plan(block)
     assert "cut the blocked: blocked_time=5s, for=2s" in [candidate.name for candidate in plan.candidates]
     assert plan.goal.memory_bytes == 64_000_000
+
+
+def test_what_a_grid_is_about_is_named_by_its_rule_where_that_tells_more() -> None:
+    rules = [{"name": name, "when": {"lag_age": {"one_of": ["1s", "2s"]}}} for name in ("slow", "gone")]
+    names = [name for name, _ in expand({"policy": [{"name": "all", "rule": rules}]})]
+    assert names[1] == "slow lag_age=1s, gone lag_age=2s"

@@ -10,9 +10,9 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from headway.core.errors import ConfigError
@@ -65,10 +65,11 @@ def analyse(console: Console, results: Results, ran: str) -> bool:
         return False
     recommended = results.lab / "recommended.toml"
     console.print()
-    console.print(Columns(
-        [_policy("as it ran", ran), _policy("recommended", recommended.read_text(encoding="utf-8"))],
-        equal=True, expand=True,
-    ))  # fmt: skip
+    beside = Table.grid(padding=(0, 1), expand=True)
+    for _ in range(2):
+        beside.add_column(ratio=1)
+    beside.add_row(_policy("as it ran", ran), _policy("recommended", recommended.read_text(encoding="utf-8")))
+    console.print(beside)
     console.print(Text(
         f"Look at {results.health / 'report.html'} and {results.lab / 'report.html'}; "
         f"try it: headway check {recommended}"
@@ -82,7 +83,7 @@ def _run(console: Console, *command: str) -> bool:
 
 
 def _policy(title: str, text: str) -> Panel:
-    return Panel(Text("\n".join(policy_lines(text.splitlines()))), title=title)
+    return Panel(Text("\n".join(policy_lines(text.splitlines())) or "no policy"), title=title)
 
 
 def policy_lines(lines: Sequence[str]) -> list[str]:

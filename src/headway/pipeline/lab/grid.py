@@ -26,7 +26,7 @@ def expand(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     count = math.prod(len(values) for _, values in grids)
     if count > POINTS_MAX:
         raise ConfigError(f"its grid has {count:,} points; {POINTS_MAX:,} at most")
-    labels = _labels([path for path, _ in grids])
+    labels = _labels(table, [path for path, _ in grids])
     for values in itertools.product(*(values for _, values in grids)):
         name = ", ".join(f"{label}={value}" for label, value in zip(labels, values, strict=True))
         chosen = dict(zip((path for path, _ in grids), values, strict=True))
@@ -108,13 +108,28 @@ def _text(sign: str, value: float, kind: str) -> Any:
     return f"{sign}{words[kind]}"
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
-    """The last key of each path, with as many before it as it takes to tell them apart."""
-    for size in range(1, max((len(path) for path in paths), default=0) + 1):
-        labels = [".".join(str(part) for part in _keys(path, size)) for path in paths]
+def _labels(table: Mapping[str, Any], paths: Sequence[Path]) -> list[str]:
+    """The last key of each path; if that does not tell them apart, with the name of the rule (or policy) in front; or
+    else with as many keys before it as it takes."""
+    named = [f"{_name_around(table, path)} {_keys(path, 1)[-1]}".strip() for path in paths]
+    plain = [".".join(str(part) for part in _keys(path, 1)) for path in paths]
+    sizes = range(2, max((len(path) for path in paths), default=0) + 1)
+    longer = ([".".join(str(part) for part in _keys(path, size)) for path in paths] for size in sizes)
+    for labels in itertools.chain((plain, named), longer):
         if len(set(labels)) == len(labels):
             return labels
     return [".".join(str(part) for part in path) for path in paths]
+
+
+def _name_around(table: Mapping[str, Any], path: Path) -> str:
+    """The name that stands closest around the place."""
+    value: Any = table
+    name = ""
+    for depth, part in enumerate(path):
+        value = value[part] if isinstance(part, str) else value[part - 1]
+        if depth and isinstance(value, Mapping) and isinstance(value.get("name"), str):
+            name = value["name"]
+    return name
 
 
 def _keys(path: Path, size: int) -> Path:

@@ -59,10 +59,9 @@ def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about:
     page.facts(facts({key: value for key, value in about.items() if key not in _SAID_ELSEWHERE}, _FACTS))
     if about.get("goal"):
         page.say(f"The goal, which a candidate should keep to: {_goal(about['goal'])}.")
-    if about.get("check"):
-        page.say(
-            f"How far the replay of what ran agrees with what was recorded: {words.fact('check', about['check'])}."
-        )
+    check = about.get("check") or {}
+    if any(check.values()):
+        page.say(f"How far the replay of what ran agrees with what was recorded: {words.fact('check', check)}.")
     _recommendation(page, ran, best, str(about.get("why") or ""))
     _trade_off(page, frame)
     _curves(page, frame, curve.to_pandas(), ran, best, about.get("goal") or {})

@@ -1,0 +1,52 @@
+"""What is published: plain messages, messages with a time stamp, and updates with a number."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from bench.wires.wire import Levels, Wire
+
+STAMP = struct.Struct(">q")
+FILLER = b"\xa5"
+MARK = b"\xf0keyed:"
+LARGEST = -1
+"""As eight bytes it differs from 0 in each."""
+
+
+class Template:
+    """One publication, in which the beginning of the payload can be stamped and, where the protocol wants one, its own
+    number be set."""
+
+    def __init__(self, wire: Wire, sock: socket.socket, topic: Levels, payload_bytes: int) -> None:
+        payload = FILLER * payload_bytes
+        self.frame = wire.publication(sock, topic, payload, 0)
+        self.size_bytes = len(self.frame)
+        self._stamp_at = self.frame.index(payload)
+        other = wire.publication(sock, topic, payload, LARGEST)
+        self._number_at = next((at for at in range(self.size_bytes) if self.frame[at] != other[at]), None)
+        self._next = 1
+
+    def batch(self, size_bytes: int) -> bytearray:
+        """As many as fit, one at least."""
+        return bytearray(self.frame * max(1, size_bytes // self.size_bytes))
+
+    def number(self, batch: bytearray) -> None:
+        """The next numbers, where the protocol wants a message's own."""
+        if self._number_at is not None:
+            for at in range(self._number_at, len(batch), self.size_bytes):
+                STAMP.pack_into(batch, at, self._next)
+                self._next += 1
+
+    def stamped(self, stamps: range) -> bytearray:
+        """One for each of these times."""
+        batch = bytearray(self.frame * len(stamps))
+        for stamp, at in zip(stamps, range(self._stamp_at, len(batch), self.size_bytes), strict=True):
+            STAMP.pack_into(batch, at, stamp)
+        self.number(batch)
+        return batch
+
+
+def keyed_payload(number: int, size_bytes: int) -> bytes:
+    """An update by its number, found again in any stream by its mark."""
+    return (MARK + STAMP.pack(number)).ljust(size_bytes, b"x")

@@ -1,0 +1,73 @@
+"""The stuck subscribers: they subscribe and never read. And connections that only stand there."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bench.driver.worker import say
+from bench.wires.wire import Levels, Wire
+
+LOOK_S = 0.1
+RECEIVED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:[0-9A-F]{4} 01 [0-9A-F]{8}:([0-9A-F]{8}) ")
+ESTABLISHED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:([0-9A-F]{4}) 01 ")
+
+
+def hold(pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int) -> dict[str, Any]:
+    """``number`` of them. ``gone``: whose sockets the broker has closed, and when, seconds from ``go``.
+
+    Who does not read is not told that the other end is gone; so the kernel is asked, about the broker's ends.
+    """
+    socks = []
+    for index in range(number):
+        sock = wire.open(port, f"stuck-{index}")
+        wire.subscribe(sock, filters[index % len(filters)])
+        socks.append(sock)
+    ours = {sock.getsockname()[1] for sock in socks}
+    say(pipe, "ready")
+    pipe.recv()
+    began = time.monotonic()
+    gone_s: list[float] = []
+    while True:
+        told = pipe.poll(LOOK_S)
+        now = time.monotonic() - began
+        there = ours & served_by(port)
+        gone_s += [now] * (len(ours) - len(there))
+        ours = there
+        if told:
+            first, last = min(gone_s, default=None), max(gone_s, default=None)
+            return {"gone": len(gone_s), "first_gone_s": first, "last_gone_s": last}
+
+
+def stand(pipe: Connection, wire: Wire, port: int, topic: Levels, number: int) -> dict[str, Any]:
+    """``number`` connections; told to go on, each subscribes."""
+    began = time.monotonic()
+    socks: list[socket.socket] = [wire.open(port, f"idle-{index}") for index in range(number)]
+    say(pipe, "ready")
+    say(pipe, {"connect_s": time.monotonic() - began})
+    pipe.recv()
+    for sock in socks:
+        wire.subscribe(sock, topic)
+    say(pipe, "ready")
+    pipe.recv()
+    return {}
+
+
+def unread_bytes(port: int) -> int:
+    """What the server on this port has been sent and has not read yet."""
+    return sum(int(waiting, 16) for near, waiting in RECEIVED.findall(_connections()) if int(near, 16) == port)
+
+
+def served_by(port: int) -> set[int]:
+    """The far ports of the connections that a server on this port has open on the loopback."""
+    return {int(far, 16) for near, far in ESTABLISHED.findall(_connections()) if int(near, 16) == port}
+
+
+def _connections() -> str:
+    """All TCP sockets, as the kernel writes them; Java's are IPv6 ones."""
+    tables = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+    return "".join(table.read_text() for table in tables if table.exists())

@@ -1,0 +1,76 @@
+"""A process of the driver, told what to do through a pipe; it dies with the bench."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing as mp
+import resource
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.errors import BenchError, PeerFailed
+
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
+READY_S = 180.0
+
+
+class Worker:
+    """``work(pipe, *arguments)`` runs in a process of its own. It sends ``"ready"`` once, and its result is a dict."""
+
+    def __init__(self, work: Callable[..., dict[str, Any]], *arguments: Any) -> None:
+        context = mp.get_context("spawn")
+        self.pipe, far = context.Pipe()
+        self._process = context.Process(target=_run, args=(far, work, arguments), daemon=True)
+        self._process.start()
+        far.close()
+
+    def ready(self) -> None:
+        """Wait until it has its connections."""
+        self.answer(READY_S)
+
+    def go(self, word: Any = "go") -> None:
+        self.pipe.send(word)
+
+    def has_answered(self, within_s: float) -> bool:
+        return self.pipe.poll(within_s)
+
+    def answer(self, within_s: float) -> Any:
+        """What it sends next. BenchError: what it failed of."""
+        if not self.pipe.poll(within_s):
+            raise BenchError(f"the driver's process did not answer within {within_s:g} s")
+        try:
+            kind, what = self.pipe.recv()
+        except EOFError:
+            raise BenchError("a process of the driver died") from None
+        if kind == "failed":
+            raise PeerFailed(what)
+        return what
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def say(pipe: Connection, what: Any) -> None:
+    """To the bench, while at work."""
+    pipe.send(("said", what))
+
+
+def cpu_s() -> float:
+    """What this process has used so far, seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _run(pipe: Connection, work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(PR_SET_TIMERSLACK, 1)
+    try:
+        pipe.send(("result", work(pipe, *arguments)))
+    except (BenchError, OSError) as error:
+        pipe.send(("failed", str(error) or type(error).__name__))

@@ -1,0 +1,9 @@
+"""What the bench cannot go on with, in one line."""
+
+
+class BenchError(Exception):
+    """Somebody's mistake, or a peer that did not behave: ``str()`` is one line for whoever runs the bench."""
+
+
+class PeerFailed(BenchError):
+    """A peer did not start, or died under the load. The others are still measured."""

@@ -1,0 +1,16 @@
+"""All peers, in the order they are shown."""
+
+from __future__ import annotations
+
+from bench.peers.activemq import Activemq
+from bench.peers.headway import Headway
+from bench.peers.limit import Limit
+from bench.peers.mosquitto import Mosquitto
+from bench.peers.nats import NatsServer
+from bench.peers.peer import Peer
+from bench.peers.rabbitmq import Rabbitmq
+from bench.peers.redis import Redis
+
+EVERY: dict[str, Peer] = {
+    peer.name: peer for peer in (Limit(), Headway(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq())
+}

@@ -1,0 +1,56 @@
+"""Headway, this very tree."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+
+from bench.peers.peer import Peer, Place, Running
+from bench.wires.mqtt import Mqtt
+
+
+class Headway(Peer):
+    name, title, program = "headway", "Headway", sys.executable
+    install = "make setup"
+    wire = Mqtt()
+    conflating_wire = Mqtt(5)
+    version_arguments = ("-m", "headway", "--version")
+    config_name = "headway.toml"
+    config = """
+[server]
+admin = "http://127.0.0.1:{second_port}"
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:{port}"
+connections_max = 20_000
+[pool]
+memory = "32MB"
+disk = "1GB"
+disk_path = "{folder}/spill"
+[[topic]]
+filter = "catchup/#"
+key = "topic"
+[[policy]]
+name = "default"
+[[policy.rule]]
+when = {{ blocked_time = "1s" }}
+then = "notify"
+"""
+    why = (
+        "connections_max: 10,000 idle ones and the driver's own.",
+        "pool.memory: what may wait in memory for slow consumers, all together, before it goes to disk. The default is "
+        "a tenth of the host's memory.",
+        "pool.disk is the default; disk_path is a folder of the bench.",
+        "topic: the latest record per key is kept for the catch-up, where a topic is a key. No other workload uses it.",
+        "policy: as the default, which loses nothing and only tells; after 1 s and not 30 s, as a run takes seconds.",
+    )
+
+    def command(self, place: Place) -> list[str]:
+        return [sys.executable, "-m", "headway", "serve", "--config", str(place.folder / self.config_name)]
+
+    def dealt_with(self, running: Running) -> str | None:
+        """What is waiting has gone to disk, so it costs no memory any more."""
+        url = f"http://127.0.0.1:{running.place.second_port}/v1/broker"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            pools = json.load(answer)["pools"]
+        return "on disk" if pools[0]["disk_bytes"] > 0 else None

@@ -1,0 +1,164 @@
+"""A broker: where its program is, how it is configured for the bench, and one that runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.errors import BenchError, PeerFailed
+from bench.kept import Kept
+from bench.wires.wire import HOST, Wire
+
+START_S = 60.0
+END_S = 0.5
+FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Debian keeps servers where a user's PATH does not look."""
+
+
+class Place(NamedTuple):
+    """Where one broker lives: a folder of its own, its port, and two more that it may need."""
+
+    folder: Path
+    port: int
+    second_port: int
+    third_port: int
+
+
+class Peer(ABC):
+    """One broker of the comparison. ``config`` is a whole file with the fields of ``Place`` in braces."""
+
+    name: str
+    title: str
+    program: str
+    install: str
+    """What installs it."""
+    wire: Wire
+    conflating_wire: Wire | None = None
+    """Where a subscriber can ask for the latest per key."""
+    config_name = "bench.conf"
+    config = ""
+    why: Sequence[str] = ()
+    """A reason for each setting that is not the default."""
+    version_arguments: Sequence[str] = ("--version",)
+    warm_up_s = 0.5
+    """How long it is warmed up before a measurement."""
+    is_limit = False
+
+    def find(self) -> str | None:
+        """The program's path, None when it is not installed."""
+        return shutil.which(self.program) or shutil.which(self.program, path=FOLDERS)
+
+    def version(self) -> str:
+        """As the program says it."""
+        done = subprocess.run(
+            [self.find() or self.program, *self.version_arguments],
+            capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        found = re.search(r"\d+\.\d+(\.\d+)*", done.stdout + done.stderr)
+        return found[0] if found else "unknown"
+
+    def tuned(self, workload: str) -> Peer:
+        """With other settings where its documentation advises them for what this workload is about."""
+        return self
+
+    def command(self, place: Place) -> list[str]:
+        raise NotImplementedError
+
+    def env(self, place: Place) -> Mapping[str, str] | None:
+        return None
+
+    def prepare(self, place: Place) -> None:
+        """Write what it reads when it starts."""
+        if self.config:
+            (place.folder / self.config_name).write_text(self.config.format(**place._asdict()))
+
+    def settings(self) -> str:
+        """Its configuration in full, its command, and why."""
+        place = Place(Path("FOLDER"), 1, 2, 3)
+        command = " ".join(self.command(place)).replace(" 1", " PORT")
+        parts = [f"$ {command}"]
+        if self.config:
+            names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}
+            parts.append(self.config.format(**names).strip())
+        return "\n\n".join(parts)
+
+    def dealt_with(self, running: Running) -> str | None:
+        """Asked now and then while somebody is stuck: what the broker has done about it, in words; None: nothing."""
+        return None
+
+
+class Running:
+    """A peer that has answered its first handshake."""
+
+    def __init__(self, peer: Peer, place: Place, kept: Kept, start_s: float) -> None:
+        self.peer, self.place, self.port, self.start_s = peer, place, place.port, start_s
+        self.kept = kept
+
+    def check(self) -> None:
+        """PeerFailed when it has died."""
+        if self.kept.ended:
+            raise PeerFailed(f"{self.peer.name} died: {last_words(self.place.folder / 'log')}")
+
+
+@contextmanager
+def start(peer: Peer) -> Iterator[Running]:
+    """The peer, on free ports of the loopback, its data in a temporary folder; gone at the end, whatever happened."""
+    with tempfile.TemporaryDirectory(prefix=f"bench-{peer.name}-", ignore_cleanup_errors=True) as folder:
+        place = Place(Path(folder), *free_ports(3))
+        peer.prepare(place)
+        began = time.monotonic()
+        with Kept(peer.command(place), place.folder / "log", peer.env(place)) as kept:
+            wait_until_answers(peer, place, kept)
+            try:
+                yield Running(peer, place, kept, time.monotonic() - began)
+            except (BenchError, OSError):
+                if ends(kept):
+                    raise PeerFailed(f"{peer.name} died: {last_words(place.folder / 'log')}") from None
+                raise
+
+
+def wait_until_answers(peer: Peer, place: Place, kept: Kept) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            peer.wire.open(place.port, "first").close()
+            return
+        except (OSError, PeerFailed) as error:
+            if kept.ended:
+                raise PeerFailed(f"{peer.name} did not start: {last_words(place.folder / 'log')}") from None
+            if time.monotonic() > deadline:
+                raise PeerFailed(f"{peer.name} did not answer within {START_S:g} s: {error}") from None
+            time.sleep(0.005)
+
+
+def ends(kept: Kept) -> bool:
+    """Whether it has ended: somebody was hung up on, and it may take a moment yet."""
+    deadline = time.monotonic() + END_S
+    while not (ended := kept.ended) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return ended
+
+
+def free_ports(count: int) -> list[int]:
+    """Free now; nothing holds them until the peer does."""
+    socks = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [sock.getsockname()[1] for sock in socks]
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log that says something."""
+    text = log.read_text(errors="replace").strip() if log.exists() else ""
+    return text.splitlines()[-1][:300] if text else "without a word"

@@ -1,0 +1,57 @@
+"""rabbitmq-server, with an Erlang port mapper of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.peers.peer import FOLDERS, Peer, Place
+from bench.wires.amqp import Amqp
+
+BIN = Path("/usr/lib/rabbitmq/bin")
+"""What the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
+START = 'epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" & exec "$0"'
+
+
+class Rabbitmq(Peer):
+    name, title, program = "rabbitmq", "RabbitMQ", "rabbitmq-server"
+    install = "apt-get install -y rabbitmq-server"
+    wire = Amqp()
+    config_name = "rabbitmq.conf"
+    config = """
+listeners.tcp.1 = 127.0.0.1:{port}
+tcp_listen_options.nodelay = true
+log.console.level = error
+"""
+    why = (
+        "Transient messages, exclusive auto-delete queues, no acknowledgements, no confirms: nothing waits for a disk.",
+        "nodelay: as in its own example. No plugins. Memory high watermark, credit flow and schedulers as they come.",
+        "The node, its distribution port and epmd listen on 127.0.0.1 only.",
+    )
+
+    def find(self) -> str | None:
+        return str(BIN / self.program) if (BIN / self.program).exists() and shutil.which("epmd", path=FOLDERS) else None
+
+    def version(self) -> str:
+        """Without starting a node: the release's folder says it; and Erlang's."""
+        release = next(BIN.parent.glob("lib/rabbitmq_server-*"), None)
+        show = "io:put_chars(erlang:system_info(otp_release)), halt()."
+        erlang = subprocess.run(["erl", "-noshell", "-eval", show], capture_output=True, text=True, timeout=60)
+        return f"{release.name.rpartition('-')[2] if release else 'unknown'} (Erlang {erlang.stdout.strip()})"
+
+    def command(self, place: Place) -> list[str]:
+        return ["/bin/sh", "-c", START, self.find() or self.program]
+
+    def env(self, place: Place) -> Mapping[str, str] | None:
+        folder = place.folder
+        return {
+            "PATH": FOLDERS, "HOME": str(folder), "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(place.second_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": "bench@localhost", "RABBITMQ_DIST_PORT": str(place.third_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_CONFIG_FILE": str(folder / self.config_name), "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"), "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOGS": "-", "RABBITMQ_LOG_BASE": str(folder),
+        }  # fmt: skip

@@ -1,0 +1,26 @@
+"""No protocol at all, for the bare sender (``bench.sender``): what is delivered are the bytes that were published."""
+
+from __future__ import annotations
+
+import socket
+
+from bench.errors import PeerFailed
+from bench.wires.wire import Levels, Wire, dial, take
+from headway.wire.mqtt.client import encode_publish
+
+SUBSCRIBE, SUBSCRIBED = b"S", b"k"
+
+
+class Bare(Wire):
+    """As many bytes as MQTT needs for the message, so that it is Headway's limit byte for byte."""
+
+    def open(self, port: int, name: str) -> socket.socket:
+        return dial(port)
+
+    def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
+        sock.sendall(SUBSCRIBE)
+        if take(sock, 1) != SUBSCRIBED:
+            raise PeerFailed("the bare sender did not take the subscriber")
+
+    def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
+        return encode_publish("/".join(levels), payload, version=4)

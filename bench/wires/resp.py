@@ -1,0 +1,44 @@
+"""Redis: PUBLISH, SUBSCRIBE and, for wildcards, PSUBSCRIBE. Redis's ``*`` may span levels too, which nothing here
+needs."""
+
+from __future__ import annotations
+
+import socket
+
+from bench.errors import PeerFailed
+from bench.wires.wire import Levels, Wire, dial, take
+
+
+class Resp(Wire):
+    def open(self, port: int, name: str) -> socket.socket:
+        sock = dial(port)
+        sock.sendall(_command(b"PING"))
+        _expect(sock, b"+PONG\r\n")
+        return sock
+
+    def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
+        verb = b"psubscribe" if "+" in levels else b"subscribe"
+        channel = _channel(levels)
+        sock.sendall(_command(verb, channel))
+        _expect(sock, b"*3\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:1\r\n" % (len(verb), verb, len(channel), channel))
+
+    def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
+        return _command(b"PUBLISH", _channel(levels), payload)
+
+    def will_publish(self, sock: socket.socket) -> None:
+        """Without the number of receivers for each message: the publisher reads no answers."""
+        sock.sendall(_command(b"CLIENT", b"REPLY", b"OFF"))
+
+
+def _channel(levels: Levels) -> bytes:
+    return "/".join("*" if level == "+" else level for level in levels).encode()
+
+
+def _command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+def _expect(sock: socket.socket, answer: bytes) -> None:
+    said = take(sock, len(answer))
+    if said != answer:
+        raise PeerFailed(f"answered {said.decode('latin-1').strip()}")

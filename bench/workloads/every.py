@@ -1,0 +1,15 @@
+"""All workloads, in the order they are run."""
+
+from __future__ import annotations
+
+from bench.workloads.catchup import Catchup
+from bench.workloads.fanout import Fanout
+from bench.workloads.filters import Filters
+from bench.workloads.footprint import Footprint
+from bench.workloads.isolation import Isolation
+from bench.workloads.latency import Latency
+from bench.workloads.workload import Workload
+
+EVERY: dict[str, Workload] = {
+    workload.name: workload for workload in (Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters())
+}

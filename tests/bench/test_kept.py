@@ -1,0 +1,58 @@
+"""What a peer started is gone when the bench is: ended, interrupted or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.kept import Kept
+from tests.interop.waiting import PATIENCE_S, until
+
+FAMILY = ["/bin/sh", "-c", "sleep 1000 & sleep 1000"]
+
+
+def gone(pid: int) -> bool:
+    """No such process, or nobody has waited for it yet."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_all_that_it_started_is_counted_and_ended(tmp_path: Path) -> None:
+    with Kept(FAMILY, tmp_path / "log") as kept:
+        until(lambda: len(kept.pids) == 3, PATIENCE_S, "the shell and both its children run")
+        pids = kept.pids
+        assert kept.rss_bytes() > 0
+        assert kept.peak_bytes() >= kept.rss_bytes()
+        assert not kept.ended
+    until(lambda: all(map(gone, pids)), PATIENCE_S, "all three are gone")
+
+
+def test_it_is_known_when_it_has_ended_by_itself(tmp_path: Path) -> None:
+    with Kept(["/bin/sh", "-c", "echo that was all"], tmp_path / "log") as kept:
+        until(lambda: kept.ended, PATIENCE_S, "it has ended")
+        assert (tmp_path / "log").read_text() == "that was all\n"
+
+
+def test_nothing_outlives_a_bench_that_was_killed(tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+from pathlib import Path
+from bench.kept import Kept
+kept = Kept({FAMILY!r}, Path({str(tmp_path)!r}) / "log")
+while len(kept.pids) < 3:
+    time.sleep(0.01)
+print(*kept.pids, flush=True)
+time.sleep(1000)
+"""
+    bench = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert bench.stdout is not None
+    pids = [int(pid) for pid in bench.stdout.readline().split()]
+    assert len(pids) == 3
+    assert not any(map(gone, pids))
+    os.kill(bench.pid, signal.SIGKILL)
+    bench.wait()
+    bench.stdout.close()
+    until(lambda: all(map(gone, pids)), PATIENCE_S, "all three are gone")

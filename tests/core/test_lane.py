@@ -61,6 +61,25 @@ def test_every_record_is_where_the_index_says(runs: list[list[int]], chunk_bytes
     assert number == len(wanted)
 
 
+def test_a_burst_of_small_runs_needs_one_entry_and_whatever_differs_its_own() -> None:
+    """A thousand topics in one read; then another time, another publisher, a sequence left out (another lane's)."""
+    filled = lane()
+    Cursor(filled)
+    for _ in range(1000):
+        append(filled, 10, now=1.0)
+    (chunk,) = filled.chunks()
+    small = chunk.index_bytes
+    append(filled, 10, now=2.0)
+    append(filled, 10, now=2.0, publisher=2)
+    filled.last_sequence += 5
+    append(filled, 10, now=2.0, publisher=2)
+    assert small < 512 + 4 * 1000 + 100
+    assert chunk.index_bytes == small + 3 * (4 + 36)
+    assert [chunk.sequence_of(i) for i in (0, 500, 999, 1000, 1001, 1002)] == [1, 501, 1000, 1001, 1002, 1008]
+    assert [chunk.time_of(i) for i in (0, 999, 1000, 1002)] == [1.0, 1.0, 2.0, 2.0]
+    assert chunk.publishers(998, 1003) == {1: 3, 2: 2}
+
+
 def test_what_nobody_needs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "CHUNK_BYTES", 100)
     filled = lane()

@@ -351,3 +351,19 @@ def test_a_bad_option_is_refused_with_the_reason(
 
 def test_nothing_lags_after_all_this(optional: BrokerProcess) -> None:
     until(lambda: all(row["lag_records"] == 0 for row in optional.get("/v1/consumers")["consumers"]))
+
+
+def test_what_goes_to_many_lanes_is_read_in_small_pieces(start: BrokerFactory) -> None:
+    """One read of 256 KiB would be 50 MB in 200 lanes, whatever the pool may hold."""
+    broker = start('[pool]\nmemory = "8MB"\ndisk = "200MB"\ndisk_path = "."\n')
+    levels = "a/b/c/d/e/f/g/h".split("/")
+    filters = [
+        "/".join("+" if mask >> place & 1 else level for place, level in enumerate(levels)) for mask in range(200)
+    ]
+    with Raw(broker.port, "everything", receive_buffer=4096) as reader, Raw(broker.port, "flood") as publisher:
+        reader.subscribed(*filters)
+        for _ in range(4):
+            publisher.publish_all("/".join(levels), [b"x" * 100] * 2500)
+        until(lambda: broker.get("/v1/broker")["published_records"] >= 4000, what="the flood is being taken in")
+        pool = broker.get("/v1/broker")["pools"][0]
+        assert pool["memory_peak_bytes"] < 1.5 * pool["memory_limit_bytes"]

@@ -4,8 +4,10 @@ The bytes are the wire bytes. Beside them stand plain integer arrays and nothing
 mapped or sent as it is:
 
 - ``ends``: where each record ends, relative to the chunk;
-- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``): what the records of one appended run
-  share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that run's plus the rest;
+- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``): what neighbouring
+  records share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that run's plus
+  the rest. A run that goes on where the one before ended has no entry of its own: a burst over many topics, which is
+  one run per record, would otherwise need ten times the memory for its index;
 - ``holes`` and ``expiries`` (see ``record.Frames``): None while every record so far can be sent as it is.
 
 The index stays in memory when the bytes go to disk.
@@ -138,16 +140,26 @@ class Chunk:
         self.size += stop - begin
         self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
         self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
-        self.run_first.append(before)
-        self.run_sequence.append(sequence)
-        self.run_time.append(now)
-        self.run_expires.append(inf if run.expires_s is None else run.expires_s)
-        self.run_publisher.append(run.publisher)
+        expires = inf if run.expires_s is None else run.expires_s
+        if not self._goes_on(before, sequence, now, expires, run.publisher):
+            self.run_first.append(before)
+            self.run_sequence.append(sequence)
+            self.run_time.append(now)
+            self.run_expires.append(expires)
+            self.run_publisher.append(run.publisher)
         self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         largest = stop - begin if count == 1 else max(map(int.__sub__, source[first + 1 : last], source[first:last]))
         largest = max(largest, source[first] - begin)
         if largest > self.largest:
             self.largest = largest
+
+    def _goes_on(self, index: int, sequence: int, now: float, expires: float, publisher: int) -> bool:
+        """Record ``index``, the next one, belongs to the last run."""
+        runs = self.run_first
+        return (
+            bool(runs) and self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
+            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires
+        )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

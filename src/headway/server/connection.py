@@ -27,6 +27,7 @@ TCP_INFO_BYTES = 232
 """struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
 OUT_BYTES_MAX = 128 * 1024
 """More than this of answers is not kept for a client that does not read them; it is not read either, then."""
+FIRST_READ_BYTES = 16 * 1024
 
 
 class Host(Protocol):
@@ -56,7 +57,7 @@ class Peer(Protocol):
 class Connection(Outlet):
     __slots__ = (
         "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side",
-        "sock",
+        "read_bytes", "sock",
     )  # fmt: skip
 
     def __init__(self, host: Host, sock: socket.socket, address: str, listener: str, now: float) -> None:
@@ -66,6 +67,8 @@ class Connection(Outlet):
         self.address = address
         self.listener = listener
         self.open = True
+        self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
+        """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
         self.held_by: set[str] = set()
         """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
         ``replies`` (it does not read what it is answered)."""
@@ -83,7 +86,7 @@ class Connection(Outlet):
 
     def _readable(self) -> None:
         try:
-            data = self.sock.recv(self.host.read_bytes)
+            data = self.sock.recv(self.read_bytes)
         except BlockingIOError:
             return
         except OSError:

@@ -49,6 +49,8 @@ CONNECT_BYTES_MAX = 96 * 1024
 TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
 """Exactly-once publishes one client may leave unreleased."""
+READS_PER_POOL = 8
+READ_BYTES_MIN = 4096
 SHARED = MqttDialect(5, 2, None, True, False)
 """How the lane of a shared group is written: nothing is left out."""
 _RETAIN_HANDLING = ("always", "new", "never")
@@ -286,9 +288,16 @@ class MqttPeer:
         if len(allowed) != len(runs):
             session.refused_records += sum(len(run) for run in runs if run.topic[0] == "$")
         try:
-            self.engine.broker.publish(session, allowed, self.engine.now())
+            lanes = self.engine.broker.publish(session, allowed, self.engine.now())
+            self._pace(session, lanes // max(1, len(allowed)))
         except Refused:
             session.refused_records += 1  # QoS 0 has no answer; the client's counters show it
+
+    def _pace(self, session: Session, lanes: int) -> None:
+        """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up
+        more memory than there is before anybody could be told to wait."""
+        share = session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
+        self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 
     def _publish(self, item: Publish) -> None:
         session, now, run = self._granted, self.engine.now(), item.run
@@ -305,6 +314,7 @@ class MqttPeer:
         elif not again:
             try:
                 taken = self.engine.broker.publish(session, [run], now)
+                self._pace(session, taken)
             except Refused as error:
                 code, text = Code.QUOTA_EXCEEDED, str(error)
         if not code and not taken and self._replies.version == 5:

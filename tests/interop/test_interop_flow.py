@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -353,9 +354,9 @@ def test_nothing_lags_after_all_this(optional: BrokerProcess) -> None:
     until(lambda: all(row["lag_records"] == 0 for row in optional.get("/v1/consumers")["consumers"]))
 
 
-def test_what_goes_to_many_lanes_is_read_in_small_pieces(start: BrokerFactory) -> None:
+def test_what_goes_to_many_lanes_is_read_in_small_pieces(start: BrokerFactory, tmp_path: Path) -> None:
     """One read of 256 KiB would be 50 MB in 200 lanes, whatever the pool may hold."""
-    broker = start('[pool]\nmemory = "8MB"\ndisk = "200MB"\ndisk_path = "."\n')
+    broker = start(f'[pool]\nmemory = "8MB"\ndisk = "200MB"\ndisk_path = "{tmp_path}"\n')
     levels = ["a", "b", "c", "d", "e", "f", "g", "h"]
     filters = [
         "/".join("+" if mask >> place & 1 else level for place, level in enumerate(levels)) for mask in range(200)

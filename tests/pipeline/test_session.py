@@ -21,6 +21,7 @@ OPEN = """
     import os, signal, sys
     from pathlib import Path
     from headway.pipeline.session import open_session
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it would be ignored
     def jvms():
         mine = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
         return [pid for pid in Path(mine).read_text().split() if "java" in Path(f"/proc/{pid}/cmdline").read_text()]

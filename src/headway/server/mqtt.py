@@ -49,7 +49,7 @@ CONNECT_BYTES_MAX = 96 * 1024
 TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
 """Exactly-once publishes one client may leave unreleased."""
-READS_PER_POOL = 8
+READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 SHARED = MqttDialect(5, 2, None, True, False)
 """How the lane of a shared group is written: nothing is left out."""

@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 .PHONY: help setup serve demo test bench lint lock clean mosquitto java
 
 help:
-	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (a minute)"
+	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (two minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883"
 	@echo "make test    lint, types and every test"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,8 +70,9 @@ class Peer(ABC):
         """With other settings where its documentation advises them for what this workload is about."""
         return self
 
+    @abstractmethod
     def command(self, place: Place) -> list[str]:
-        raise NotImplementedError
+        """What starts it in the foreground."""
 
     def env(self, place: Place) -> Mapping[str, str] | None:
         return None

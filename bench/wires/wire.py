@@ -51,8 +51,8 @@ class Wire(ABC):
         which the publisher counts its messages."""
 
     def acknowledgement(self, sock: socket.socket, levels: Levels) -> bytes:
-        """The bytes that acknowledge the last ``ack_every`` deliveries of the subscription."""
-        raise NotImplementedError
+        """The bytes that acknowledge the last ``ack_every`` deliveries of the subscription; none where none are."""
+        return b""
 
     def will_publish(self, sock: socket.socket) -> None:  # noqa: B027  most need nothing
         """Called once for a connection that only publishes from now on."""

@@ -38,14 +38,14 @@ def test_it_is_known_when_it_has_ended_by_itself(tmp_path: Path) -> None:
 
 def test_nothing_outlives_a_bench_that_was_killed(tmp_path: Path) -> None:
     script = f"""
-import sys, time
+import signal
 from pathlib import Path
 from bench.kept import Kept
+from tests.interop.waiting import until
 kept = Kept({FAMILY!r}, Path({str(tmp_path)!r}) / "log")
-while len(kept.pids) < 3:
-    time.sleep(0.01)
+until(lambda: len(kept.pids) == 3)
 print(*kept.pids, flush=True)
-time.sleep(1000)
+signal.pause()
 """
     bench = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert bench.stdout is not None

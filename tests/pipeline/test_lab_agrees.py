@@ -168,7 +168,7 @@ def pressed(story: Story, pool: Pool) -> tuple[dict[str, tuple[str, float]], int
     ]  # fmt: skip
     gone: dict[str, tuple[str, float]] = {}
     memory = disk = 0
-    for one in replay_pool(pool, 1.0, sorted(holdings)):
+    for one in replay_pool(pool, 1.0, int(SECONDS) + 1, sorted(holdings)):
         if isinstance(one, Sacrifice):
             gone.setdefault(one.client, (str(one.reason), float(one.number)))
         else:
@@ -183,7 +183,8 @@ def pressed(story: Story, pool: Pool) -> tuple[dict[str, tuple[str, float]], int
         ("3MB", "100MB", "100%", 0.0),
         ("3MB", "0B", "100%", 3.0),
         ("2500KB", "2500KB", "100%", 3.0),
-        ("3400KB", "3400KB", "50%", 7.0),  # three are over their share at once: which of them goes first is chance
+        ("3400KB", "6MB", "30%", 1.0),  # two are over their share at once, and the second still is without the first
+        ("3MB", "5MB", "30%", 1.0),
     ],
 )
 def test_pressure_gives_up_the_same_consumers(

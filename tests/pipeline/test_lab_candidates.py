@@ -10,10 +10,11 @@ import pytest
 
 from headway.core.errors import ConfigError
 from headway.core.policy import parse_policies
-from headway.pipeline.lab.candidates import PRESETS, BadCandidates, as_recorded, load_plan, parse_plan
+from headway.pipeline.lab.candidates import PRESETS, as_recorded, load_plan, parse_plan
 from headway.pipeline.lab.grid import expand
 from headway.pipeline.lab.written import policy_text
 from headway.server.config import default_text
+from headway.store.toml import BadConfig
 
 GRID = """
 [[candidate]]
@@ -113,7 +114,7 @@ def test_the_presets_say_what_the_originals_say() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_clear_line(text: str, line: str) -> None:
-    with pytest.raises(BadCandidates) as caught:
+    with pytest.raises(BadConfig) as caught:
         parse_plan(text, "file.toml: ")
     assert len(caught.value.lines) == 1
     assert caught.value.lines[0].startswith("file.toml: ")
@@ -121,10 +122,10 @@ def test_a_mistake_is_one_clear_line(text: str, line: str) -> None:
 
 
 def test_all_mistakes_are_found_at_once(tmp_path) -> None:
-    with pytest.raises(BadCandidates) as caught:
+    with pytest.raises(BadConfig) as caught:
         parse_plan("presets = ['xp']\nx = 1\n[goal]\ny = 1\n[[candidate]]\nname = 'nothing'")
     assert len(caught.value.lines) == 4
-    with pytest.raises(BadCandidates, match="cannot be read: no such file"):
+    with pytest.raises(BadConfig, match="cannot be read: no such file"):
         load_plan(tmp_path / "none.toml")
 
 

@@ -127,7 +127,7 @@ def test_pools_are_replayed_in_order_of_time(spark: SparkSession, lake: Path, pl
             for p in by_hand(lake, plan, runs) if p["candidate"] == index
             for bucket in p["buckets"]
         )  # fmt: skip
-        found = replay_pool(Pool("", *run.limits(candidate.pool)), run.bucket_s, holdings)
+        found = replay_pool(Pool("", *run.limits(candidate.pool)), run.bucket_s, run.buckets, holdings)
         wanted += [(index, one.number, one.client if isinstance(one, Sacrifice) else one.memory_bytes) for one in found]
     passages = replay_samples(read_samples(spark, lake), plan.candidates, runs, 1, 4)
     got = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headway.core.errors import ConfigError
 from headway.core.policy import ActionKind
 from headway.server import host
-from headway.server.config import BadConfig, default_text, describe, load_settings, parse_settings, remarks
+from headway.server.config import default_text, describe, load_settings, parse_settings, remarks
 from headway.server.fields import Url, parse_url
 from headway.server.settings import (
     FileTables,
@@ -27,6 +27,7 @@ from headway.server.settings import (
     TelemetryTable,
     TopicTable,
 )
+from headway.store.toml import BadConfig
 
 MQTT = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:1883"\n'
 HASH = "$scrypt$ln=15,r=8,p=1$Inpeda/VE2TJAGgWuw5KMg$LrHx2xusAfWmfVJXLx32zd+DQqTf2uQnEJujgcJ7xDU"

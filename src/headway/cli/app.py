@@ -12,7 +12,7 @@ import typer
 from headway import __version__
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
-from headway.cli.plain import MISTAKE, NOTHING_FOUND, clean, plainly, say
+from headway.cli.plain import NOTHING_FOUND, clean, needing, plainly, say
 from headway.core.errors import ConfigError
 
 app = typer.Typer(
@@ -276,13 +276,8 @@ def demo(ctx: typer.Context) -> None:
 
     `headway demo --help` shows its options.
     """
-    try:
+    with needing("demo", "the demo"):
         from headway.demo.main import main
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "headway":
-            raise
-        say(f"the demo needs the package {error.name}; install it: pip install 'headway[demo]'")
-        raise typer.Exit(MISTAKE) from None
     raise typer.Exit(main(ctx.args))
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.plain import MISTAKE, clean, plainly, say
+from headway.cli.plain import clean, needing, plainly
+from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.core.errors import ConfigError
 from headway.core.units import format_count, format_duration, format_size
+from headway.server.process import called_as
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,10 +27,6 @@ lab = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="What other policies would have done with the traffic that was recorded.",
 )  # fmt: skip
-
-MasterOption = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")]
-MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")]
 
 
 @lab.command(short_help="Replay a lake against candidate policies.")
@@ -67,13 +65,11 @@ def run(
       headway lab run --lake /var/lib/headway/lake --candidates candidates.toml --out lab
       headway check lab/recommended.toml --against http://127.0.0.1:9883
     """
-    try:
+    with needing("spark", "the lab"):
         from headway.pipeline.lab.candidates import load_plan
         from headway.pipeline.lab.run import run_lab
         from headway.pipeline.lake import check_lake
         from headway.pipeline.session import open_session
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
     from rich.console import Console
 
     plan = load_plan(candidates)
@@ -88,7 +84,7 @@ def run(
     console.print(_table(found.scores))
     best = found.recommendation
     typer.echo(clean(f"Recommended: {best.score.candidate} ({best.sentence})."))
-    typer.echo(clean(f"{found.config}  try it: headway check {found.config}"))
+    typer.echo(clean(f"{found.config}  try it: {called_as()} check {found.config}"))
     typer.echo(clean(f"{found.report}  took {format_duration(found.seconds)}"))
 
 
@@ -110,12 +106,10 @@ def synth(
       headway lab synth --consumers 10000 --minutes 60 --lake synthetic --seed 1
       headway lab run --lake synthetic --candidates candidates.toml --out lab
     """
-    try:
+    with needing("spark", "the lab"):
         from headway.pipeline.lab.synth import synthesize
         from headway.pipeline.progress import progress
         from headway.pipeline.session import open_session
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
     with (
         open_session("headway synth", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark,
         progress(f"making up {consumers:,} consumers", spark),
@@ -126,13 +120,6 @@ def synth(
         f"{format_count(made.topics)} topics in {made.files} files, {format_size(made.bytes)}; "
         f"took {format_duration(made.seconds)}"
     )
-
-
-def _missing(error: ModuleNotFoundError) -> typer.Exit:
-    if (error.name or "").partition(".")[0] == "headway":
-        raise error
-    say(f"the lab needs the package {error.name}; install it: pip install 'headway[spark]'")
-    return typer.Exit(MISTAKE)
 
 
 def _table(scores: Sequence[Score]) -> Table:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.plain import MISTAKE, clean, plainly, say
+from headway.cli.plain import clean, needing, plainly
+from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.core.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -29,14 +30,12 @@ def _pipeline() -> None:
 def health(
     lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the broker's telemetry is.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results are kept, and the report.")],
-    master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")
-    ] = "local[*]",
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")] = "2g",
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "2g",
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Forget what was read before, and read the whole lake anew.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Who was slow, when and why, what that cost, and whether the others noticed.
 
@@ -49,13 +48,8 @@ def health(
       headway pipeline health --lake lake --out health --master spark://10.0.0.1:7077
       python -c 'import pandas; print(pandas.read_parquet("health/health.db/offenders"))'
     """
-    try:
+    with needing("spark", "the pipeline"):
         from headway.pipeline.health import run_health
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "headway":
-            raise
-        say(f"the pipeline needs the package {error.name}; install it: pip install 'headway[spark]'")
-        raise typer.Exit(MISTAKE) from None
 
     found = run_health(lake, out, master=master, memory=memory, full_refresh=full_refresh, verbose=verbose)
     for line in _summary(found):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import typer
@@ -40,6 +41,18 @@ def plainly(command: Callable[P, T]) -> Callable[P, T]:
         raise typer.Exit(MISTAKE)
 
     return run
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Around imports of what only an extra of ours installs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "headway":
+            raise
+        say(f"{what} needs the package {error.name}; install it: pip install 'headway[{extra}]'")
+        raise typer.Exit(MISTAKE) from None
 
 
 def say(text: str) -> None:

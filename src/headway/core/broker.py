@@ -7,6 +7,8 @@ the caller. A caller runs, over and over: commands as they come; ``flush`` at th
 
 from __future__ import annotations
 
+from itertools import islice
+
 from headway.core import pressure
 from headway.core.admission import Admission
 from headway.core.advisory import Advisories
@@ -181,15 +183,12 @@ class Broker:
         feeds = self.registry.router.feeds.values()
         for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, feeds, now))
-            for _ in range(SACRIFICES_MAX):
-                doomed = pressure.victims(pool, feeds, now)
-                if doomed is None:
-                    break
-                self._sacrifice(pool, doomed, now)
+            for doomed in islice(pressure.victims(pool, feeds, now), SACRIFICES_MAX):
+                self._sacrifice(doomed, now)
             if not pool.full:
                 self.registry.resume(pool, now)
 
-    def _sacrifice(self, pool: Pool, doomed: pressure.Victims[Subscription], now: float) -> None:
+    def _sacrifice(self, doomed: pressure.Victims[Subscription], now: float) -> None:
         what = "disk" if doomed.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(doomed.used)} of {format_size(doomed.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"

@@ -110,9 +110,9 @@ class Governor:
         calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
         if calm and not subscription.has_more:
             subscription.meter.caught_up(now)
-            if subscription in subscription.session.lagging:
-                return  # its outlet is still blocked: should more come, nobody would say once more that it fell behind
-            self._registry.watched.pop(subscription, None)
+            # Who is lagging has a blocked outlet: should more come, nobody would say once more that it fell behind.
+            if subscription not in subscription.session.lagging:
+                self._registry.watched.pop(subscription, None)
 
     # -- deciding ---------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ ones. The functions after them ask them of the broker's own feeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headway.core.effects import Spill
@@ -62,24 +63,38 @@ def to_spill(pool: Pool, lanes: Iterable[L], now: float) -> Iterator[tuple[L, in
         yield lane, wanted
 
 
-def to_give_up(pool: Pool, lanes: Iterable[L], furthest_back: Callable[[L], list[S]]) -> Victims[S] | None:
-    """Whom to give up now (rule 3), of the lane that holds the most of those where somebody is behind."""
-    lanes = list(lanes)
-
-    def back(holds: Callable[[L], int]) -> list[S]:
-        for lane in sorted(lanes, key=holds, reverse=True):
-            if not holds(lane):
+def to_give_up(pool: Pool, lanes: Iterable[L], furthest_back: Callable[[L], list[S]]) -> Iterator[Victims[S]]:
+    """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind. Who is
+    named must have been given up before the next are asked for."""
+    if pool.disk_full:
+        for found in _most_first(lanes, lambda lane: lane.spilled_bytes, furthest_back):
+            yield Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
+            if not pool.disk_full:
                 break
-            if found := furthest_back(lane):
-                return found
-        return []
-
-    if pool.disk_full and (found := back(lambda lane: lane.spilled_bytes)):
-        return Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
     # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
-    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes and (found := back(lambda lane: lane.resident_bytes)):
-        return Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
-    return None
+    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
+        for found in _most_first(lanes, lambda lane: lane.resident_bytes, furthest_back):
+            yield Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
+            if pool.to_spill_bytes() <= 0:
+                break
+
+
+def _most_first(
+    lanes: Iterable[L], holds: Callable[[L], int], furthest_back: Callable[[L], list[S]]
+) -> Iterator[list[S]]:
+    """Those furthest back in the lane that holds the most, again and again. Giving up makes lanes smaller only, so one
+    whose figure on the heap is out of date goes down in it, and none has to be looked at before its turn."""
+    heap = [(-holds(lane), number, lane) for number, lane in enumerate(lanes)]
+    heapify(heap)
+    while heap:
+        known, number, lane = heap[0]
+        held = holds(lane)
+        if held < -known:
+            heapreplace(heap, (-held, number, lane))
+        elif held and (found := furthest_back(lane)):
+            yield found
+        else:
+            heappop(heap)
 
 
 def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tuple[int, int] | None:
@@ -107,8 +122,8 @@ def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
     return found
 
 
-def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Victims[Subscription] | None:
-    """Whom to give up now; None while everything fits. To be asked after ``spills``."""
+def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Iterator[Victims[Subscription]]:
+    """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
     mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
     return to_give_up(pool, mine, lambda lane: _furthest_back(mine[lane], now))
 

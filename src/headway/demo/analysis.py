@@ -17,6 +17,7 @@ from rich.text import Text
 
 from headway.core.errors import ConfigError
 from headway.pipeline.java import check_java
+from headway.server.process import called_as
 
 NEEDED = ("pyspark", "pyarrow", "plotly")
 
@@ -70,16 +71,15 @@ def analyse(console: Console, results: Results, ran: str) -> bool:
         beside.add_column(ratio=1)
     beside.add_row(_policy("as it ran", ran), _policy("recommended", recommended.read_text(encoding="utf-8")))
     console.print(beside)
-    console.print(Text(
-        f"Look at {results.health / 'report.html'} and {results.lab / 'report.html'}; "
-        f"try it: headway check {recommended}"
-    ))  # fmt: skip
+    console.print(Text(f"Look at {results.health / 'report.html'} and {results.lab / 'report.html'}."))
     return True
 
 
 def _run(console: Console, *command: str) -> bool:
-    console.print(Text("$ headway " + " ".join(command), style="dim"), soft_wrap=True)
-    return subprocess.run([sys.executable, "-m", "headway", *command], check=False).returncode == 0
+    called = called_as()
+    console.print(Text(f"$ {called} {' '.join(command)}", style="dim"), soft_wrap=True)
+    program = [sys.executable, *called.split()[1:]] if called.startswith("python ") else [called]
+    return subprocess.run([*program, *command], check=False).returncode == 0
 
 
 def _policy(title: str, text: str) -> Panel:

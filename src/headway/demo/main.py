@@ -151,8 +151,8 @@ def main(args: Sequence[str]) -> int:
         f"The broker has {MEMORY} of memory for records, and {DISK} of disk."
     )
     results = Results(options.out)
-    obstacle = "" if options.no_lab else hindrance()
-    recorded = not options.no_lab and obstacle is None
+    obstacle = None if options.no_lab else hindrance()
+    recorded = not options.no_lab and not obstacle
     try:
         if recorded:
             results.clear()

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -25,7 +24,7 @@ from headway.core.units import format_duration, format_share, format_size
 from headway.server import host
 from headway.server.describe import describe, remarks
 from headway.server.fields import Url, shown
-from headway.server.mistakes import in_plain_words, lower_first
+from headway.server.mistakes import in_plain_words
 from headway.server.settings import (
     DISK_BYTES,
     FileTables,
@@ -39,22 +38,14 @@ from headway.server.settings import (
     TelemetryTable,
     TopicTable,
 )
+from headway.store.toml import BadConfig, parse_toml, read_text
 
 __all__ = [
-    "BadConfig", "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings",
+    "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings",
     "TelemetryTable", "TopicTable", "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
 ]  # fmt: skip
 
-CONFIG_BYTES_MAX = 4_000_000
 POOL_BYTES_MIN = 1_000_000
-
-
-class BadConfig(ConfigError):
-    """All that is wrong with a config: ``lines``."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
 
 
 def load_settings(path: str | Path | None = None) -> Settings:
@@ -62,30 +53,13 @@ def load_settings(path: str | Path | None = None) -> Settings:
     if path is None:
         return parse_settings(default_text())
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(CONFIG_BYTES_MAX + 1)
-        text = raw.decode()
-    except OSError as error:
-        raise BadConfig([f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"]) from None
-    except UnicodeDecodeError as error:
-        raise BadConfig([f"{path}: is not text in UTF-8 (byte {error.start + 1})"]) from None
-    if len(raw) > CONFIG_BYTES_MAX:
-        raise BadConfig([f"{path}: is larger than {format_size(CONFIG_BYTES_MAX)}; is it a config?"])
-    return parse_settings(text, path)
+    return parse_settings(read_text(path), path)
 
 
 def parse_settings(text: str, source: Path | None = None) -> Settings:
     """The settings a TOML text says; ``source`` is the file's name for messages and for a reload."""
     where = f"{source}: " if source else ""
-    try:
-        # TOML knows lines by \n and \r\n only.
-        tables = tomllib.loads(text.replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig([f"{where}is not TOML: {lower_first(str(error))}"]) from None
-    except RecursionError:
-        raise BadConfig([f"{where}is nested too deep"]) from None
-    errors, settings = _read(tables, text, source)
+    errors, settings = _read(parse_toml(text, where), text, source)
     if settings is None or errors:
         raise BadConfig([where + line for line in errors])
     return settings
@@ -99,7 +73,7 @@ def default_text() -> str:
 
 @cache
 def _default_tables() -> dict[str, Any]:
-    return tomllib.loads(default_text())
+    return parse_toml(default_text())
 
 
 def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[str], Settings | None]:

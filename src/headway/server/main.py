@@ -23,6 +23,7 @@ from headway.server.farewell import end_farewells
 from headway.server.listener import Listener
 from headway.server.process import raise_file_limit
 from headway.server.settings import Settings
+from headway.store.whole import written_whole
 
 log = logging.getLogger("headway")
 
@@ -90,9 +91,8 @@ def _listener(engine: Engine, name: str) -> Listener:
 def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) -> None:
     urls = {listener.name: listener.url for listener in listeners}
     if ready_file is not None:
-        partial = ready_file.with_name(ready_file.name + ".partial")
-        partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
-        partial.replace(ready_file)
+        with written_whole(ready_file) as partial:
+            partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
     also = f", admin {admin.url}" if admin.url else ""
     print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from headway.server.fields import shown
+from headway.store.toml import lower_first
 
 PLANNED = ("journal", "views")
 """Sections that the documentation speaks of and this version does not have."""
@@ -76,7 +77,3 @@ def _dotted(path: list[int | str]) -> str:
         else:
             text += ("." if text else "") + (part if part.replace("-", "_").isidentifier() else f'"{part[:60]}"')
     return text
-
-
-def lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

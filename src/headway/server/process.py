@@ -1,8 +1,10 @@
-"""What the operating system says of this process."""
+"""What the operating system says of this process, and how it was called."""
 
 from __future__ import annotations
 
 import resource
+import shutil
+import sys
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
@@ -23,6 +25,15 @@ def memory_rss_bytes() -> int:
 def memory_peak_bytes() -> int:
     """The highest it has been."""
     return _status_bytes("VmHWM:")
+
+
+def called_as() -> str:
+    """What a user types to call this program again, from the same place."""
+    program = Path(sys.argv[0])
+    if program.name != "headway":
+        return "python -m headway"
+    found = shutil.which("headway")
+    return "headway" if found is not None and Path(found).resolve() == program.resolve() else sys.argv[0]
 
 
 def raise_file_limit() -> int:

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from headway.core.recorder import Batch, Values, Words
 from headway.core.tables import TABLES
 from headway.store.schema import arrow_schema
+from headway.store.whole import written_whole
 
 PARTIAL = "_partial"
 LEFT_OVER_S = 3600.0
@@ -89,17 +90,12 @@ class Lake:
         partial = self._partial / f"{table}-{name}"
         folder = self.folder / table / f"date={day.isoformat()}"
         path = folder / name
-        try:
-            self._partial.mkdir(parents=True, exist_ok=True)
+        self._partial.mkdir(parents=True, exist_ok=True)
+        with written_whole(path, partial):
             pq.write_table(rows, str(partial), compression="zstd")  # by name: Arrow writes without asking us
             size = _sync(partial)
             self._make_room(size)
             folder.mkdir(parents=True, exist_ok=True)
-            os.replace(partial, path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
         _sync(folder)
         self._files.append(_File(folder.name, time.time(), path, size))
         self.bytes += size

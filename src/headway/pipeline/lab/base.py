@@ -189,7 +189,6 @@ class Base:
             return "unknown"
         return "yes" if self.kept_up(self.stay.recorded_end, self.lag_at(self.stay.recorded_end)) else "no"
 
-
     @property
     def caught_up_s(self) -> float | None:
         """When, in what was recorded, it was caught up last; None: never since it was first looked at."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -20,11 +19,11 @@ from headway.core.policy import ActionKind, Policy, Which, parse_policies
 from headway.core.units import parse_duration, parse_share, parse_size
 from headway.pipeline.lab.grid import POINTS_MAX, expand
 from headway.pipeline.lab.written import policy_text
+from headway.store.toml import BadConfig, parse_toml, read_text
 
 Kind = Literal["ran", "nothing", "preset", "grid"]
 PRESETS = ("headway", "xap", "amps", "activemq", "a-mq", "qpid")
 RAN, NOTHING = "as it ran", "nothing"
-FILE_BYTES_MAX = 4_000_000
 _FILE_KEYS = ["presets", "goal", "candidate"]
 _CANDIDATE_KEYS = ["name", "pool", "policy"]
 _POOL_KEYS = ["memory", "disk", "max_client_share"]
@@ -68,36 +67,15 @@ class Plan(msgspec.Struct, frozen=True):
     goal: Goal = Goal()
 
 
-class BadCandidates(ConfigError):
-    """All that is wrong with a file of candidates: ``lines``."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = list(lines)
-
-
 def load_plan(path: str | Path) -> Plan:
-    """The plan a file says. Raises :class:`BadCandidates`."""
+    """The plan a file says. Raises :class:`BadConfig`."""
     path = Path(path)
-    try:
-        raw = path.read_bytes()
-        text = raw.decode()
-    except OSError as error:
-        raise BadCandidates([f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"]) from None
-    except UnicodeDecodeError as error:
-        raise BadCandidates([f"{path}: is not text in UTF-8 (byte {error.start + 1})"]) from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadCandidates([f"{path}: is too large for a file of candidates"])
-    return parse_plan(text, f"{path}: ")
+    return parse_plan(read_text(path), f"{path}: ")
 
 
 def parse_plan(text: str, where: str = "") -> Plan:
     """The plan a TOML text says; ``where`` is put in front of each mistake."""
-    try:
-        tables = tomllib.loads(text.replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
-        message = str(error)
-        raise BadCandidates([f"{where}is not TOML: {message[:1].lower()}{message[1:]}"]) from None
+    tables = parse_toml(text, where)
     errors = [str(unknown("key", key, _FILE_KEYS)) for key in tables if key not in _FILE_KEYS]
     candidates = [Candidate(RAN, "ran"), Candidate(NOTHING, "nothing")]
     candidates += _presets(tables.get("presets", []), errors)
@@ -113,14 +91,14 @@ def parse_plan(text: str, where: str = "") -> Plan:
             errors.append(f"candidate {candidate.name!r}: there are two of that name")
         seen.add(candidate.name)
     if errors:
-        raise BadCandidates([where + line for line in dict.fromkeys(errors)])
+        raise BadConfig([where + line for line in dict.fromkeys(errors)])
     return Plan(tuple(candidates), goal)
 
 
 @cache
 def _preset_tables() -> list[dict[str, Any]]:
     text = resources.files("headway.pipeline.lab").joinpath("presets.toml").read_text(encoding="utf-8")
-    tables: list[dict[str, Any]] = tomllib.loads(text)["candidate"]
+    tables: list[dict[str, Any]] = parse_toml(text)["candidate"]
     return tables
 
 

@@ -11,8 +11,8 @@ highest at once. There is one pool: those of single listeners are not told apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from headway.core.chunk import CHUNK_BYTES
@@ -68,6 +68,8 @@ class Sacrifice(NamedTuple):
 
 
 class _Consumer:
+    """Who holds something of a lane at the moment."""
+
     __slots__ = ("holding", "lane", "moved_to", "position")
 
     def __init__(self, lane: _Lane, holding: Holding) -> None:
@@ -77,29 +79,37 @@ class _Consumer:
         self.moved_to = 0
         """A durable one that was given up: it holds nothing from before there."""
 
+    @property
+    def lag_bytes(self) -> int:
+        return self.lane.end - self.position
+
 
 class _Lane:
-    """A lane's figures; positions count from when somebody first lagged there."""
+    """A lane's figures; positions count from when somebody first lagged there. What becomes of them is carried over to
+    the pool's as it happens: nothing is ever added up over all lanes."""
 
-    __slots__ = ("consumers", "end", "first", "spilled_upto")
+    __slots__ = ("_pool", "consumers", "end", "first", "resident_bytes", "spilled_bytes", "spilled_upto")
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
         self.end = 0
         self.first = 0
         self.spilled_upto = 0
+        self.resident_bytes = 0
+        self.spilled_bytes = 0
         self.consumers: dict[int, _Consumer] = {}
 
     def trim(self) -> None:
         """Let go of what nobody stands in any more."""
         self.first = min((consumer.position for consumer in self.consumers.values()), default=self.end)
+        self._settle()
 
-    @property
-    def resident_bytes(self) -> int:
-        return self.end - max(self.first, min(self.spilled_upto, self.end))
-
-    @property
-    def spilled_bytes(self) -> int:
-        return max(0, min(self.spilled_upto, self.end) - self.first)
+    def _settle(self) -> None:
+        resident = self.end - max(self.first, min(self.spilled_upto, self.end))
+        spilled = max(0, min(self.spilled_upto, self.end) - self.first)
+        self._pool.memory_bytes += resident - self.resident_bytes
+        self._pool.disk_bytes += spilled - self.spilled_bytes
+        self.resident_bytes, self.spilled_bytes = resident, spilled
 
     def spill(self, wanted_bytes: int) -> None:
         """The oldest resident chunks, up to so many bytes, are on disk."""
@@ -108,12 +118,13 @@ class _Lane:
         stop = min(self.end, start + chunks * CHUNK_BYTES)
         if stop < self.end or self.end - start >= SPILL_BYTES_MIN:
             self.spilled_upto = max(self.spilled_upto, stop)
+            self._settle()
 
-    def take(self, holdings: Iterable[Holding]) -> None:
-        """Go on to the next bucket, with those that hold something in it."""
-        now = {holding.subscription: holding for holding in holdings}
+    def take(self, now: Mapping[int, Holding]) -> tuple[list[_Consumer], list[_Consumer]]:
+        """Go on to the next bucket, with those that hold something in it, by subscription. Tells who came and who
+        went."""
         before, self.consumers = self.consumers, {}
-        stayed = [key for key in now if key in before]
+        stayed, fresh = [key for key in now if key in before], [key for key in now if key not in before]
         if stayed:
             self.end += max(0, *(now[key].end_bytes - before[key].holding.end_bytes for key in stayed))
         else:
@@ -125,11 +136,12 @@ class _Lane:
             for key in stayed:
                 before[key].moved_to += missing
         for key, holding in now.items():
-            consumer = before.get(key) or _Consumer(self, holding)
+            consumer = before.pop(key, None) or _Consumer(self, holding)
             consumer.holding = holding
             consumer.position = max(self.end - holding.lag_bytes, consumer.moved_to)
             self.consumers[key] = consumer
         self.trim()
+        return [self.consumers[key] for key in fresh], list(before.values())
 
 
 class PoolReplay:
@@ -139,6 +151,8 @@ class PoolReplay:
         self._pool = pool
         self._bucket_s = bucket_s
         self._lanes: dict[str, _Lane] = {}
+        self._clients: dict[str, dict[int, _Consumer]] = {}
+        """Who holds something, by client and subscription; in the order in which they fell behind."""
         self._gone: dict[str, float] = {}
         """Clients whose connection pressure ended, and when: stays from before are over."""
         self.sacrifices: list[Sacrifice] = []
@@ -147,22 +161,14 @@ class PoolReplay:
         """One bucket, with all who hold something in it."""
         pool = self._pool
         now = (number + 1) * self._bucket_s
-        by_lane: dict[str, list[Holding]] = {}
-        for holding in holdings:
-            if holding.begin_s > self._gone.get(holding.client, -1.0) or holding.durable:
-                by_lane.setdefault(holding.lane, []).append(holding)
-        for name in set(self._lanes) | set(by_lane):
-            self._lanes.setdefault(name, _Lane()).take(by_lane.get(name, ()))
-            if name not in by_lane:
-                del self._lanes[name]
-        for lane in self._lanes.values():
-            if pool.can_spill(now) and any(c.holding.flags & OFFLINE for c in lane.consumers.values()):
-                lane.spill(lane.end - lane.first)
-        self._count()
+        self._take(holdings)
+        if pool.can_spill(now):
+            for lane in self._lanes.values():
+                if any(consumer.holding.flags & OFFLINE for consumer in lane.consumers.values()):
+                    lane.spill(lane.end - lane.first)
         before = pool.memory_bytes
         for lane, wanted in to_spill(pool, self._lanes.values(), now):
             lane.spill(wanted)
-            self._count()
         self._relieve(number, now)
         crossed = min(before, int(pool.memory_limit * HIGH_WATER))
         gated = sum(any(c.holding.flags & GATES for c in lane.consumers.values()) for lane in self._lanes.values())
@@ -170,48 +176,60 @@ class PoolReplay:
         memory = max(pool.memory_bytes, crossed)
         return Level(number, memory, pool.disk_bytes, gated * bucket_ms, pool.full * bucket_ms)
 
-    def _count(self) -> None:
-        self._pool.memory_bytes = sum(lane.resident_bytes for lane in self._lanes.values())
-        self._pool.disk_bytes = sum(lane.spilled_bytes for lane in self._lanes.values())
+    def _take(self, holdings: Iterable[Holding]) -> None:
+        by_lane: dict[str, dict[int, Holding]] = {name: {} for name in self._lanes}
+        for holding in holdings:
+            if holding.begin_s > self._gone.get(holding.client, -1.0) or holding.durable:
+                by_lane.setdefault(holding.lane, {})[holding.subscription] = holding
+        for name, held in by_lane.items():
+            lane = self._lanes.get(name) or self._lanes.setdefault(name, _Lane(self._pool))
+            came, went = lane.take(held)
+            for consumer in went:
+                self._forget(consumer)
+            for consumer in came:
+                holding = consumer.holding
+                self._clients.setdefault(holding.client, {})[holding.subscription] = consumer
+            if not held:
+                del self._lanes[name]
+
+    def _forget(self, consumer: _Consumer) -> None:
+        theirs = self._clients[consumer.holding.client]
+        del theirs[consumer.holding.subscription]
+        if not theirs:
+            del self._clients[consumer.holding.client]
 
     def _relieve(self, number: int, now: float) -> None:
         """Whoever stands in the way while the pool is over its limits, then clients over their share."""
         pool = self._pool
-        for _ in range(SACRIFICES_MAX):
-            doomed = to_give_up(pool, self._lanes.values(), lambda lane: _furthest_back(lane, now))
-            if doomed is None:
-                break
-            for consumer in doomed.subscriptions:
-                self._give_up(consumer, doomed.reason, number)
-        by_client: dict[str, list[_Consumer]] = {}
-        for lane in self._lanes.values():
-            for consumer in lane.consumers.values():
-                by_client.setdefault(consumer.holding.client, []).append(consumer)
-        # The broker comes to them in any order; who holds most goes first here, and the rest may then be within theirs.
-        for consumers in sorted(by_client.values(), key=lambda them: -sum(c.lane.end - c.position for c in them)):
-            lags = [(c.lane.end - c.position, c.lane.spilled_bytes) for c in consumers]
+        doomed = to_give_up(pool, self._lanes.values(), lambda lane: _furthest_back(lane, now))
+        for victims in islice(doomed, SACRIFICES_MAX):
+            self._give_up(victims.subscriptions, victims.reason, number)
+        for consumers in [list(them.values()) for them in self._clients.values()]:
+            lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
             over = beyond_share(pool, lags, now)
             if over is not None and any(_late(consumer, now) for consumer in consumers):
-                self._give_up(max(consumers, key=lambda c: c.lane.end - c.position), Reason.CLIENT_SHARE, number)
+                self._give_up([max(consumers, key=lambda consumer: consumer.lag_bytes)], Reason.CLIENT_SHARE, number)
 
-    def _give_up(self, consumer: _Consumer, reason: Reason, number: int) -> None:
-        holding = consumer.holding
-        size = consumer.lane.end - consumer.position
-        self.sacrifices.append(
-            Sacrifice(number, holding.client, holding.filter, holding.subscription, reason, size)
-        )
-        if holding.durable:  # it keeps its session, and its cursor moves to the end
-            consumer.position = consumer.moved_to = consumer.lane.end
-            consumer.lane.trim()
-        else:
+    def _give_up(self, consumers: Iterable[_Consumer], reason: Reason, number: int) -> None:
+        """All of them, before their lanes let go of anything."""
+        trimmed: dict[_Lane, None] = {}
+        for consumer in consumers:
+            holding, lane = consumer.holding, consumer.lane
+            if holding.subscription not in lane.consumers:
+                continue  # it went with its client
+            self.sacrifices.append(
+                Sacrifice(number, holding.client, holding.filter, holding.subscription, reason, consumer.lag_bytes)
+            )
+            if holding.durable:  # it keeps its session, and its cursor moves to the end
+                consumer.position = consumer.moved_to = lane.end
+                trimmed[lane] = None
+                continue
             self._gone[holding.client] = number * self._bucket_s
-            for lane in self._lanes.values():
-                theirs = [key for key, other in lane.consumers.items() if other.holding.client == holding.client]
-                for key in theirs:
-                    del lane.consumers[key]
-                if theirs:
-                    lane.trim()
-        self._count()
+            for other in self._clients.pop(holding.client).values():
+                del other.lane.consumers[other.holding.subscription]
+                trimmed[other.lane] = None
+        for lane in trimmed:
+            lane.trim()
 
 
 def _late(consumer: _Consumer, now: float) -> bool:
@@ -224,8 +242,11 @@ def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
     return [c for c in lane.consumers.values() if c.position // CHUNK_BYTES == oldest and _late(c, now)]
 
 
-def replay_pool(pool: Pool, bucket_s: float, holdings: Iterable[Holding]) -> Iterator[Level | Sacrifice]:
-    """Levels, and who is given up. ``holdings``: of one candidate and run, in order of time."""
+def replay_pool(
+    pool: Pool, bucket_s: float, buckets: int, holdings: Iterable[Holding]
+) -> Iterator[Level | Sacrifice]:
+    """Levels, and who is given up. ``holdings``: of one candidate and run, which has so many buckets, in order of
+    time."""
     replay = PoolReplay(pool, bucket_s)
     last: int | None = None
     for number, part in groupby(holdings, key=lambda holding: holding.number):
@@ -235,5 +256,5 @@ def replay_pool(pool: Pool, bucket_s: float, holdings: Iterable[Holding]) -> Ite
         yield from replay.sacrifices
         replay.sacrifices.clear()
         last = number
-    if last is not None:
+    if last is not None and last + 1 < buckets:
         yield replay.step(last + 1, ())

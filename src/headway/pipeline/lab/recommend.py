@@ -17,7 +17,8 @@ from headway.pipeline.lab.candidates import Candidate
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import Run
 from headway.pipeline.lab.written import policy_text, quoted
-from headway.server.config import BadConfig, parse_settings
+from headway.server.config import parse_settings
+from headway.store.toml import BadConfig
 
 NO_LIMIT = 60_000.0
 """A goal of no stall at all is exceeded by a minute as one of 1 MB is by another 1 MB."""

@@ -46,9 +46,8 @@ HITS = frozenset(
     }
 )  # fmt: skip
 """Actions that change what the consumer gets; enforced, they make it one that was hit."""
-
-
 PATIENCE_MAX_S = 8.0
+"""How long, at most, it is walked in sweeps before another long step is tried."""
 
 
 class Recording(NamedTuple):

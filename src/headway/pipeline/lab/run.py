@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from headway import __version__
-from headway.core.errors import ConfigError
 from headway.core.units import format_count, format_duration
 from headway.pipeline.lab.candidates import NOTHING, RAN, Candidate, Plan
 from headway.pipeline.lab.job import Survey, recorded_hits, replay_lake, survey
@@ -23,6 +21,7 @@ from headway.pipeline.lab.recommend import Recommendation, recommend, recommende
 from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve, judge, moment, score
 from headway.pipeline.lab.tasks import Run
 from headway.pipeline.lab.written import policy_text
+from headway.pipeline.output import output
 from headway.pipeline.progress import progress
 from headway.pipeline.report.page import lab_report
 
@@ -67,16 +66,19 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
         "curve": pa.Table.from_pylist(curve(replayed.pooled, candidates, found.runs, wanted), CURVE),
     }
     for name, table in tables.items():
-        _write_whole(out / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))
+        with output(out / f"{name}.parquet") as path:
+            pq.write_table(table, path)
     last = max(found.runs.values(), key=lambda run: run.origin_us)
     ran = next(one for one in scored.scores if one.kind == "ran")
     chosen = next(candidate for candidate in candidates if candidate.name == best.score.candidate)
     text = recommended_toml(best, chosen, ran, last, _recording(found), dt.datetime.now(dt.UTC))
     config = out / "recommended.toml"
-    _write_whole(config, lambda path: path.write_text(text, encoding="utf-8"))
+    with output(config) as path:
+        path.write_text(text, encoding="utf-8")
     seconds = time.monotonic() - started
     about = _about(lake, found, candidates, limits, best, scored.outcomes, recorded, seconds)
-    _write_whole(out / "lab.json", lambda path: path.write_text(json.dumps(about, indent=2, default=str)))
+    with output(out / "lab.json") as path:
+        path.write_text(json.dumps(about, indent=2, default=str), encoding="utf-8")
     report = lab_report(tables["candidates"], tables["outcomes"], tables["curve"], about, out / "report.html")
     return LabResult(scored.scores, best, report, config, seconds)
 
@@ -152,13 +154,3 @@ def _recording(found: Survey) -> str:
 
 def _fields(one: Score) -> dict[str, Any]:
     return {name: getattr(one, name) for name in CANDIDATES.names}
-
-
-def _write_whole(path: Path, write: Any) -> None:
-    """Under another name first: nobody ever finds half a file."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None

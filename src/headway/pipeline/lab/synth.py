@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import shutil
 import time
 import uuid
@@ -50,6 +49,7 @@ from headway.pipeline.lab.synthetic.rows import (
     record,
 )
 from headway.store.schema import arrow_schema
+from headway.store.whole import written_whole
 
 CONSUMERS_MAX, MINUTES_MAX = 10_000_000, 7 * 24 * 60
 GROUP_CONSUMER_MINUTES = 15_000
@@ -237,9 +237,9 @@ class _Files:
         date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
         folder = self._folder / f"date={date.isoformat()}"
         folder.mkdir(parents=True, exist_ok=True)
-        partial = self._partial / f"{self._name}-{uuid.uuid4().hex}"
-        pq.write_table(rows, partial, compression="zstd")
-        os.replace(partial, folder / f"{self._name}-{self._number:03d}.parquet")
+        path = folder / f"{self._name}-{self._number:03d}.parquet"
+        with written_whole(path, self._partial / f"{self._name}-{uuid.uuid4().hex}") as partial:
+            pq.write_table(rows, partial, compression="zstd")
         self._number += 1
 
 

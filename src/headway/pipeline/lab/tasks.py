@@ -49,6 +49,10 @@ class Run(msgspec.Struct, frozen=True):
             self.client_share if pool.client_share is None else pool.client_share,
         )
 
+    @property
+    def buckets(self) -> int:
+        return int(self.seconds // self.bucket_s) + 1
+
     def policies_of(self, candidate: Candidate) -> tuple[Policy, ...]:
         return self.policies if candidate.kind == "ran" else candidate.policies
 
@@ -135,14 +139,14 @@ def pools(
     """The second kind of task, for ``mapInArrow``. ``thin``: of so many buckets in a row, only the highest levels are
     handed on."""
 
-    def pool(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def levels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for (index, name), part in groupby(_rows(batches), key=lambda row: (row[0], row[1])):
             run = runs[name]
-            found = replay_pool(Pool("", *run.limits(candidates[index].pool)), run.bucket_s,
-                                (Holding(*row[2:]) for row in part))  # fmt: skip
+            pool = Pool("", *run.limits(candidates[index].pool))
+            found = replay_pool(pool, run.bucket_s, run.buckets, (Holding(*row[2:]) for row in part))
             yield _pooled(index, name, thinned(found, thin))
 
-    return pool
+    return levels
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from headway.core.errors import ConfigError
+from headway.pipeline.output import output
 from headway.pipeline.report import words
 
 Column = tuple[str, str, Callable[[Any], str]]
@@ -115,14 +113,8 @@ class Document:
 
     def write(self, out: Path) -> Path:
         """Write the page to ``out`` and return it."""
-        partial = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
+        with output(out) as partial:
             partial.write_text(self._whole(), encoding="utf-8")
-            os.replace(partial, out)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise ConfigError(f"{out}: cannot be written: {(error.strerror or str(error)).lower()}") from None
         return out
 
     def _whole(self) -> str:

@@ -1,0 +1,11 @@
+"""What all commands that start Spark have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+MasterOption = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")]
+MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")]

@@ -1,0 +1,52 @@
+"""TOML that people write: read, with what is wrong with it in plain words."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.core.errors import ConfigError
+from headway.core.units import format_size
+
+FILE_BYTES_MAX = 4_000_000
+
+
+class BadConfig(ConfigError):
+    """All that is wrong with a file: ``lines``."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = list(lines)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises BadConfig."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        text = raw.decode()
+    except OSError as error:
+        raise BadConfig([f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"]) from None
+    except UnicodeDecodeError as error:
+        raise BadConfig([f"{path}: is not text in UTF-8 (byte {error.start + 1})"]) from None
+    if len(raw) > FILE_BYTES_MAX:
+        raise BadConfig([f"{path}: is larger than {format_size(FILE_BYTES_MAX)}; is it the right file?"])
+    return text
+
+
+def parse_toml(text: str, where: str = "") -> dict[str, Any]:
+    """The tables of a text; ``where`` is put in front of what is wrong. Raises BadConfig."""
+    try:
+        # TOML knows lines by \n and \r\n only.
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig([f"{where}is not TOML: {lower_first(str(error))}"]) from None
+    except RecursionError:
+        raise BadConfig([f"{where}is nested too deep"]) from None
+
+
+def lower_first(text: str) -> str:
+    """For a sentence that goes on behind a colon."""
+    return text[:1].lower() + text[1:]

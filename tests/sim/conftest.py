@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from headway.core import delivery, fanout, lane
+
+
+@pytest.fixture(autouse=True)
+def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each world sets sizes of its own (``World._sizes``); the tests that run after it get the real ones back."""
+    for module, name in (
+        (lane, "CHUNK_BYTES"), (delivery, "BATCH_BYTES"), (fanout, "PUMP_BYTES"), (fanout, "VIEWS_MAX"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, getattr(module, name))

@@ -193,7 +193,7 @@ def test_large_packet_in_pieces_is_scanned_once(monkeypatch):
     decoder = open_decoder(4)
     scans = []
     scan = decoder._scan
-    monkeypatch.setattr(decoder, "_scan", lambda data, items: scans.append(len(data)) or scan(data, items))
+    monkeypatch.setattr(Decoder, "_scan", lambda _, data, items: scans.append(len(data)) or scan(data, items))
     packet = encode_publish("t", b"x" * 1_000_000, version=4)
     items = [item for at in range(0, len(packet), 1000) for item in decoder.feed(packet[at : at + 1000])]
     assert [len(item.payload(0)) for item in items] == [1_000_000]

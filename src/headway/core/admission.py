@@ -83,8 +83,7 @@ class Admission:
         session.adopt(request, now)
         session.present = True
         session.outlet = outlet
-        session.replay.clear()
-        session.replay.extend(session.in_flight)
+        session.replay = list(reversed(session.in_flight))
         session.credit_exhausted_since_s = None
         self._fanout.again[session] = None
         for share in session.shares:

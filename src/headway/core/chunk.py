@@ -21,12 +21,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from math import inf
+from operator import sub
 from typing import Protocol
 
 from headway.core.record import Frames, Run
 
 CHUNK_BYTES = 64 * 1024
+
+
+@lru_cache(256)
+def multiples(size: int) -> array[int]:
+    """Where the records of a chunk end that are all of this size."""
+    return array("I", range(size, CHUNK_BYTES + 1, size))
 
 
 class SpillHandle(Protocol):
@@ -135,8 +143,8 @@ class Chunk:
             self.data += frames.data
         else:
             self.data += memoryview(frames.data)[begin:stop]
-        fresh: Sequence[int] = source if count == len(source) else source[first:last]
-        self.ends.extend(fresh if not shift else [end + shift for end in fresh])
+        fresh = source if count == len(source) else source[first:last]
+        largest = self._add_ends(fresh, begin, shift)
         self.size += stop - begin
         self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
         self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
@@ -148,10 +156,24 @@ class Chunk:
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
         self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
-        largest = stop - begin if count == 1 else max(map(int.__sub__, source[first + 1 : last], source[first:last]))
-        largest = max(largest, source[first] - begin)
         if largest > self.largest:
             self.largest = largest
+
+    def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
+        """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""
+        if type(fresh) is not range:
+            self.ends.extend([end + shift for end in fresh] if shift else fresh)
+            largest = fresh[0] - begin
+            return max(largest, *map(sub, fresh[1:], fresh)) if len(fresh) > 1 else largest
+        # All of one size, as so often: nothing is worked out for each. If it is that of all before them, not even for
+        # the first of them: their ends are the multiples that come next.
+        size, before = fresh.step, len(self.ends)
+        known = multiples(size)
+        if self.size == before * size and before + len(fresh) <= len(known):
+            self.ends.extend(known[before : before + len(fresh)])
+        else:
+            self.ends.extend(range(fresh.start + shift, fresh.stop + shift, size))
+        return size
 
     def _goes_on(self, index: int, sequence: int, now: float, expires: float, publisher: int) -> bool:
         """Record ``index``, the next one, belongs to the last run."""

@@ -233,7 +233,7 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
     while session.replay and len(out) < BATCH_BYTES:
         if len(session.in_flight) - len(session.replay) >= session.credit:
             return bool(out)
-        delivery_id = session.replay.popleft()
+        delivery_id = session.replay.pop()
         delivery = session.in_flight.get(delivery_id)
         if delivery is None or delivery.released:
             continue

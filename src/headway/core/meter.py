@@ -124,9 +124,9 @@ class Meter:
         self._skipped = 0
         self._waiting_since: float | None = None
         self._slow_since: float | None = None
-        self._looks: deque[tuple[float, int]] = deque()
+        self._looks: list[tuple[float, int]] = []
         """(time, bytes drained) at a few instants, the oldest first; only while it could have gone faster (rule 2)."""
-        self._offers: deque[tuple[float, int]] = deque()
+        self._offers: list[tuple[float, int]] = []
         """(time, lane end) at a few instants since records wait."""
         self._last: tuple[float, int, int] | None = None
         """(time, bytes drained, bytes that waited) at the look before."""
@@ -282,7 +282,7 @@ class Meter:
             if not ring or now - ring[-1][0] >= RATE_WINDOW_S / 4:
                 ring.append((now, value))
             while len(ring) > 2 and now - ring[1][0] >= RATE_WINDOW_S:
-                ring.popleft()
+                del ring[0]
 
     def _span(self, since: float | None, now: float) -> float:
         """Seconds since then that the consumer may be charged with (rules 5 and 6)."""

@@ -9,6 +9,7 @@ Invariants:
 - Records and runs are immutable once published.
 - ``ends`` ascends and its last value is ``len(data)``; record *i* is ``data[ends[i-1]:ends[i]]`` (from 0 for the
   first), and its payload is ``data[bodies[i]:ends[i]]``.
+- Where all records are of one size, ``ends`` may be a range with that size as its step.
 - All records of a run share topic, publisher, QoS, retain flag, properties and expiry.
 """
 
@@ -70,8 +71,8 @@ class Run:
         self,
         topic: str,
         data: bytes,
-        ends: list[int],
-        bodies: list[int],
+        ends: Sequence[int],
+        bodies: Sequence[int],
         form: object = None,
         qos: int = 0,
         retain: bool = False,

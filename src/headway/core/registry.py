@@ -116,14 +116,14 @@ class Registry:
             session.paused_since_s = now
             session.pauses += 1
             self.effects.append(Pause(session))
-        session.paused_by.add(by)
+        session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
 
     def resume(self, by: Feed | Pool, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""
         for session in self.paused.pop(by, {}):
             if by in session.paused_by:
-                session.paused_by.discard(by)
+                del session.paused_by[by]
                 if not session.paused_by:
                     session.stalled_s += now - session.paused_since_s
                     self.effects.append(Resume(session))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,14 @@ class Delivery:
 class Session:
     """One client. ``outlet`` is None while it is away."""
 
+    __slots__ = (
+        "_last_id", "client", "connected_s", "credit", "credit_exhausted_since_s", "dead", "ended", "expiry_s",
+        "gone_since_s", "half_sent", "in_flight", "incoming", "lagging", "last_reason", "listener", "lost_records",
+        "max_packet_bytes", "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool",
+        "present", "protocol", "published_bytes", "published_records", "refused_records", "replay", "rest", "shares",
+        "stalled_s", "subscriptions", "username", "will",
+    )  # fmt: skip
+
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
         self.number = number
         self.client = request.client
@@ -79,16 +87,16 @@ class Session:
         self.rest = b""
         """What is left of a half-sent record whose subscription has moved on."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
-        self.replay: deque[int] = deque()
-        """Deliveries to be sent again, to a client that has come back."""
-        self.incoming: set[int] = set()
+        self.replay: list[int] = []
+        """Deliveries to be sent again, to a client that has come back; the next one last."""
+        self.incoming: dict[int, None] = {}
         """Ids of exactly-once publishes that arrived and are not released."""
         self.shares: dict[Share, None] = {}
         self.outlet: Outlet | None = None
         self._last_id = 0
         self.credit_exhausted_since_s: float | None = None
         self.gone_since_s = now
-        self.paused_by: set[object] = set()
+        self.paused_by: dict[object, None] = {}
         """Feeds and pools on whose account this publisher is not read."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0

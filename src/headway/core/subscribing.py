@@ -99,7 +99,7 @@ class Subscribing:
             old.cursor.acknowledge(number)
         subscription.gap, old.gap = old.gap, None
         while old.prefaces:  # of retained records it may now want others, or none
-            preface = old.prefaces.popleft()
+            preface = old.prefaces.pop(0)
             if preface.retained:
                 preface.records.close()
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -68,6 +68,15 @@ class Predicate:
 class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
+    __slots__ = (
+        "blocked_publishers_s", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "current_s",
+        "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
+        "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "meter",
+        "number", "offline", "owed_bytes", "policy", "policy_state", "prefaces", "renewals", "request",
+        "rewound_bytes", "session", "share", "skipped_bytes", "skips", "start_number", "start_position",
+        "start_sequence", "state", "state_bytes", "state_records", "stop_number",
+    )  # fmt: skip
+
     def __init__(
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, policy_state: PolicyState,
         meter: Meter,
@@ -105,7 +114,7 @@ class Subscription:
         self.last_verdict: Verdict | None = None
 
         self.state: State | None = None
-        self.prefaces: deque[Preface] = deque()
+        self.prefaces: list[Preface] = []
         """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
         self.conflating = False
         """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
@@ -291,11 +300,11 @@ class Subscription:
 
     def close_prefaces(self) -> None:
         while self.prefaces:
-            self.prefaces.popleft().records.close()
+            self.prefaces.pop(0).records.close()
 
     def end_preface(self) -> None:
         """The preface was read to its end; there may be another."""
-        records = self.prefaces.popleft().records
+        records = self.prefaces.pop(0).records
         if isinstance(records, StatePass):
             missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
             self.note_gap(missed, 0, records.upto, Reason.DISCARDED)

@@ -69,7 +69,7 @@ class Connection(Outlet):
         self.open = True
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
         """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
-        self.held_by: set[str] = set()
+        self.held_by: dict[str, None] = {}
         """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
         ``replies`` (it does not read what it is answered)."""
         self.opened_s = self.heard_s = now
@@ -107,12 +107,12 @@ class Connection(Outlet):
         if self.open:
             if not self.held_by:
                 self.host.loop.remove_reader(self.sock)
-            self.held_by.add(why)
+            self.held_by[why] = None
 
     def let_go(self, why: str) -> None:
         """That is no reason any more; read again if there is no other."""
         if self.open and why in self.held_by:
-            self.held_by.discard(why)
+            del self.held_by[why]
             if not self.held_by:
                 self.heard_s = self.host.now()
                 self.host.loop.add_reader(self.sock, self._readable)

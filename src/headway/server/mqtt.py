@@ -59,6 +59,11 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
+    __slots__ = (
+        "_checking", "_decoder", "_held", "_replies", "connection", "engine", "final_expiry_s", "keep_alive_s",
+        "listener", "session", "will_due",
+    )  # fmt: skip
+
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         self.engine = engine
         self.connection = connection
@@ -323,13 +328,11 @@ class MqttPeer:
             self._write(self._replies.puback(item.packet_id, code, text))
         elif item.qos == 2:
             if code < 0x80:
-                session.incoming.add(item.packet_id)
+                session.incoming[item.packet_id] = None
             self._write(self._replies.pubrec(item.packet_id, code, text))
 
     def _released(self, item: PubRel) -> None:
-        incoming = self._granted.incoming
-        known = item.packet_id in incoming
-        incoming.discard(item.packet_id)
+        known = self._granted.incoming.pop(item.packet_id, self) is None
         unknown = self._replies.version == 5 and not known
         self._write(self._replies.pubcomp(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
 

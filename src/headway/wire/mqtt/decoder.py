@@ -38,6 +38,12 @@ _FIRST_BYTES = {
     ("client", False): frozenset({0x20}),
     ("client", True): _PUBLISH | _ACKS | {0x90, 0xB0, 0xD0},
 }
+_FIRST_BYTES_5 = {
+    ("server", False): _FIRST_BYTES["server", False],
+    ("server", True): _FIRST_BYTES["server", True] | {0xF0},
+    ("client", False): _FIRST_BYTES["client", False] | {0xF0},
+    ("client", True): _FIRST_BYTES["client", True] | {0xE0, 0xF0},
+}
 
 
 class Decoder:
@@ -47,6 +53,11 @@ class Decoder:
     from CONNECT (``version`` is 0 until then; after a refused CONNECT it is the one to refuse in). ``packet_bytes_max``
     and ``topic_alias_max`` may be changed between feeds.
     """
+
+    __slots__ = (
+        "_aliases", "_bodies", "_first_bytes", "_form", "_need", "_open", "_role", "_tail", "error",
+        "packet_bytes_max", "packets", "topic_alias_max", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -147,12 +158,7 @@ class Decoder:
     # Opening.
 
     def _allowed(self, is_open: bool) -> frozenset[int]:
-        allowed = _FIRST_BYTES[self._role, is_open]
-        if self.version == 5 and self._role == "server" and is_open:
-            return allowed | {0xF0}
-        if self.version == 5 and self._role == "client":
-            return allowed | {0xF0, 0xE0} if is_open else allowed | {0xF0}
-        return allowed
+        return (_FIRST_BYTES_5 if self.version == 5 else _FIRST_BYTES)[self._role, is_open]
 
     def _opened(self) -> None:
         self._open = True

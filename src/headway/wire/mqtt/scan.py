@@ -4,20 +4,30 @@ Rules. A *lead* is what a PUBLISH has between fixed header and payload: topic, a
 belong to one run when their first byte and their lead are equal, byte for byte; so topic and properties are read once
 per run. Nothing is raised here: the scan stops before whatever does not fit, and the decoder looks at that afresh.
 
-Why it is fast. Neighbours of the same size also have equal fixed headers, so one ``startswith`` over header and lead
-compares type, flags, length and topic at once, in C; their positions are an arithmetic sequence and are written by
-``range``. Only where the size changes is the length decoded.
+Why it is fast. Neighbours of the same size also have equal fixed headers, so one comparison of header and lead answers
+for type, flags, length and topic at once. A few of them are compared one by one. Many are compared by *columns*: the
+byte at one place of all their headers is a slice with the size as its step, and how many of these bytes are equal is
+found in C; so a message costs a nanosecond for each byte of its header, and no step of the interpreter. Their positions
+are a range and stay one. Only where the size changes is the length decoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+FEW = 16
+"""So many are compared one by one before columns are tried, which take some time to set up."""
+COLUMNS_MAX = 64
+"""A longer header is compared faster frame by frame."""
+
 
 def extend_run(
     data: bytes, start: int, body: int, payload: int, end: int, frame_bytes_max: int
-) -> tuple[int, list[int], list[int]]:
+) -> tuple[int, Sequence[int], Sequence[int]]:
     """The run whose first frame is ``data[start:end]``, with the lead ``data[body:payload]``.
 
-    Returns where it stops in ``data``, and the ends and the payload starts of its records, counted from ``start``.
+    Returns where it stops in ``data``, and the ends and the payload starts of its records, counted from ``start``:
+    ranges where all are of one size.
     """
     startswith = data.startswith
     first = data[start]
@@ -38,30 +48,50 @@ def extend_run(
         # One frame, data[at:end], is known to fit. Those after it with the very same header fit as well.
         size = end - at
         header = data[at:payload]
-        last = n - size
-        if end <= last and startswith(header, end):
-            pos = end + size
-            while pos <= last and startswith(header, pos):
-                pos += size
-            ends.extend(range(end - start, pos - start + 1, size))
-            # The + 1 matters here too: an empty payload starts where its frame ends.
-            bodies.extend(range(payload - start, pos - start + 1, size))
-        else:
-            pos = end
-            ends.append(end - start)
-            bodies.append(payload - start)
+        pos = _same_header(data, header, end, size) if end + size <= n and startswith(header, end) else end
         # Another size, or another message, or the end of what has come.
         if pos >= header_max or data[pos] != first:
-            return pos, ends, bodies
+            break
         length = data[pos + 1]
-        body = pos + 2
+        next_body = pos + 2
         if length > 127:
-            length, body = read_length(data, pos + 1, n)
-        payload = body + lead_bytes
-        end = body + length
-        if length < lead_bytes or end > n or end - pos > frame_bytes_max or not startswith(lead, body):
-            return pos, ends, bodies
-        at = pos
+            length, next_body = read_length(data, pos + 1, n)
+        next_end = next_body + length
+        if length < lead_bytes or next_end > n or next_end - pos > frame_bytes_max or not startswith(lead, next_body):
+            break
+        if pos == end:
+            ends.append(end - start)
+            bodies.append(payload - start)
+        else:
+            ends += range(end - start, pos - start + 1, size)
+            bodies += range(payload - start, pos - start + 1, size)
+        at, payload, end = pos, next_body + lead_bytes, next_end
+    # The + 1 matters here too: an empty payload starts where its frame ends.
+    last_ends, last_bodies = range(end - start, pos - start + 1, size), range(payload - start, pos - start + 1, size)
+    if not ends:
+        return pos, last_ends, last_bodies
+    ends += last_ends
+    bodies += last_bodies
+    return pos, ends, bodies
+
+
+def _same_header(data: bytes, header: bytes, pos: int, size: int) -> int:
+    """Where the frames of ``size`` bytes from ``pos`` on stop to have this header."""
+    last = len(data) - size
+    few = last if len(header) > COLUMNS_MAX else min(last, pos + FEW * size)
+    while pos <= few and data.startswith(header, pos):
+        pos += size
+    if pos <= few or pos > last:
+        return pos
+    count = (len(data) - pos) // size
+    for place in range(len(header) - 1, -1, -1):  # topics that differ do so at their ends
+        byte = header[place : place + 1]
+        column = data[pos + place : pos + count * size : size]
+        if column != byte * count:
+            count -= len(column.lstrip(byte))
+            if not count:
+                break
+    return pos + count * size
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:

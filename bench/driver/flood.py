@@ -14,8 +14,14 @@ from bench.peers.peer import Running
 from bench.wires.wire import Levels, measure
 
 LOOK_S = 0.2
+STUCK_LOOK_S = 0.5
 PATIENCE_S = 60.0
+READ_S = 20.0
 WARM_UP_SUBSCRIBERS = 10
+FILL_BYTES, FILL_MESSAGES = 16 * 1024, 400
+"""More than the kernel takes in for a subscriber that does not read."""
+FILL_S = 10.0
+IDLE_SHARE = 0.15
 TICK_SHARE = 0.01
 """Less CPU time than this cannot be told from none."""
 
@@ -41,7 +47,7 @@ def flood(running: Running, crowd: Crowd, seconds: float) -> dict[str, Any]:
     warm_up(running, seconds)
     with workers() as begin:
         reader = begin(subscribers.count, wire, port, filters, crowd.healthy, frame.size_bytes)
-        holder = begin(stuck.hold, wire, port, filters, crowd.stuck) if crowd.stuck else None
+        holder = begin(stuck.hold, wire, port, filters, crowd.stuck, STUCK_LOOK_S) if crowd.stuck else None
         writer = begin(publisher.flood, wire, port, topic, crowd.payload_bytes, seconds)
         figures, got = _perform(running, crowd, reader, writer, holder, seconds)
     rate = got["at_stop"] / got["seconds"]
@@ -55,8 +61,11 @@ def pace(running: Running, crowd: Crowd, seconds: float, rate_per_s: int, warm_u
     warm_up(running, seconds)
     seconds += warm_up_s
     with workers() as begin:
+        holder = None
+        if crowd.stuck:
+            holder = begin(stuck.hold, wire, port, [topic], crowd.stuck, None)
+            fill(running, topic)
         reader = begin(subscribers.stamps, wire, port, topic, crowd.healthy, frame, warm_up_s)
-        holder = begin(stuck.hold, wire, port, [topic], crowd.stuck) if crowd.stuck else None
         writer = begin(publisher.paced, wire, port, topic, crowd.payload_bytes, seconds, rate_per_s)
         figures, got = _perform(running, crowd, reader, writer, holder, seconds)
     return figures | {key: value for key, value in got.items() if key.endswith("_ns")}
@@ -79,6 +88,31 @@ def warm_up(running: Running, seconds: float) -> None:
         reader.answer(PATIENCE_S)
     running.check()
     running.kept.forget_peak()
+
+
+def fill(running: Running, topic: Levels) -> None:
+    """Publish so much, before anybody healthy is there, that those who do not read are stuck: until then the kernel
+    takes in some megabytes for each, and the broker serves them as it serves all others."""
+    with workers() as begin:
+        writer = begin(publisher.keyed, running.peer.wire, running.port, [topic], FILL_BYTES, FILL_MESSAGES, topic)
+        for _ in range(2):
+            writer.go()
+            writer.answer(PATIENCE_S)
+    wait_until_read(running)
+    deadline = time.monotonic() + FILL_S
+    while time.monotonic() < deadline:
+        cpu_s = running.kept.cpu_s()
+        time.sleep(LOOK_S)
+        if running.kept.cpu_s() - cpu_s < IDLE_SHARE * LOOK_S:
+            break
+    running.check()
+
+
+def wait_until_read(running: Running) -> None:
+    """Until the broker has read all that was published, or does not read any more for its own reasons."""
+    deadline = time.monotonic() + READ_S
+    while stuck.unread_bytes(running.port) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
 
 
 @contextmanager

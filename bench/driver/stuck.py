@@ -12,15 +12,17 @@ from typing import Any
 from bench.driver.worker import say
 from bench.wires.wire import Levels, Wire
 
-LOOK_S = 0.1
 RECEIVED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:[0-9A-F]{4} 01 [0-9A-F]{8}:([0-9A-F]{8}) ")
 ESTABLISHED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:([0-9A-F]{4}) 01 ")
 
 
-def hold(pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int) -> dict[str, Any]:
+def hold(
+    pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int, look_s: float | None
+) -> dict[str, Any]:
     """``number`` of them. ``gone``: whose sockets the broker has closed, and when, seconds from ``go``.
 
-    Who does not read is not told that the other end is gone; so the kernel is asked, about the broker's ends.
+    Who does not read is not told that the other end is gone; so the kernel is asked, about the broker's ends, every
+    ``look_s``. It takes some milliseconds to answer, so where these matter it is asked at the end only (None).
     """
     socks = []
     for index in range(number):
@@ -33,7 +35,7 @@ def hold(pipe: Connection, wire: Wire, port: int, filters: list[Levels], number:
     began = time.monotonic()
     gone_s: list[float] = []
     while True:
-        told = pipe.poll(LOOK_S)
+        told = pipe.poll(look_s)
         now = time.monotonic() - began
         there = ours & served_by(port)
         gone_s += [now] * (len(ours) - len(there))

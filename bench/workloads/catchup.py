@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
-from bench.driver import absent, publisher, stuck
-from bench.driver.flood import PATIENCE_S, workers
+from bench.driver import absent, publisher
+from bench.driver.flood import PATIENCE_S, wait_until_read, workers
 from bench.peers.peer import Peer, Running
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 PAYLOAD_BYTES = 128
 PUBLISH_S = 300.0
-READ_S = 20.0
-LOOK_S = 0.1
 
 
 class Catchup(Workload):
@@ -66,10 +62,3 @@ class Catchup(Workload):
             "lost": updates + 1 - got["deliveries"] if conflate is None else None,
         }  # fmt: skip
         return figures
-
-
-def wait_until_read(running: Running) -> None:
-    """Until the broker has read all that was published, or does not read any more for its own reasons."""
-    deadline = time.monotonic() + READ_S
-    while stuck.unread_bytes(running.port) and time.monotonic() < deadline:
-        time.sleep(LOOK_S)

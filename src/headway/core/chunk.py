@@ -10,6 +10,9 @@ mapped or sent as it is:
   one run per record, would otherwise need ten times the memory for its index;
 - ``holes`` and ``expiries`` (see ``record.Frames``): None while every record so far can be sent as it is.
 
+What is appended to an empty chunk is not copied: all lanes that were given the same run share its bytes, and where
+everybody is caught up, which empties the chunk each turn, none is ever copied. With the next run it is.
+
 The index stays in memory when the bytes go to disk.
 
 A chunk knows how many cursors stand in it (``standing``), never which. It may be dropped when it is the first of its
@@ -89,7 +92,7 @@ class Chunk:
         """Empty the chunk in place; cursors that stand in it keep standing, at ``start``."""
         self.start = start
         self.first_number = first_number
-        self.data = bytearray()
+        self.data: bytes | bytearray | memoryview = b""
         self.size = 0
         self.ends = array("I")
         self.holes: array[int] | None = None
@@ -139,10 +142,13 @@ class Chunk:
         shift = self.size - begin
         before = len(self.ends)
         count = last - first
-        if count == len(source):
-            self.data += frames.data
+        part = frames.data if count == len(source) else memoryview(frames.data)[begin:stop]
+        if not self.size:
+            self.data = part
         else:
-            self.data += memoryview(frames.data)[begin:stop]
+            if type(self.data) is not bytearray:
+                self.data = bytearray(self.data)
+            self.data += part
         fresh = source if count == len(source) else source[first:last]
         largest = self._add_ends(fresh, begin, shift)
         self.size += stop - begin

@@ -153,7 +153,7 @@ class Lane:
         if handle is None:
             return
         chunk.spill = handle
-        chunk.data = bytearray()
+        chunk.data = b""
         self.resident_bytes -= size
         self.spilled_bytes += size
         self.pool.add_memory(chunk.index_bytes - size)

@@ -167,6 +167,8 @@ class SubModel(Expectation):
         self.replaced: SubModel | None = None
         """The subscription it replaced, while that one still had something to be given."""
         self.replaced_by: SubModel | None = None
+        self.owed_by_older = 0
+        """How many records that passed while the older one conflated were still owed when this one replaced it."""
 
     @property
     def live(self) -> bool:
@@ -233,13 +235,13 @@ class SubModel(Expectation):
 
     @property
     def early_gaps(self) -> int:
-        """Of retained records and the snapshot, what was not fit to be sent is counted, too: at most so many."""
+        """Of retained records, the snapshot, and what the one it replaced still owed, what was not sent is counted,
+        too: at most so many."""
         request, gaps = self.subscription.request, self.subscription.gap_records
-        passed = gaps[Reason.CONFLATED] if self.replaced is not None else 0  # what that one still owed, too
         plain = request.send_retained == "never" and not request.options.snapshot
         if plain and self.replaced is None and not self.renewed:
             return 0
-        return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT] + passed
+        return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT] + self.owed_by_older
 
     @property
     def conflates(self) -> bool:
@@ -288,11 +290,9 @@ class SubModel(Expectation):
         # What was handed over and was not fit to be sent is counted with an heir.
         unfit, heir = 0, self.replaced_by
         while heir is not None:
-            unfit, heir = unfit + heir.early_gaps + heir.subscription.conflate_owed, heir.replaced_by
+            unfit, heir = unfit + heir.early_gaps, heir.replaced_by
         # What was sent and could not be read from disk to be sent again may have arrived all the same.
         unsure = self.excess + self.early_gaps + (gaps[Reason.SPILL_FAILED] if self.cut else 0)
-        if self.replaced is not None:
-            unsure += self.subscription.conflate_owed  # by the one it replaced
         if -unfit <= surplus <= unsure:
             return None
         return (

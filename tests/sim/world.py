@@ -169,7 +169,7 @@ class World:
 
     def _unsure(self, model: SubModel, session: Session) -> None:
         """It is written off what it has not acknowledged, whether it has it or not."""
-        unsure = sum(delivery.subscription is model.subscription for delivery in session.in_flight.values())
+        unsure = sum(delivery.subscription is model.subscription for delivery in session.channel.in_flight.values())
         model.excess += unsure
         if model.shared is not None:
             model.shared.excess += unsure

@@ -43,14 +43,14 @@ class Account(NamedTuple):
 
 def account(subscription: Subscription) -> Account:
     """Of a subscription that has not ended."""
-    lane, cursor, share = subscription.feed.lane, subscription.cursor, subscription.share
-    if share is not None:
+    lane, cursor, queue = subscription.feed.lane, subscription.cursor, subscription.queue
+    if queue is not None:
         drained_records, drained_bytes = subscription.state_records, subscription.handed_bytes
         return Account(
             drained_records, drained_bytes,
-            share.handed_records - subscription.start_number - drained_records,
-            share.handed_bytes - subscription.start_position - drained_bytes,
-            cursor.lag_records, cursor.lag_bytes,
+            queue.handed_records - subscription.start_number - drained_records,
+            queue.handed_bytes - subscription.start_position - drained_bytes,
+            queue.lag_records, queue.lag_bytes,
         )  # fmt: skip
     waits_for_clock = subscription.conflating and subscription.request.options.conflate_s
     resting = waits_for_clock and not subscription.conflate_due

@@ -6,6 +6,7 @@ being away costs nothing but the lane they stand in, and that goes to disk like 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 import msgspec
@@ -24,12 +25,13 @@ from headway.core.session import ConnectRequest, Session, Will
 
 class Admission:
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
-                 flap: FlapControl) -> None:
+                 flap: FlapControl, on_end: Callable[[Session, float], None]) -> None:
         self._registry = registry
         self._publishing = publishing
         self._ending = ending
         self._fanout = fanout
         self._flap = flap
+        self._on_end = on_end
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -83,11 +85,10 @@ class Admission:
         session.adopt(request, now)
         session.present = True
         session.outlet = outlet
-        session.replay = list(reversed(session.in_flight))
-        session.credit_exhausted_since_s = None
+        session.channel.replay = list(reversed(session.channel.in_flight))
+        session.channel.exhausted_since_s = None
         self._fanout.again[session] = None
-        for share in session.shares:
-            self._registry.dirty[share.feed] = None
+        self._registry.woken |= session.queues
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -113,8 +114,7 @@ class Admission:
         for subscription in session.subscriptions.values():
             self._ending.open_gate(subscription, now)
         self._fanout.again.pop(session, None)
-        for share in session.shares:
-            self._registry.dirty[share.feed] = None
+        self._registry.woken |= session.queues
         return rest
 
     def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
@@ -162,8 +162,8 @@ class Admission:
         session.ended = True
         for subscription in list(session.subscriptions.values()):
             self._ending.end(subscription, reason, now)
-        session.in_flight.clear()
-        session.replay.clear()
+        session.channel.clear()
+        self._on_end(session, now)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)

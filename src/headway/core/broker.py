@@ -27,7 +27,9 @@ from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.pool import DISK_RETRY_S, Pool
-from headway.core.publishing import Publishing
+from headway.core.publishing import Published, Publishing
+from headway.core.queue import Queue
+from headway.core.queues import Queues
 from headway.core.record import Run
 from headway.core.registry import Limits, Registry
 from headway.core.retained import Retained
@@ -56,8 +58,10 @@ class Broker:
         self._advisories = Advisories(self._publishing)
         ending = self._ending = Ending(self.registry)
         self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, self._fell_behind)
-        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, self.flap)
-        self.governor = Governor(self.registry, ending, self._admission, self._advisories, self.flap,
+        self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, self._fell_behind)
+        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, self.flap,
+                                    self.queues.session_ended)
+        self.governor = Governor(self.registry, ending, self._admission, self.queues, self._advisories, self.flap,
                                  sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
         self._disk_failures: dict[Subscription, str] = {}
@@ -99,6 +103,13 @@ class Broker:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return taken
 
+    def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
+        """Publish a run to its exchange (``run.exchange``)."""
+        published = self._publishing.publish_to(session, run, now)
+        if session is not None and session.paused_by and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return published
+
     # -- consumers --------------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
@@ -113,13 +124,12 @@ class Broker:
 
     def acknowledge(self, session: Session, delivery_id: int, now: float) -> bool:
         """A delivery is settled; its credit is free for another. False for an id that is not in flight."""
-        delivery = session.settle(delivery_id)
+        delivery = session.channel.settle(delivery_id)
         if delivery is None:
             return False
-        session.credit_exhausted_since_s = None
+        session.channel.exhausted_since_s = None
         self.fanout.again[session] = None
-        for share in session.shares:
-            self.registry.dirty[share.feed] = None
+        self.registry.woken |= session.queues
         feed = delivery.subscription.feed
         if not feed.lane.holding and not delivery.subscription.ended:
             self.registry.dirty[feed] = None
@@ -127,7 +137,7 @@ class Broker:
 
     def release(self, session: Session, delivery_id: int) -> bool:
         """An exactly-once delivery has arrived; the second half of the handshake follows."""
-        delivery = session.in_flight.get(delivery_id)
+        delivery = session.channel.in_flight.get(delivery_id)
         if delivery is None:
             return False
         delivery.released = True
@@ -138,8 +148,7 @@ class Broker:
         if session.outlet is not None:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
-            for share in session.shares:
-                self.registry.dirty[share.feed] = None
+            self.registry.woken |= session.queues
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
@@ -150,18 +159,30 @@ class Broker:
             self.fanout.pump(session, now)
         dirty, self.registry.dirty = self.registry.dirty, {}
         for feed in dirty:
-            if feed.share is not None:
-                feed.share.dispatch(now)
+            if feed.queues:
+                self.registry.woken |= feed.listening
+                self.registry.woken |= feed.limited
             else:
                 self.fanout.flush(feed, now)
-            feed.settle_down()
+                feed.settle_down()
+        self._hand_out(now)
         if any(pool.strained for pool in self._pools):
             self.relieve(now)
+
+    def _hand_out(self, now: float) -> None:
+        """Queues that have more, and members that may take it."""
+        woken, self.registry.woken = self.registry.woken, {}
+        for queue in woken:
+            queue.dispatch(now)
+        self.registry.cuts.clear()
+        self.queues.tidy(now)
+        for feed in {queue.feed: None for queue in woken}:
+            feed.settle_down()
 
     @property
     def has_work(self) -> bool:
         """Another flush is wanted at once."""
-        return bool(self.registry.dirty or self.fanout.again)
+        return bool(self.registry.dirty or self.registry.woken or self.fanout.again)
 
     def tick(self, now: float) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
@@ -188,13 +209,16 @@ class Broker:
             if not pool.full:
                 self.registry.resume(pool, now)
 
-    def _sacrifice(self, doomed: pressure.Victims[Subscription], now: float) -> None:
+    def _sacrifice(self, doomed: pressure.Victims[pressure.Holder], now: float) -> None:
         what = "disk" if doomed.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(doomed.used)} of {format_size(doomed.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"
         reading = Reading("pool_share", doomed.used / max(1, doomed.limit), ">", 1.0)
-        for subscription in doomed.subscriptions:
-            self.governor.sacrifice(subscription, doomed.reason, why, (reading,), now)
+        for holder in doomed.holders:
+            if isinstance(holder, Queue):
+                holder.give_up_chunk(holder.feed.lane.first, doomed.reason)
+            else:
+                self.governor.sacrifice(holder, doomed.reason, why, (reading,), now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
         """A worker wrote a chunk of ``size`` bytes to disk, or failed to."""

@@ -77,6 +77,7 @@ class Chunk:
         "run_sequence",
         "run_time",
         "size",
+        "soonest_s",
         "spill",
         "spilling",
         "standing",
@@ -104,6 +105,8 @@ class Chunk:
         self.run_publisher = array("Q")
         self.by_publisher: dict[int, int] = {}
         self.largest = 0
+        self.soonest_s = inf
+        """When the first of its records expires."""
         self.spill: SpillHandle | None = None
         self.spilling = False
         self.marks: dict[object, bytes] | None = None
@@ -164,6 +167,8 @@ class Chunk:
         self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         if largest > self.largest:
             self.largest = largest
+        if expires < self.soonest_s:
+            self.soonest_s = expires
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
         """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""

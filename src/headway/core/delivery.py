@@ -16,23 +16,24 @@ from math import ceil
 
 import msgspec
 
+from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
 from headway.core.errors import Reason
-from headway.core.record import Record
-from headway.core.session import Delivery, Session
+from headway.core.record import Dialect, Record
+from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 
 BATCH_BYTES = 64 * 1024
 Losses = Callable[[dict[int, int], Reason], None]
 
 
-def record_at(subscription: Subscription, chunk: Chunk, index: int) -> Record:
+def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
     """Record ``index`` of a chunk as an object. Raises OSError when it is on a disk that fails."""
     frame = bytes(chunk.read(chunk.record_start(index), chunk.ends[index]))
     run = chunk.run_of(index)
     expires = chunk.run_expires[run]
     return msgspec.structs.replace(
-        subscription.feed.lane.dialect.decode(frame),
+        dialect.decode(frame),
         sequence=chunk.sequence_of(index), time_s=chunk.run_time[run],
         expires_s=None if expires == float("inf") else expires, publisher=chunk.run_publisher[run],
     )  # fmt: skip
@@ -44,8 +45,8 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> by
         chunk.marks = {}
     have = chunk.marks.get(predicate.key, b"")
     if len(have) < len(chunk):
-        fresh = (predicate.test(record_at(subscription, chunk, i)) for i in range(len(have), len(chunk)))
-        have += bytes(fresh)
+        dialect = subscription.feed.lane.dialect
+        have += bytes(predicate.test(record_at(dialect, chunk, i)) for i in range(len(have), len(chunk)))
         chunk.marks[predicate.key] = have
     return have
 
@@ -62,10 +63,11 @@ def render(subscription: Subscription, now: float, lost: Losses) -> bool:
 
 
 def _out_of_credit(session: Session, now: float) -> bool:
-    if session.credit_left > 0:
+    channel = session.channel
+    if channel.left > 0:
         return False
-    if session.credit_exhausted_since_s is None:
-        session.credit_exhausted_since_s = now
+    if channel.exhausted_since_s is None:
+        channel.exhausted_since_s = now
     return True
 
 
@@ -103,14 +105,14 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     retain = retained or (record.retain and subscription.request.retain_as_published)
     if record.retain != retain:
         record = msgspec.structs.replace(record, retain=retain)
-    delivery_id = session.next_id() if min(record.qos, subscription.request.qos) else 0
+    delivery_id = session.channel.next_id() if min(record.qos, subscription.request.qos) else 0
     frame = write_frame(subscription, record, delivery_id, now)
     if frame is None:
         return False
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record = record
-        session.in_flight[delivery_id] = delivery
+        session.channel.add(delivery_id, delivery)
     session.outlet.out += frame
     subscription.state_records += 1
     subscription.state_bytes += len(frame)
@@ -130,7 +132,7 @@ def write_frame(subscription: Subscription, record: Record, delivery_id: int, no
     return frame if len(frame) <= limit else None
 
 
-def _doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+def doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
     """Why record ``index`` is left out, if it is."""
     number = chunk.first_number + index
     skips = subscription.skips
@@ -161,9 +163,9 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
     last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
     picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
     if picky:
-        reason = _doom(subscription, chunk, first, now)
+        reason = doom(subscription, chunk, first, now)
         upto = first + 1
-        while upto < last and _doom(subscription, chunk, upto, now) == reason:
+        while upto < last and doom(subscription, chunk, upto, now) == reason:
             upto += 1
         last = upto
         if reason is not None:
@@ -189,13 +191,13 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             if _out_of_credit(session, now):
                 last = index
                 break
-            delivery_id = session.next_id()
+            delivery_id = session.channel.next_id()
             piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
             delivery = Delivery(subscription, now)
             delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
             delivery.number = chunk.first_number + index
             cursor.sent(delivery.number, chunk)
-            session.in_flight[delivery_id] = delivery
+            session.channel.add(delivery_id, delivery)
     if last == first:
         return False
     size = chunk.ends[last - 1] - begin
@@ -229,12 +231,12 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
     """Send again what a returning client had not acknowledged, oldest first, up to a batch and as far as its window
     goes: it may have come back with a smaller one. False: nothing can be sent now."""
     assert session.outlet is not None
-    out = session.outlet.out
-    while session.replay and len(out) < BATCH_BYTES:
-        if len(session.in_flight) - len(session.replay) >= session.credit:
+    out, channel = session.outlet.out, session.channel
+    while channel.replay and len(out) < BATCH_BYTES:
+        if channel.left + len(channel.replay) <= 0:
             return bool(out)
-        delivery_id = session.replay.pop()
-        delivery = session.in_flight.get(delivery_id)
+        delivery_id = channel.replay.pop()
+        delivery = channel.in_flight.get(delivery_id)
         if delivery is None or delivery.released:
             continue
         subscription = delivery.subscription
@@ -258,12 +260,12 @@ def delivery_record(delivery: Delivery) -> Record:
         return delivery.record
     if delivery.chunk is None:
         raise OSError("its disk failed")
-    return record_at(delivery.subscription, delivery.chunk, delivery.index)
+    return record_at(delivery.subscription.feed.lane.dialect, delivery.chunk, delivery.index)
 
 
 def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
     """A delivery in flight cannot be sent again. One whose subscription is over has nobody left to be told."""
-    delivery = session.in_flight[delivery_id]
+    delivery = session.channel.in_flight[delivery_id]
     chunk, record = delivery.chunk, delivery.record
     if record is not None:
         delivery.subscription.note_gap(1, record.sequence, record.sequence, reason)
@@ -272,4 +274,4 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses)
         sequence = chunk.sequence_of(delivery.index)
         delivery.subscription.note_gap(1, sequence, sequence, reason)
         lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
-    session.settle(delivery_id)  # last, for with it the chunk is let go
+    session.channel.settle(delivery_id)  # last, for with it the chunk is let go

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headway.core.channel import Channel
 from headway.core.chunk import Chunk
 from headway.core.errors import Reason
 from headway.core.lane import Lane
+from headway.core.options import QueueTerms
 from headway.core.outlet import Outlet
+from headway.core.record import Record
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
@@ -51,4 +54,28 @@ class Resume(NamedTuple):
     session: Session
 
 
-Effect = Disconnect | CloseConsumer | Spill | Pause | Resume
+class CloseChannel(NamedTuple):
+    """Tell the client why, and close one of its channels; the others live on."""
+
+    session: Session
+    channel: Channel
+    reason: Reason
+    text: str
+
+
+class Cancelled(NamedTuple):
+    """The queue this consumer was of is no more, or was taken away from it."""
+
+    subscription: Subscription
+
+
+class DeadLetter(NamedTuple):
+    """A queue left a record out that is to be published anew, to its dead letter exchange."""
+
+    queue: str
+    terms: QueueTerms
+    record: Record
+    reason: Reason
+
+
+Effect = CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | Resume

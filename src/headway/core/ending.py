@@ -33,32 +33,29 @@ class Ending:
             self.finish_half_sent(session)
         for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
             place.pop(subscription, None)
-        if session.subscriptions.get(subscription.filter) is subscription:
-            del session.subscriptions[subscription.filter]
+        if session.subscriptions.get(subscription.request.key) is subscription:
+            del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
         registry.consumers[feed.key.filter] -= 1
         if subscription.meter.slow:
             registry.count_slow(subscription, -1)
-        if subscription.share is not None:
-            subscription.share.leave(subscription)
-            registry.dirty[feed] = None  # the others may go on with what it left
+        queue = subscription.queue
+        if queue is not None:
+            queue.leave(subscription)
         else:
             self._write_off(subscription, reason)
         registry.gap_records_ended.update(subscription.gap_records)
         registry.delivered_records_ended += subscription.delivered_records
         registry.delivered_bytes_ended += subscription.delivered_bytes
-        if subscription.share is None:
+        if queue is None:
             self.set_free(subscription)
             subscription.cursor.close()
         self._release_state(subscription)
         if subscription in feed.gates:
             self.open_gate(subscription, now)
-        if not feed.subscriptions:
-            if feed.share is not None:
-                feed.share.cursor.close()
-            registry.router.remove_feed(feed)
-            registry.dirty.pop(feed, None)
-            feed.lane.close()
+        if queue is not None and queue.ends_with_members and not queue.members:
+            queue.close()
+        registry.close_if_unread(feed)
         return subscription.gap
 
     def finish_half_sent(self, session: Session) -> None:
@@ -75,7 +72,7 @@ class Ending:
     def set_free(self, subscription: Subscription) -> None:
         """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
         session = subscription.session
-        for delivery in session.in_flight.values():
+        for delivery in subscription.channel.in_flight.values():
             if session.ended or delivery.subscription is not subscription:
                 continue
             with suppress(OSError):  # its disk failed: it cannot be sent again, should that be wanted
@@ -108,6 +105,4 @@ class Ending:
         since = feed.gates.pop(subscription, None)
         if since is not None:
             subscription.blocked_publishers_s += now - since
-            if not feed.gates:
-                feed.gated_s += now - feed.gated_since_s
-                self._registry.resume(feed, now)
+            self._registry.ungate(feed, now)

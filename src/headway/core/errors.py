@@ -26,6 +26,11 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
+    TOO_MANY_QUEUES = "too_many_queues"
+    NOT_FOUND = "not_found"
+    RESOURCE_LOCKED = "resource_locked"
+    PRECONDITION_FAILED = "precondition_failed"
+    NOT_ALLOWED = "not_allowed"
     CONNECT_TIMEOUT = "connect_timeout"
     CREDIT_EXCEEDED = "credit_exceeded"
     # A consumer could not keep up.
@@ -52,6 +57,9 @@ class Reason(StrEnum):
     SUBSCRIPTION_ENDED = "subscription_ended"
     LEASE_EXPIRED = "lease_expired"
     NOT_RETAINED = "not_retained"
+    QUEUE_LENGTH = "queue_length"
+    REJECTED = "rejected"
+    PURGED = "purged"
 
 
 class Cause(StrEnum):

@@ -174,6 +174,7 @@ _DEEDS = {
     ActionKind.NOTIFY: "reported as slow",
     ActionKind.CONFLATE: "conflated to the latest record per key",
     ActionKind.OFFLINE: "offlined to disk",
+    ActionKind.RETURN: "relieved of what it has not acknowledged",
     ActionKind.CLOSE_CONSUMER: "asked to close",
     ActionKind.DISCONNECT: "disconnected",
     ActionKind.DELETE_SUBSCRIPTION: "unsubscribed",

@@ -99,7 +99,7 @@ class Fanout:
             return
         budget = outlet.taken_bytes + PUMP_BYTES
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
-            if session.replay:
+            if session.channel.replay:
                 if not replay(session, now, self.lost):
                     return
                 continue

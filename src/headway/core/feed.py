@@ -17,7 +17,8 @@ from headway.core.selector import Selector
 from headway.core.subscription import Subscription
 
 if TYPE_CHECKING:
-    from headway.core.shared import Share
+    from headway.core.queue import Queue
+    from headway.core.session import Session
 
 
 class FeedKey(NamedTuple):
@@ -30,12 +31,16 @@ class FeedKey(NamedTuple):
     exclude: int
     """Session whose own records are left out (MQTT No Local); 0: nobody's."""
     group: str | None
-    """Shared subscription group; its members share one cursor."""
+    """Whose alone the lane is: a group that shares a subscription, or a queue that refuses what is too much."""
 
 
 class Feed:
-    def __init__(self, key: FeedKey, lane: Lane, accepts: Callable[[Record], bool]) -> None:
+    def __init__(
+        self, key: FeedKey, lane: Lane, accepts: Callable[[Record], bool], *, by_exchange: bool = False
+    ) -> None:
         self.key = key
+        self.by_exchange = by_exchange
+        """Records come to it by bindings, not by its filter."""
         self.lane = lane
         self.accepts = accepts
         """Whether a record belongs in this lane; for records that come another way (state)."""
@@ -46,14 +51,33 @@ class Feed:
         """Caught-up consumers that are next looked at by the clock (a conflation interval), not when the lane grows."""
         self.gates: dict[Subscription, float] = {}
         """Consumers that may hold back publishers, and since when."""
+        self.was_gated = False
         self.gated_since_s = 0.0
         self.gated_s = 0.0
         """For how long there were gates before."""
         self.slow = 0
         """Subscriptions that are marked slow."""
-        self.share: Share | None = None
+        self.queues: dict[Queue, None] = {}
+        """Queues that read this lane or have read some of it that is not settled."""
+        self.reading = 0
+        """Their cursors: a queue may have more than one."""
+        self.listening: dict[Queue, None] = {}
+        """Queues that have handed out everything and are told when there is more."""
+        self.limited: dict[Queue, None] = {}
+        """Queues that are told in any case: what is too much is to be dropped."""
         self.flushed = lane.end
         """How far the lane was offered to those who wait. What is behind that nobody has yet."""
+
+    @property
+    def gated(self) -> bool:
+        """Publishers are held back: by a consumer of its own, or by all of a queue's."""
+        return any(gate.queue is None or gate.queue.gates for gate in self.gates)
+
+    def holds_back(self, session: Session) -> bool:
+        """Nobody waits for itself: its acknowledgements would not be read."""
+        return any(
+            gate.session is not session and (gate.queue is None or gate.queue.gates) for gate in self.gates
+        )  # fmt: skip
 
     def wait(self, subscription: Subscription) -> None:
         """The subscription has been given everything; it waits for more."""
@@ -64,8 +88,8 @@ class Feed:
     def settle_down(self) -> None:
         """Forget what everyone has: called after a flush, and when somebody has caught up."""
         lane = self.lane
-        if self.share is not None:
-            idle = not self.share.has_more
+        if self.queues:
+            idle = len(self.listening) == self.reading
         else:
             idle = self.flushed == lane.end and len(self.waiting) + len(self.resting) == len(self.subscriptions)
         if idle and not lane.holding:

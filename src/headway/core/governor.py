@@ -17,7 +17,7 @@ import msgspec
 from headway.core.admission import Admission
 from headway.core.advisory import Advisories
 from headway.core.condition import Reading
-from headway.core.effects import CloseConsumer, Spill
+from headway.core.effects import CloseChannel, CloseConsumer, Spill
 from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.flap import FlapControl
@@ -26,6 +26,7 @@ from headway.core.moves import discard, start_conflating, stop_conflating, stop_
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
 from headway.core.pool import GRACE_S
 from headway.core.pressure import over_share
+from headway.core.queues import Queues
 from headway.core.registry import Registry
 from headway.core.sampling import Shares, observe, with_peer
 from headway.core.session import Session
@@ -41,13 +42,14 @@ GAP_TOLD_EVERY_S = 1.0
 
 
 class Governor:
-    def __init__(self, registry: Registry, ending: Ending, admission: Admission, advisories: Advisories,
+    def __init__(self, registry: Registry, ending: Ending, admission: Admission, queues: Queues, advisories: Advisories,
                  flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
         self._sweep_s = sweep_s
         self._late_after_s = late_s
         self._registry = registry
         self._ending = ending
         self._admission = admission
+        self._queues = queues
         self._advisories = advisories
         self._flap = flap
         self.book = VerdictBook()
@@ -174,8 +176,12 @@ class Governor:
             case ActionKind.CLOSE_CONSUMER:
                 registry.effects.append(CloseConsumer(subscription, verdict))
                 self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case ActionKind.RETURN:
+                self._return(subscription, action, now)
             case ActionKind.DISCONNECT:
-                self.give_up(subscription.session, verdict.reason, verdict.text, now)
+                self._cut(subscription, verdict.reason, verdict.text, now)
+            case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
+                self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
@@ -196,9 +202,10 @@ class Governor:
         feed = subscription.feed
         if subscription.session.outlet is None:
             return
-        if not feed.gates:
-            feed.gated_since_s = now
         feed.gates.setdefault(subscription, now)
+        if feed.gated and not feed.was_gated:
+            feed.was_gated = True
+            feed.gated_since_s = now
 
     def _offline(self, subscription: Subscription, now: float) -> None:
         """Send what the consumer still needs to disk, once for all who need it; again at each sweep."""
@@ -213,7 +220,7 @@ class Governor:
         name = subscription.request.options.policy
         policy = self._registry.policy_named(name) if name is not None else None
         if policy is None:
-            policy = self._registry.policy_for(subscription.feed.key.filter, subscription.durable)
+            policy = self._registry.policy_of(subscription)
         if policy == subscription.policy:
             return
         sample = observe(self._registry, subscription, now, {})
@@ -221,6 +228,34 @@ class Governor:
         for decision in decisions:
             self._decide(subscription, decision, sample, now)
         subscription.policy, subscription.policy_state = policy, state
+
+    def _return(self, subscription: Subscription, action: Action, now: float) -> None:
+        """An acknowledgement takes too long: others get the records, and the consumer may go on with its work."""
+        queue = subscription.queue
+        returned = queue.return_late(subscription, now - action.older_s) if queue is not None else 0
+        if returned:
+            self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
+                                  records=returned)  # fmt: skip
+
+    def _delete_queue(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        """The queue goes with its consumer, unless others consume it too."""
+        queue = subscription.queue
+        assert queue is not None
+        self._cut(subscription, verdict.reason, verdict.text, now)
+        if not queue.consumers:
+            self._queues.delete(queue, now)
+        self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+    def _cut(self, subscription: Subscription, reason: Reason, text: str, now: float) -> None:
+        """Close the consumer's channel, where its client has consumers on others; else the connection."""
+        session, channel = subscription.session, subscription.channel
+        if all(other.channel is channel for other in session.subscriptions.values()):
+            self.give_up(session, reason, text, now)
+            return
+        self._flap.strike(session.client, now)
+        self._queues.close_channel(session, channel, now)
+        self._registry.effects.append(CloseChannel(session, channel, reason, text))
+        self._advisories.tell("disconnected", session.client, now, reason=reason, text=text, channel=channel.number)
 
     def give_up(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Disconnect a client for what it costs the others. A durable session keeps its subscriptions."""
@@ -265,20 +300,20 @@ class Governor:
         )  # fmt: skip
         self._record(subscription, verdict, now)
         if session.outlet is not None:
-            self.give_up(session, reason, verdict.text, now)
+            self._cut(subscription, reason, verdict.text, now)
         if not subscription.ended:
             self._write_off(subscription, reason, now)
 
     def _write_off(self, subscription: Subscription, reason: Reason, now: float) -> None:
         """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""
         session, cursor = subscription.session, subscription.cursor
-        if subscription.share is not None:
-            subscription.share.write_off(subscription, reason, now - GRACE_S)
-            self._registry.dirty[subscription.feed] = None
+        if subscription.queue is not None:
+            subscription.queue.write_off(subscription, reason, now - GRACE_S)
             return
-        for delivery_id in [i for i, d in session.in_flight.items() if d.subscription is subscription]:
-            delivery = session.in_flight.pop(delivery_id)
-            if delivery.cursor is not None:
+        channel = subscription.channel
+        for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is subscription]:
+            delivery = channel.remove(delivery_id)
+            if delivery is not None and delivery.cursor is not None:
                 assert delivery.chunk is not None
                 sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
                 subscription.note_gap(1, sequence, sequence, reason)

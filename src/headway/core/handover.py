@@ -37,7 +37,7 @@ class Handover:
             assert chunk is not None
             index = chunk.index_at(cursor.position)
             try:
-                record = record_at(old, chunk, index)
+                record = record_at(old.feed.lane.dialect, chunk, index)
             except OSError:
                 self._lost(old.skip_to(cursor.number + 1, Reason.SPILL_FAILED), Reason.SPILL_FAILED)
                 continue

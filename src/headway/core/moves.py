@@ -47,7 +47,7 @@ def free_cursor(subscription: Subscription) -> None:
 
 def start_conflating(subscription: Subscription, now: float) -> None:
     """From now on the latest record per key. What the cursor stood on is free at once."""
-    if subscription.conflating or subscription.state is None or subscription.share is not None:
+    if subscription.conflating or subscription.state is None or subscription.queue is not None:
         return
     free_cursor(subscription)
     cursor = subscription.cursor
@@ -86,9 +86,17 @@ def stop_conflating(subscription: Subscription) -> None:
 def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     """Apply a discard; called at each sweep while its rule is active."""
     cursor = subscription.cursor
-    if cursor.chunk is None or subscription.share is not None:
+    queue = subscription.queue
+    if cursor.chunk is None or (queue is not None and not queue.all_slow):
         return
     which = action.which
+    if which is Which.OLDEST and queue is not None:
+        kept = action.records_kept(subscription.prefetch)
+        if kept is not None:
+            queue.drop(queue.lag_records - kept, Reason.DISCARDED)
+        if action.keep_bytes is not None:
+            queue.keep_bytes(action.keep_bytes, Reason.DISCARDED)
+        return
     if which is Which.OLDEST:
         free_cursor(subscription)
         number = _keep_from(subscription, action)
@@ -104,7 +112,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
-        kept = action.records_kept(subscription.session.credit)
+        kept = action.records_kept(subscription.prefetch)
         kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
         if action.keep_bytes is not None:
             kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
@@ -135,7 +143,7 @@ def _keep_from(subscription: Subscription, action: Action) -> int:
     cursor = subscription.cursor
     lane = cursor.lane
     number = cursor.number
-    kept = action.records_kept(subscription.session.credit)
+    kept = action.records_kept(subscription.prefetch)
     if kept is not None:
         number = max(number, lane.count - kept)
     if action.keep_bytes is not None:
@@ -156,7 +164,7 @@ def _number_at(chunk: Chunk, position: int) -> int:
 
 def _more_than_kept(subscription: Subscription, action: Action) -> bool:
     """More waits than the action would leave."""
-    kept = action.records_kept(subscription.session.credit)
+    kept = action.records_kept(subscription.prefetch)
     too_many = kept is not None and subscription.lag_records > kept
     return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
 

@@ -135,7 +135,7 @@ class Observer:
         sample = subscription.last_sample if subscription in self._registry.watched else Sample()
         oldest = subscription.oldest_time() if subscription.has_more else None
         sample = msgspec.structs.replace(
-            sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=len(session.in_flight),
+            sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=subscription.window.used,
             slow_count=subscription.meter.slow_count,
         )  # fmt: skip
         self._consumer(subscription, trail, sample, now, reason)
@@ -158,7 +158,7 @@ class Observer:
             books.drained_bytes, books.skipped_records, books.skipped_bytes, books.lag_records, books.lag_bytes,
             _ms(sample.lag_age), sample.drain_rate, sample.offered_rate, sample.offered_burst, _ms(sample.blocked_time),
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
-            session.credit if subscription.request.qos else 0, sample.slow_count, sample.pool_share,
+            subscription.prefetch, sample.slow_count, sample.pool_share,
             self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
         ))  # fmt: skip
         trail.rows += 1
@@ -176,11 +176,11 @@ class Observer:
 
     def _lane(self, feed: Feed, trail: _LaneTrail, now: float) -> None:
         lane, consumers = feed.lane, len(feed.subscriptions)
-        if feed.share is not None:
-            lagging = consumers if feed.share.has_more else 0
+        if feed.queues:
+            lagging = sum(len(queue.members) for queue in feed.queues if queue.has_more)
         else:
             lagging = consumers - len(feed.waiting) - len(feed.resting)
-        gated_s = feed.gated_s + (now - feed.gated_since_s if feed.gates else 0.0)
+        gated_s = feed.gated_s + (now - feed.gated_since_s if feed.gated else 0.0)
         self._recorder.add("topic_samples", (
             self._run, self._broker, self._time(now), trail.name, trail.rows, feed.key.filter, feed.key.pool.name,
             lane.count, lane.end, consumers, max(0, lagging), feed.slow, len(feed.gates), lane.resident_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headway.core.errors import Reason, Refused
-from headway.core.record import Dialect
+from headway.core.record import Dialect, Envelope
 from headway.core.units import parse_duration
 
 
@@ -77,3 +77,43 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     send_retained: str = "always"
     """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
     options: SubscriptionOptions = NO_OPTIONS
+    name: object = None
+    """By which its session knows it; None: by its filter."""
+    envelope: Envelope | None = None
+    """How a queue's records are written for it, a batch at a time; None: one by one, in ``dialect``."""
+    polling: bool = False
+    """It is given records of a queue when it asks for one, not before."""
+
+    @property
+    def key(self) -> object:
+        return self.filter if self.name is None else self.name
+
+
+class QueueTerms(msgspec.Struct, frozen=True):
+    """What a queue was declared with. None: no limit."""
+
+    durable: bool = False
+    exclusive: bool = False
+    """Only the session that declared it may use it, and it ends with it."""
+    auto_delete: bool = False
+    """It ends with its last consumer."""
+    ttl_s: float | None = None
+    """How long a record may wait."""
+    idle_s: float | None = None
+    """The queue ends when nobody has used it for so long."""
+    records_max: int | None = None
+    bytes_max: int | None = None
+    refuses: bool = False
+    """What is too much is refused to its publisher; else what has waited longest is dropped."""
+    dead_letter_exchange: str | None = None
+    """Where records go that were rejected, have expired, or were dropped."""
+    dead_letter_key: str | None = None
+    dead_letter_refused: bool = False
+    priorities: int = 0
+    """Records of higher priority, up to this one, go first; 0: in the order they came."""
+    single_active: bool = False
+    """One consumer gets everything until it is gone."""
+
+    @property
+    def limited(self) -> bool:
+        return self.records_max is not None or self.bytes_max is not None

@@ -86,6 +86,14 @@ def policy_for(policies: Iterable[Policy], filter: str, durable: bool) -> Policy
     return NO_POLICY
 
 
+def policy_for_any(policies: Iterable[Policy], filters: Iterable[str], durable: bool) -> Policy:
+    """The first policy, in the order of the file, that covers any of the names a queue goes by."""
+    for policy in policies:
+        if policy.covers(durable) and any(covers(topics, name) for topics in policy.topics for name in filters):
+            return policy
+    return NO_POLICY
+
+
 def policy_named(policies: Iterable[Policy], name: str) -> Policy | None:
     """The policy a subscriber asked for."""
     return next((policy for policy in policies if policy.name == name), None)

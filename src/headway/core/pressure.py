@@ -21,11 +21,16 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from headway.core.chunk import Chunk
 from headway.core.effects import Spill
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.pool import GRACE_S, Pool
+from headway.core.queue import Queue
 from headway.core.subscription import Subscription
+
+Holder = Subscription | Queue
+"""Who keeps a lane from letting go of its oldest chunk; a queue only where it has no members to be given up."""
 
 
 class Holds(Protocol):
@@ -42,9 +47,9 @@ S = TypeVar("S")
 
 
 class Victims(NamedTuple, Generic[S]):
-    """Consumers to give up, all of one feed, and why; ``used`` and ``limit`` in bytes."""
+    """Consumers, and queues without any, to give up, all of one feed, and why; ``used`` and ``limit`` in bytes."""
 
-    subscriptions: list[S]
+    holders: list[S]
     reason: Reason
     used: int
     limit: int
@@ -122,29 +127,36 @@ def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
     return found
 
 
-def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Iterator[Victims[Subscription]]:
+def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Iterator[Victims[Holder]]:
     """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
     mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
     return to_give_up(pool, mine, lambda lane: _furthest_back(mine[lane], now))
 
 
-def _furthest_back(feed: Feed, now: float) -> list[Subscription]:
+def _furthest_back(feed: Feed, now: float) -> list[Holder]:
     """All who still need the oldest chunk of a lane and should have taken it by now."""
     oldest = feed.lane.first
-    if feed.share is not None:
-        return feed.share.holders(oldest, now - GRACE_S)
+    if feed.queues:
+        return [holder for queue in feed.queues for holder in _holding(queue, oldest, now)]
     return [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
+
+
+def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
+    if queue.members:
+        return [*queue.holders(oldest, now - GRACE_S)]
+    waiting = queue.oldest_time()
+    return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.wants(oldest) else []
 
 
 def is_late(subscription: Subscription, now: float) -> bool:
     """It holds what came, or what it was sent, long enough ago to have been taken, or acknowledged."""
-    unsettled = subscription.session.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
+    unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
     waiting = subscription.cursor.oldest_time() if subscription.gating_bytes else None
     return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
 
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
     """(used, limit) when the consumer's client takes up more than its share and has had the time to take it."""
-    lagging = subscription.session.lagging
+    lagging = list(subscription.session.behind())
     over = beyond_share(pool, ((other.gating_bytes, other.feed.lane.spilled_bytes) for other in lagging), now)
     return over if over is not None and any(is_late(other, now) for other in lagging) else None

@@ -6,15 +6,27 @@ each dialect once, whatever number of lanes want it so.
 
 from __future__ import annotations
 
-from headway.core.errors import Refused
+from typing import NamedTuple
+
+from headway.core.effects import DeadLetter
+from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
 from headway.core.record import Dialect, Frames, Record, Run
 from headway.core.registry import Registry
 from headway.core.retained import Retained
+from headway.core.router import Route
 from headway.core.session import Session
 from headway.core.state import State
 
 Encoded = dict[Dialect, Frames]
+
+
+class Published(NamedTuple):
+    """What became of a run: how many lanes and states took records of it, and how many of its records, from the first
+    on, no queue refused."""
+
+    taken: int
+    accepted: int
 
 
 class Publishing:
@@ -28,34 +40,74 @@ class Publishing:
         Raises :class:`Refused` where a retained record cannot be kept; the run was delivered to subscribers all the
         same.
         """
-        registry = self._registry
-        number = session.number if session is not None else 0
         taken = 0
         refused: Refused | None = None
         for run in runs:
-            count = len(run)
-            run.publisher = number
-            first = registry.sequence + 1
-            registry.sequence += count
-            registry.published_records += count
-            registry.published_bytes += len(run.data)
-            if session is not None:
-                session.published_records += count
-                session.published_bytes += len(run.data)
+            first = self._count(session, run)
             if run.retain:
                 try:
-                    self._retained.put(run.record(count - 1, first, now))
+                    self._retained.put(run.record(len(run) - 1, first, now))
                 except Refused as error:
                     refused = error
-            route = registry.router.route(run.topic)
-            for state in route.states:
-                self._keep(state, run, first, now)
-            encoded: Encoded = {}
-            for feed in route.feeds:
-                taken += self._append(feed, run, first, encoded, session, now)
-            taken += len(route.states)
+            taken += self._take(session, run, first, self._registry.router.route(run.topic), now)
         if refused is not None:
             raise refused
+        return taken
+
+    def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
+        """Publish a run to ``run.exchange``."""
+        if route is None:
+            route = self.route(run)
+        accepted = len(run)
+        for feed in route.feeds:
+            if feed.key.group is not None and feed.by_exchange:
+                accepted = min(accepted, self._room(feed, run, now))
+        first = self._count(session, run)
+        if accepted < len(run):
+            self._dead_letter(route, run, accepted, first, now)
+            if not accepted:
+                return Published(len(route.feeds), 0)
+            run = _slice(run, 0, accepted)
+        return Published(self._take(session, run, first, route, now), accepted)
+
+    def route(self, run: Run) -> Route:
+        return self._registry.router.route_from(run.exchange, run.topic, run.headers, run.properties.native or b"")
+
+    def _room(self, feed: Feed, run: Run, now: float) -> int:
+        """How many records of the run a queue takes that refuses what is too much."""
+        (queue,) = feed.queues
+        size = len(run.data) // len(run)
+        if queue.room(size) < len(run):
+            queue.dispatch(now)  # there may be consumers for some of it
+        return queue.room(size)
+
+    def _dead_letter(self, route: Route, run: Run, accepted: int, first: int, now: float) -> None:
+        for queue in [queue for feed in route.feeds for queue in feed.queues if queue.terms.dead_letter_refused]:
+            for index in range(accepted, len(run)):
+                record = run.record(index, first, now)
+                self._registry.effects.append(DeadLetter(queue.name, queue.terms, record, Reason.QUEUE_LENGTH))
+
+    def _count(self, session: Session | None, run: Run) -> int:
+        """The run's first sequence number."""
+        registry, count = self._registry, len(run)
+        first = registry.sequence + 1
+        registry.sequence += count
+        registry.published_records += count
+        registry.published_bytes += len(run.data)
+        run.publisher = 0
+        if session is not None:
+            run.publisher = session.number
+            session.published_records += count
+            session.published_bytes += len(run.data)
+        return first
+
+    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> int:
+        for state in route.states:
+            self._keep(state, run, first, now)
+        taken = len(route.states)
+        encoded: Encoded = {}
+        for feed in route.feeds:
+            taken += self._append(feed, run, first, encoded, session, now)
         return taken
 
     def _keep(self, state: State, run: Run, first: int, now: float) -> None:
@@ -82,8 +134,8 @@ class Publishing:
             feed.lane.append(run, frames, first, now)
         registry.dirty[feed] = None
         if session is not None:
-            if feed.gates and any(gate.session is not session for gate in feed.gates):
-                registry.pause(session, feed, now)  # nobody waits for itself: its acknowledgements would not be read
+            if feed.gates and feed.holds_back(session):
+                registry.pause(session, feed, now)
             if key.pool.full:
                 registry.pause(session, key.pool, now)
         return 1
@@ -118,5 +170,6 @@ def _slice(run: Run, start: int, stop: int) -> Run:
         run.form, run.qos, run.retain, run.properties, run.expires_s,
     )  # fmt: skip
     piece.publisher = run.publisher
+    piece.exchange, piece.headers = run.exchange, run.headers
     return piece
 

@@ -15,8 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -29,6 +29,9 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     response_topic: str | None = None
     correlation_data: bytes | None = None
     user: tuple[tuple[str, str], ...] = ()
+    native: bytes | None = None
+    """All of them as the publisher wrote them, for consumers that speak its protocol; None: there is no more to know.
+    """
 
     def user_value(self, name: str) -> str | None:
         """The first user property called ``name``."""
@@ -41,10 +44,26 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
 NO_PROPERTIES = Properties()
 
 
+TOPICS = "amq.topic"
+"""The exchange that is the topics themselves."""
+_SWAP = str.maketrans("./", "/.")
+
+
+def topic_of(routing_key: str) -> str:
+    """The topic that a routing key stands for. The separators are exchanged for each other, so nothing is lost."""
+    return routing_key.translate(_SWAP)
+
+
+def key_of(topic: str) -> str:
+    """The routing key that a topic stands for."""
+    return topic.translate(_SWAP)
+
+
 class Record(msgspec.Struct, frozen=True):
     """One immutable message. Times are seconds on the broker's monotonic clock."""
 
     topic: str
+    """Its routing key, where it came by an exchange (``topic_of``)."""
     payload: bytes
     properties: Properties = NO_PROPERTIES
     qos: int = 0
@@ -53,19 +72,23 @@ class Record(msgspec.Struct, frozen=True):
     time_s: float = 0.0
     expires_s: float | None = None
     publisher: int = 0
+    exchange: str = TOPICS
 
     def run(self) -> Run:
         """This record as a run of one."""
         return Run(
             self.topic, self.payload, [len(self.payload)], [0], None, self.qos, self.retain, self.properties,
-            self.expires_s,
+            self.expires_s, self.exchange,
         )
 
 
 class Run:
     """Consecutive records of one topic from one publisher."""
 
-    __slots__ = ("bodies", "data", "ends", "expires_s", "form", "properties", "publisher", "qos", "retain", "topic")
+    __slots__ = (
+        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "properties", "publisher", "qos",
+        "retain", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,6 +101,8 @@ class Run:
         retain: bool = False,
         properties: Properties = NO_PROPERTIES,
         expires_s: float | None = None,
+        exchange: str = TOPICS,
+        headers: Mapping[str, object] | None = None,
     ) -> None:
         self.topic = topic
         self.data = data
@@ -90,6 +115,10 @@ class Run:
         self.retain = retain
         self.properties = properties
         self.expires_s = expires_s
+        self.exchange = exchange
+        """What it was published to."""
+        self.headers = headers
+        """Where an exchange may route by them."""
         self.publisher = 0
 
     def __len__(self) -> int:
@@ -102,7 +131,7 @@ class Run:
         """Record ``index`` as an object of its own; ``first_sequence`` is that of record 0."""
         return Record(
             self.topic, self.payload(index), self.properties, self.qos, self.retain, first_sequence + index, now,
-            self.expires_s, self.publisher,
+            self.expires_s, self.publisher, self.exchange,
         )
 
 
@@ -161,3 +190,20 @@ class Dialect(Protocol):
 
     def redelivered(self, frame: bytes) -> bytes:
         """``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""
+
+
+class Envelope(Protocol):
+    """How deliveries are written for one consumer of a queue, from the bytes of its lane."""
+
+    @property
+    def shape(self) -> Hashable:
+        """Consumers with equal shapes share what ``cut`` makes."""
+
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Any:
+        """Take whole records of a lane apart; ``ends`` says where each ends, counted from the start of ``data``."""
+
+    def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
+        """The deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
+
+    def ends(self, cut: Any, start: int, stop: int) -> list[int]:
+        """Where each of these deliveries ends in what ``write`` returns."""

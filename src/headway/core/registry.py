@@ -11,7 +11,7 @@ from headway.core.effects import Effect, Pause, Resume
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.meter import Lateness
-from headway.core.policy import Policy, policy_for, policy_named
+from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
 from headway.core.pool import Pool
 from headway.core.router import Router
 from headway.core.session import Session
@@ -20,6 +20,7 @@ from headway.core.timers import Timers
 
 if TYPE_CHECKING:
     from headway.core.observer import Observer
+    from headway.core.queue import Queue
 
 FORMER_PUBLISHERS_MAX = 10_000
 
@@ -56,6 +57,14 @@ class Registry:
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
+        self.woken: dict[Queue, None] = {}
+        """Queues that may be able to hand out more than at the last flush, though nothing came."""
+        self.unused: dict[Queue, None] = {}
+        """Queues that a consumer has left."""
+        self.owned: dict[Session, dict[Queue, None]] = {}
+        """Queues that end with a session."""
+        self.cuts: dict[tuple[object, ...], object] = {}
+        """Stretches of lanes taken apart in this flush, for all who are given the same."""
         self.watched: dict[Subscription, None] = {}
         """Consumers the governor looks at: those that lag, and those whose rules have not all stepped back."""
         self.consumers: Counter[str] = Counter()
@@ -75,6 +84,13 @@ class Registry:
         self.delivered_bytes_ended = 0
         """Delivered to subscriptions that are no more."""
 
+    def close_if_unread(self, feed: Feed) -> None:
+        """Let go of a feed whose last reader is gone."""
+        if not feed.subscriptions and not feed.reading:
+            self.router.remove_feed(feed)
+            self.dirty.pop(feed, None)
+            feed.lane.close()
+
     def pool_of(self, listener: str) -> Pool:
         return self.pools.get(listener) or self.pools[""]
 
@@ -86,6 +102,29 @@ class Registry:
 
     def policy_for(self, filter: str, durable: bool, among: tuple[Policy, ...] | None = None) -> Policy:
         return policy_for(self.policies if among is None else among, filter, durable)
+
+    def policy_for_queue(self, filters: tuple[str, ...], durable: bool) -> Policy:
+        return policy_for_any(self.policies, filters, durable)
+
+    def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
+        """The one that governs it unless it asked for another: the first of all that cover any of its names."""
+        policies = self.policies if among is None else among
+        if subscription.queue is None or subscription.queue.ends_with_members:
+            return policy_for(policies, subscription.feed.key.filter, subscription.durable)
+        return policy_for_any(policies, subscription.queue.filters, subscription.durable)
+
+    def moved(self, subscription: Subscription, feed: Feed) -> None:
+        """Its queue reads another feed now."""
+        old, slow = subscription.feed, subscription.meter.slow
+        self.consumers[old.key.filter] -= 1
+        self.consumers[feed.key.filter] += 1
+        if slow:
+            self.count_slow(subscription, -1)
+        del old.subscriptions[subscription]
+        feed.subscriptions[subscription] = None
+        subscription.feed = feed
+        if slow:
+            self.count_slow(subscription, 1)
 
     def policy_named(self, name: str) -> Policy | None:
         return policy_named(self.policies, name)
@@ -118,6 +157,13 @@ class Registry:
             self.effects.append(Pause(session))
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
+
+    def ungate(self, feed: Feed, now: float) -> None:
+        """Nobody holds publishers back any more, if somebody did when ``feed.was_gated`` was set."""
+        if feed.was_gated and not feed.gated:
+            feed.was_gated = False
+            feed.gated_s += now - feed.gated_since_s
+            self.resume(feed, now)
 
     def resume(self, by: Feed | Pool, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""

@@ -1,13 +1,24 @@
-"""Routing: from a topic to the feeds and states it goes to. Matched once per topic, then remembered."""
+"""Routing: from a topic, or an exchange and a key, to the feeds and states it goes to. Worked out once and remembered.
+
+Queues that are bound alike read one feed, so that however many there are, a record is written once and has one place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headway.core.exchange import NO_HEADERS, Exchanges, Headers
 from headway.core.feed import Feed, FeedKey
+from headway.core.record import TOPICS, key_of
 from headway.core.state import State
 from headway.core.topics import Trie
 
+if TYPE_CHECKING:
+    from headway.core.queue import Queue
+
 ROUTES_MAX = 100_000
-"""Topics whose route is remembered; beyond that the memory starts afresh."""
+"""Routes that are remembered; beyond that the memory starts afresh."""
 
 
 class Route:
@@ -24,35 +35,67 @@ class Router:
     def __init__(self) -> None:
         self.feeds: dict[FeedKey, Feed] = {}
         self.states: list[State] = []
+        self.exchanges = Exchanges()
+        self.queues: dict[str, Queue] = {}
+        self.called: Callable[[Queue], None] = lambda _: None
+        """Told of a queue that is for the first time published to by its name."""
         self._feed_trie: Trie[Feed] = Trie()
         self._state_trie: Trie[State] = Trie()
         self._routes: dict[str, Route] = {}
+        self._bound: dict[tuple[str, str, bytes], Route] = {}
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
-            route = Route(self._feed_trie.match(topic), self._state_trie.match(topic))
-            self._routes[topic] = route
+            route = self._routes[topic] = self._work_out(TOPICS, topic, NO_HEADERS)
         return route
+
+    def route_from(self, exchange: str, topic: str, headers: Headers | None, identity: bytes) -> Route:
+        """Where a record goes that was published to an exchange. ``identity``: equal for equal headers."""
+        by_headers = self.exchanges.by_headers and headers
+        if exchange == TOPICS and not by_headers:
+            return self.route(topic)
+        asked = (exchange, topic, identity if by_headers else b"")
+        route = self._bound.get(asked)
+        if route is None:
+            if len(self._bound) >= ROUTES_MAX:
+                self._bound.clear()
+            if not exchange and (queue := self.queues.get(key_of(topic))) is not None:
+                self.called(queue)
+            route = self._bound[asked] = self._work_out(exchange, topic, headers or NO_HEADERS)
+        return route
+
+    def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
+        found = self.exchanges.route(exchange, key_of(topic), headers)
+        feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
+        if not found.topics or not topic or "+" in topic or "#" in topic:  # to subscribers of topics there is no such
+            return Route(feeds, [])
+        return Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic))
+
+    def forget(self) -> None:
+        """Something has changed: work everything out anew."""
+        self._routes.clear()
+        self._bound.clear()
 
     def add_feed(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
-        self._feed_trie.add(feed.key.filter, feed)
-        self._routes.clear()
+        if not feed.by_exchange:
+            self._feed_trie.add(feed.key.filter, feed)
+            self.forget()
 
     def remove_feed(self, feed: Feed) -> None:
-        if self.feeds.pop(feed.key, None) is not None:
+        if self.feeds.pop(feed.key, None) is not None and not feed.by_exchange:
             self._feed_trie.remove(feed.key.filter, feed)
-            self._routes.clear()
+            self.forget()
 
     def add_state(self, state: State) -> None:
         self.states.append(state)
         self._state_trie.add(state.filter, state)
-        self._routes.clear()
+        self.forget()
 
     def remove_state(self, state: State) -> None:
         self.states.remove(state)
         self._state_trie.remove(state.filter, state)
-        self._routes.clear()
+        self.forget()

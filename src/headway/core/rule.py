@@ -54,6 +54,7 @@ class ActionKind(StrEnum):
     DISCARD = "discard"
     OFFLINE = "offline"
     BLOCK_PUBLISHERS = "block_publishers"
+    RETURN = "return"
     CLOSE_CONSUMER = "close_consumer"
     DISCONNECT = "disconnect"
     DELETE_SUBSCRIPTION = "delete_subscription"
@@ -100,6 +101,8 @@ class Action(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     durable: bool = False
     """``delete_subscription`` deletes durable ones too."""
+    older_s: float = 0.0
+    """``return`` takes back what was sent at least so long ago."""
 
     def records_kept(self, prefetch: int) -> int | None:
         """How many waiting records a discard leaves a client with this window; None: as many as there are."""
@@ -128,6 +131,7 @@ _RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enf
 _OPTIONS = {
     ActionKind.DISCARD: ["which", "keep_records", "keep_bytes", "selector", "topics"],
     ActionKind.DELETE_SUBSCRIPTION: ["durable"],
+    ActionKind.RETURN: ["older"],
 }
 
 
@@ -177,7 +181,8 @@ def parse_action(value: object) -> Action:
             raise ConfigError(f"then: {kind} has no options, found {key!r}")
     if kind is ActionKind.DISCARD:
         return _parse_discard(options)
-    return Action(kind, durable=_flag(options, "durable", False, "then."))
+    older_s = _read(options, "older", parse_duration, 0.0, "then.")
+    return Action(kind, durable=_flag(options, "durable", False, "then."), older_s=older_s)
 
 
 def _parse_discard(options: Mapping[str, object]) -> Action:

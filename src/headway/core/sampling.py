@@ -19,19 +19,21 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     """One look at a consumer; its meter remembers it."""
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     outlet = session.outlet
-    lag_records = subscription.lag_records
-    used_bytes = sum(other.gating_bytes for other in session.lagging) + _state_share(subscription)
+    lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
+    of_queue = subscription.queue is not None  # whose cursor others move too
+    position_bytes = subscription.handed_bytes if of_queue else cursor.position
+    used_bytes = sum(other.gating_bytes for other in session.behind()) + _state_share(subscription)
     return subscription.meter.observe(
         now,
-        position_bytes=cursor.position,
-        end_bytes=cursor.position + subscription.lag_bytes if lag_records else lane.end,
+        position_bytes=position_bytes,
+        end_bytes=position_bytes + lag_bytes if lag_records or of_queue else lane.end,
         lag_records=lag_records,
         oldest_time_s=subscription.oldest_time() if lag_records else None,
         blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
-        credit_exhausted_since=session.credit_exhausted_since_s,
-        oldest_unacked_s=session.oldest_unacknowledged_s(),
-        in_flight=len(session.in_flight),
-        prefetch=session.credit if subscription.request.qos else 0,
+        credit_exhausted_since=subscription.credit_exhausted_since_s,
+        oldest_unacked_s=subscription.oldest_unacknowledged_s(),
+        in_flight=subscription.window.used,
+        prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.slow_fraction(subscription.feed.key.filter),
@@ -43,7 +45,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     session, outlet = subscription.session, subscription.session.outlet
     last = subscription.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
-    unacknowledged = session.oldest_unacknowledged_s()
+    unacknowledged = subscription.oldest_unacknowledged_s()
     return msgspec.structs.replace(
         last,
         lag_records=subscription.lag_records,
@@ -51,7 +53,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         lag_age=now - oldest if oldest is not None else 0.0,
         blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
         ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
-        in_flight=len(session.in_flight),
+        in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
         slow_count=subscription.meter.slow_count,
@@ -93,8 +95,8 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
     if lane not in shares:
         shares[lane] = lane.held_shares()
     held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
-    if subscription.share is not None:
-        held /= max(1, len(subscription.share.members))
+    if subscription.queue is not None:
+        held /= max(1, len(subscription.queue.members))
     return int(held + _state_share(subscription))
 
 

@@ -18,17 +18,20 @@ from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
 from headway.core.meter import Meter
 from headway.core.moves import start_conflating
-from headway.core.options import SubscribeRequest
+from headway.core.options import QueueTerms, SubscribeRequest
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
+from headway.core.queue import Queue
 from headway.core.record import Gap, Record
 from headway.core.registry import Registry
 from headway.core.retained import Retained
 from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
-from headway.core.shared import Share
 from headway.core.state import State
 from headway.core.subscription import Subscription
 from headway.core.topics import BadTopic, covers, matcher, parse_share, validate_filter
+
+GROUP = QueueTerms()
+"""Of those who share a subscription."""
 
 
 class Subscribing:
@@ -46,7 +49,7 @@ class Subscribing:
         """Grant a subscription, or raise :class:`Refused`. One of the same filter is replaced."""
         group, filter = _parse_filter(request)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
-        old = session.subscriptions.get(request.filter)
+        old = session.subscriptions.get(request.key)
         if old is None and len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         policy = self._policy(session, request, filter)
@@ -60,29 +63,40 @@ class Subscribing:
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
-            if not old.has_more or old.conflating or old.share is not None:
+            if not old.has_more or old.conflating or old.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
-        meter = Meter(now, feed.lane.end, self._registry.lateness)
-        subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
+        subscription = self.enter(session, request, feed, policy, now)
         subscription.gap = owed
-        session.subscriptions[request.filter] = subscription
-        feed.subscriptions[subscription] = None
-        self._registry.consumers[filter] += 1
-        if self._registry.observer is not None:
-            self._registry.observer.began(subscription)
         self._lease(subscription, now)
         if group is not None:
-            if feed.share is None:
-                feed.share = Share(feed, self._fanout, self._watch)
-            feed.share.join(subscription)
-            self._registry.dirty[feed] = None  # the others may have left something waiting
+            self._join_group(feed, subscription)
             return subscription
         if old is not None:
             self._hand_over(old, subscription, now)
         self._begin(subscription, now, fresh=not known)
         return subscription
+
+    def enter(
+        self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
+    ) -> Subscription:
+        """A subscription is put into the tables."""
+        meter = Meter(now, feed.lane.end, self._registry.lateness)
+        subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
+        session.subscriptions[request.key] = subscription
+        feed.subscriptions[subscription] = None
+        self._registry.consumers[feed.key.filter] += 1
+        if self._registry.observer is not None:
+            self._registry.observer.began(subscription)
+        return subscription
+
+    def _join_group(self, feed: Feed, subscription: Subscription) -> None:
+        queue = next(iter(feed.queues), None)
+        if queue is None:
+            queue = Queue(subscription.filter, feed, GROUP, self._registry, self._fanout, self._watch,
+                          ends_with_members=True)  # fmt: skip
+        queue.join(subscription)
 
     def _hand_over(self, old: Subscription, subscription: Subscription, now: float) -> None:
         """Replace ``old``, which still has something waiting: the new subscription sends that first."""
@@ -107,12 +121,16 @@ class Subscribing:
         subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
         subscription.owed_bytes, old.owed_bytes = old.owed_bytes, 0
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
-        subscription.queue(Handover(old, self._registry.lost, over))
+        subscription.add_preface(Handover(old, self._registry.lost, over))
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
+        return self.asked_for(request) or self._registry.policy_for(filter, session.expiry_s > 0)
+
+    def asked_for(self, request: SubscribeRequest) -> Policy | None:
+        """The policy a subscriber wants by name; None: it leaves it to the configuration."""
         name = request.options.policy
         if name is None:
-            return self._registry.policy_for(filter, session.expiry_s > 0)
+            return None
         policy = self._registry.policy_named(name)
         if policy is None:
             known = ", ".join(repr(p.name) for p in self._registry.policies) or "none"
@@ -161,7 +179,7 @@ class Subscribing:
         if options.start != "end":
             self._start_at(subscription, options.start)
         elif options.snapshot and state is not None and len(state):
-            subscription.queue(state.read(0, sequence, feed.accepts))
+            subscription.add_preface(state.read(0, sequence, feed.accepts))
         if options.conflate_s is not None:
             start_conflating(subscription, now)
             subscription.conflated_upto = max(subscription.conflated_upto, sequence)
@@ -179,7 +197,7 @@ class Subscribing:
         feed = subscription.feed
         records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
         if records is not None:
-            subscription.queue(records, retained=True)
+            subscription.add_preface(records, retained=True)
 
     def _next_tick(self, subscription: Subscription, now: float) -> None:
         interval = subscription.request.options.conflate_s
@@ -210,7 +228,7 @@ class Subscribing:
             subscription.start_number, subscription.start_position = cursor.number, cursor.position
             return
         if subscription.state is not None:
-            subscription.queue(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
+            subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
     def give_state(self, subscription: Subscription) -> None:

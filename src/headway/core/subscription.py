@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headway.core.channel import Channel, Window
 from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.meter import Meter, Sample
@@ -16,9 +18,13 @@ from headway.core.state import State, StatePass
 
 if TYPE_CHECKING:
     from headway.core.feed import Feed
+    from headway.core.queue import Queue
     from headway.core.session import Session
-    from headway.core.shared import Share
     from headway.core.verdict import Verdict
+
+
+OLDEST_LOOKED_AT = 1000
+"""Deliveries of a channel looked at for the oldest of one of its consumers."""
 
 
 class Skip:
@@ -69,12 +75,12 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "blocked_publishers_s", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "current_s",
+        "blocked_publishers_s", "channel", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "current_s",
         "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
         "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "meter",
-        "number", "offline", "owed_bytes", "policy", "policy_state", "prefaces", "renewals", "request",
-        "rewound_bytes", "session", "share", "skipped_bytes", "skips", "start_number", "start_position",
-        "start_sequence", "state", "state_bytes", "state_records", "stop_number",
+        "number", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue", "renewals",
+        "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
+        "start_sequence", "state", "state_bytes", "state_records", "stop_number", "window",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +94,10 @@ class Subscription:
         self.filter = request.filter
         self.dialect = request.dialect
         self.feed = feed
+        self.channel: Channel = session.channel
+        """Where its deliveries are numbered and acknowledged."""
+        self.window: Window = session.channel
+        """What it may have in flight itself; often that of its channel."""
         self.cursor = Cursor(feed.lane)
         self.start_number, self.start_position = feed.lane.count, feed.lane.end
         """Where it began; of a member of a group, how much the group had handed out by then."""
@@ -97,12 +107,14 @@ class Subscription:
         """Of the last record before it began."""
         self.policy = policy
         self.policy_state = policy_state
-        self.share: Share | None = None
-        """Its cursor belongs to a group of consumers."""
+        self.queue: Queue | None = None
+        """Its cursor is that of a queue."""
         self.meter = meter
         self.last_sample = Sample()
         """What the governor saw at its last look."""
         self.ended = False
+        self.paused = False
+        """Its client wants nothing delivered for now (AMQP channel.flow)."""
         self.renewals = 0
         """How often it was subscribed to once more, all the same."""
         self.offline = False
@@ -159,11 +171,15 @@ class Subscription:
 
     @property
     def durable(self) -> bool:
-        return self.session.expiry_s > 0
+        if self.queue is None or self.queue.ends_with_members:
+            return self.session.expiry_s > 0
+        return self.queue.terms.durable
 
     @property
     def lag_bytes(self) -> int:
         """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        if self.queue is not None:
+            return self.queue.lag_bytes
         if self.conflating and not self.has_more:
             return 0
         skip = self._rest_skipped()
@@ -172,6 +188,8 @@ class Subscription:
     @property
     def lag_records(self) -> int:
         """Records it has not been given, in whatever form, and is going to be."""
+        if self.queue is not None:
+            return self.queue.lag_records
         if self.conflating:
             return self.feed.lane.count - self.cursor.number + self.conflate_owed if self.has_more else 0
         skip = self._rest_skipped()
@@ -180,10 +198,41 @@ class Subscription:
     @property
     def gating_bytes(self) -> int:
         """How much of the lane must be kept for it. A conflating consumer reads state, so nothing is."""
+        if self.queue is not None:
+            return self.queue.lag_bytes
         return 0 if self.conflating else self.cursor.lag_bytes
+
+    # -- credit -----------------------------------------------------------------------------------------------------
+
+    @property
+    def credit_left(self) -> int:
+        return min(self.window.left, self.channel.left)
+
+    @property
+    def credit_exhausted_since_s(self) -> float | None:
+        own = self.window.exhausted_since_s
+        return self.channel.exhausted_since_s if own is None else own
+
+    @property
+    def prefetch(self) -> int:
+        """How many deliveries its client lets be in flight; 0: it acknowledges none."""
+        return min(self.window.limit, self.channel.limit) if self.request.qos else 0
+
+    def oldest_unacknowledged_s(self) -> float | None:
+        """When the delivery that has waited longest for its acknowledgement was sent."""
+        if self.window is self.channel:
+            return next((delivery.sent_s for delivery in self.channel.in_flight.values()), None)
+        if not self.window.used:
+            return None
+        some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
+        return next((delivery.sent_s for delivery in some if delivery.subscription is self), None)
+
+    # -- where it is ------------------------------------------------------------------------------------------------
 
     def oldest_time(self) -> float | None:
         """Since when something waits for it; None when nothing does."""
+        if self.queue is not None:
+            return self.queue.oldest_time()
         if self.conflating:
             return self.current_s if self.has_more else None
         return self.cursor.oldest_time()
@@ -205,6 +254,8 @@ class Subscription:
     @property
     def has_more(self) -> bool:
         """Something waits for this consumer."""
+        if self.queue is not None:
+            return self.queue.has_more
         if self.preface is not None:
             return True
         if self.conflating:
@@ -213,13 +264,13 @@ class Subscription:
 
     @property
     def delivered_records(self) -> int:
-        if self.share is not None:
+        if self.queue is not None:
             return self.state_records
         return self.cursor.number - self.start_number - self.lane_records_skipped + self.state_records
 
     @property
     def delivered_bytes(self) -> int:
-        if self.share is not None:
+        if self.queue is not None:
             return self.state_bytes
         taken = self.cursor.position - self.start_position - self.lane_bytes_skipped
         return taken + self.rewound_bytes + self.state_bytes
@@ -286,7 +337,7 @@ class Subscription:
         if isinstance(running, StatePass):
             running.extend(lane.last_sequence)
         else:
-            self.queue(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
+            self.add_preface(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
         self.conflated_upto = lane.last_sequence
 
     @property
@@ -294,7 +345,7 @@ class Subscription:
         """The one that is being read."""
         return self.prefaces[0] if self.prefaces else None
 
-    def queue(self, records: Source, *, retained: bool = False) -> None:
+    def add_preface(self, records: Source, *, retained: bool = False) -> None:
         """Read these after the prefaces there are, and before any more from the lane."""
         self.prefaces.append(Preface(records, retained, self.start_sequence))
 

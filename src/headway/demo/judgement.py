@@ -21,6 +21,7 @@ DEEDS = {
     "discard": "oldest discarded",
     "offline": "offlined to disk",
     "block_publishers": "publishers held back",
+    "return": "relieved of records",
     "close_consumer": "asked to close",
     "disconnect": "disconnected",
     "delete_subscription": "unsubscribed",

@@ -112,7 +112,7 @@ class Admin:
             for subscription in session.subscriptions.values():
                 looked += 1
                 filter = subscription.feed.key.filter
-                policy = registry.policy_for(filter, subscription.durable, settings.policies)
+                policy = registry.policy_of(subscription, settings.policies)
                 sample = peek(registry, subscription, now, {})
                 instant = msgspec.structs.replace(
                     policy, rules=tuple(msgspec.structs.replace(r, for_s=0.0, retries=0, times=1) for r in policy.rules)

@@ -257,7 +257,7 @@ class MqttPeer:
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
         self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
-        for delivery_id, delivery in session.in_flight.items():
+        for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
                 self._write(self._replies.pubrel(delivery_id))
         self.engine.connected(self.connection)

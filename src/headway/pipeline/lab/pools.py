@@ -203,7 +203,7 @@ class PoolReplay:
         pool = self._pool
         doomed = to_give_up(pool, self._lanes.values(), lambda lane: _furthest_back(lane, now))
         for victims in islice(doomed, SACRIFICES_MAX):
-            self._give_up(victims.subscriptions, victims.reason, number)
+            self._give_up(victims.holders, victims.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:
             lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
             over = beyond_share(pool, lags, now)

@@ -226,7 +226,7 @@ class Replay:
         if decision.kind is not DecisionKind.FIRE or not self._enforced(decision):
             return False
         asked = decision.action.kind is ActionKind.CLOSE_CONSUMER and self._stay.protocol.startswith("mqtt")
-        return decision.action.kind is not ActionKind.NOTIFY and not asked
+        return decision.action.kind not in (ActionKind.NOTIFY, ActionKind.RETURN) and not asked
 
     def _decide(self, decision: Decision, sample: Sample, time: float) -> None:
         action = decision.action

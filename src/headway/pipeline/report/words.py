@@ -30,6 +30,7 @@ ACTIONS = {
     "discard": "had records discarded",
     "offline": "offlined to disk",
     "block_publishers": "held publishers back",
+    "return": "relieved of records",
     "close_consumer": "asked to close",
     "disconnect": "disconnected",
     "delete_subscription": "unsubscribed",

@@ -1,0 +1,160 @@
+"""Windows and channels: what a client permits to be in flight, and what is.
+
+Credit is counted where the client gives it: MQTT's Receive Maximum is one window for the whole session; AMQP has one
+for each consumer and one for all consumers of a channel. What may be sent is what both leave.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
+from headway.core.record import Record
+
+if TYPE_CHECKING:
+    from headway.core.subscription import Subscription
+
+MQTT_ID_MAX = 65_535
+NO_LIMIT = 2**62
+
+
+class Delivery:
+    """A record sent and not yet settled. ``released``: the client has it, its second acknowledgement is outstanding."""
+
+    __slots__ = ("chunk", "cursor", "index", "number", "record", "released", "sent_s", "subscription")
+
+    def __init__(self, subscription: Subscription, sent_s: float) -> None:
+        self.subscription = subscription
+        self.sent_s = sent_s
+        self.released = False
+        self.cursor: Cursor | None = None
+        self.chunk: Chunk | None = None
+        self.index = 0
+        self.number = 0
+        self.record: Record | None = None
+        """Set when the record did not come from a lane, or not in the subscription's own dialect."""
+
+
+class Window:
+    """So many deliveries may be in flight together."""
+
+    __slots__ = ("exhausted_since_s", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.exhausted_since_s: float | None = None
+        """Since when something waits that it does not let through."""
+
+    @property
+    def left(self) -> int:
+        return self.limit - self.used
+
+
+NOTHING_RETURNED: dict[int, Window] = {}
+
+
+class Channel(Window):
+    """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
+
+    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "returned")
+
+    def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
+        super().__init__(limit)
+        self.number = number
+        self.owner = owner
+        """The number of its session, where that has several."""
+        self.id_max = id_max
+        """After it ids begin again at 1."""
+        self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
+        self.replay: list[int] = []
+        """Deliveries to be sent again, to a client that has come back; the next one last."""
+        self.returned: dict[int, Window] = NOTHING_RETURNED
+        """Deliveries that were taken back for taking too long, and the windows they are still counted in: their client
+        gets no more in their place until it settles them."""
+        self._last_id = 0
+
+    def next_id(self) -> int:
+        """A free delivery id. There is one: no window is larger than their number."""
+        candidate = self._last_id
+        while True:
+            candidate = candidate % self.id_max + 1
+            if candidate not in self.in_flight:
+                self._last_id = candidate
+                return candidate
+
+    @property
+    def last_id(self) -> int:
+        return self._last_id
+
+    def take_ids(self, count: int) -> int:
+        """The first of so many ids in a row; for channels whose ids do not begin again."""
+        first = self._last_id + 1
+        self._last_id += count
+        return first
+
+    def add(self, delivery_id: int, delivery: Delivery) -> None:
+        self.in_flight[delivery_id] = delivery
+        self.used += 1
+        window = delivery.subscription.window
+        if window is not self:
+            window.used += 1
+
+    def add_all(self, first_id: int, deliveries: list[Delivery], window: Window) -> None:
+        """All of one subscription, whose window this is, with ids in a row."""
+        self.in_flight.update(enumerate(deliveries, first_id))
+        self.used += len(deliveries)
+        if window is not self:
+            window.used += len(deliveries)
+
+    def remove(self, delivery_id: int) -> Delivery | None:
+        """It is in flight no longer; what becomes of its record is the caller's affair."""
+        delivery = self.in_flight.pop(delivery_id, None)
+        if delivery is not None:
+            self.used -= 1
+            window = delivery.subscription.window
+            if window is not self:
+                window.used -= 1
+        return delivery
+
+    def settle(self, delivery_id: int) -> Delivery | None:
+        """The client has the record for good."""
+        delivery = self.remove(delivery_id)
+        if delivery is not None and delivery.cursor is not None:
+            delivery.cursor.acknowledge(delivery.number)
+        return delivery
+
+    def take_back(self, delivery_id: int) -> Delivery:
+        """It is in flight no longer, but for its client, whose credit is not given back."""
+        if self.returned is NOTHING_RETURNED:
+            self.returned = {}
+        delivery = self.in_flight.pop(delivery_id)
+        self.returned[delivery_id] = delivery.subscription.window
+        return delivery
+
+    def forget(self, delivery_id: int) -> bool:
+        """The client settles what was taken back. False: it was not."""
+        window = self.returned.pop(delivery_id, None) if self.returned else None
+        if window is None:
+            return False
+        self.used -= 1
+        if window is not self:
+            window.used -= 1
+            window.exhausted_since_s = None
+        return True
+
+    def upto(self, delivery_id: int) -> list[int]:
+        """What the client has not settled up to this one, the oldest first; for channels whose ids do not begin again.
+        0: all."""
+        if not delivery_id:
+            return [*self.returned, *self.in_flight]
+        old = [returned for returned in self.returned if returned <= delivery_id]
+        return [*old, *takewhile(delivery_id.__ge__, self.in_flight)]
+
+    def clear(self) -> None:
+        for delivery_id in list(self.in_flight):
+            self.remove(delivery_id)
+        self.replay.clear()

@@ -1,0 +1,302 @@
+"""Exchanges and bindings: which queues a message goes to (AMQP 0-9-1, 3.1.3).
+
+Rules:
+- A queue gets a message once, however many of its bindings match, and on however many ways it is reached.
+- The default exchange has no bindings: every queue is bound to it by its own name.
+- What finds no binding of an exchange goes to its alternate exchange, if it has one.
+- What an exchange decides depends on routing key and headers alone, so it can be worked out once for each exchange, key
+  and set of headers, and remembered until some binding changes (router.py).
+- ``TOPICS`` (amq.topic) is the topics themselves: whatever reaches it, under its routing key, reaches MQTT subscribers
+  too, and what is published to a topic is routed as if it had been published there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from headway.core.record import TOPICS
+
+Headers = Mapping[str, object]
+NO_HEADERS: Headers = {}
+Match = Literal["all", "any", "all-with-x", "any-with-x"]
+
+
+class Destination(NamedTuple):
+    kind: Literal["queue", "exchange"]
+    name: str
+
+
+class Binding(NamedTuple):
+    source: str
+    destination: Destination
+    key: str
+    arguments: tuple[tuple[str, object], ...] = ()
+    """Sorted by name; of a headers exchange what to look for, and ``x-match``."""
+
+
+class Bindings(ABC):
+    """Those of one exchange."""
+
+    def __init__(self) -> None:
+        self.all: dict[Binding, None] = {}
+
+    def add(self, binding: Binding) -> bool:
+        """False: it was there already."""
+        if binding in self.all:
+            return False
+        self.all[binding] = None
+        self._enter(binding)
+        return True
+
+    def remove(self, binding: Binding) -> bool:
+        """False: it was not there."""
+        if self.all.pop(binding, self) is self:
+            return False
+        self._leave(binding)
+        return True
+
+    @abstractmethod
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        """Where a message goes; some more than once."""
+
+    def _enter(self, binding: Binding) -> None:  # noqa: B027  some need no index
+        """Index it."""
+
+    def _leave(self, binding: Binding) -> None:  # noqa: B027
+        """Take it out of the index."""
+
+
+class Direct(Bindings):
+    """The routing key is the binding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_key: dict[str, dict[Binding, None]] = {}
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        return (binding.destination for binding in self._by_key.get(key, ()))
+
+    def _enter(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.key, {})[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        del self._by_key[binding.key][binding]
+        if not self._by_key[binding.key]:
+            del self._by_key[binding.key]
+
+
+class Fanout(Bindings):
+    """Everything, whatever its key."""
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        return (binding.destination for binding in self.all)
+
+
+class _Word:
+    __slots__ = ("bindings", "next")
+
+    def __init__(self) -> None:
+        self.next: dict[str, _Word] = {}
+        self.bindings: dict[Binding, None] = {}
+
+
+class Topic(Bindings):
+    """Patterns of words with dots between: ``*`` is one word, ``#`` any number of them, none included; anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._root = _Word()
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        words = key.split(".") if key else []
+        seen: set[tuple[int, int]] = set()
+        waiting = [(self._root, 0)]
+        while waiting:
+            node, at = waiting.pop()
+            if (id(node), at) in seen:  # two "#" in a pattern would be tried in every combination
+                continue
+            seen.add((id(node), at))
+            wild = at > 0 or not self.spares(key)
+            if at == len(words):
+                yield from (binding.destination for binding in node.bindings)
+            else:
+                options = (words[at], "*") if wild else words[:1]
+                waiting += [(node.next[word], at + 1) for word in options if word in node.next]
+            rest = node.next.get("#") if wild else None
+            if rest is not None:
+                waiting += [(rest, upto) for upto in range(at, len(words) + 1)]
+
+    def spares(self, key: str) -> bool:
+        """No pattern that begins with a wildcard matches the key."""
+        return False
+
+    def _enter(self, binding: Binding) -> None:
+        node = self._root
+        for word in _words(binding.key):
+            node = node.next.setdefault(word, _Word())
+        node.bindings[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        node, path = self._root, []
+        for word in _words(binding.key):
+            path.append((node, word))
+            node = node.next[word]
+        del node.bindings[binding]
+        for parent, word in reversed(path):
+            child = parent.next[word]
+            if child.bindings or child.next:
+                break
+            del parent.next[word]
+
+
+class Topics(Topic):
+    """Those of ``TOPICS``: what the broker says itself ("$SYS...") goes to who asks for it by name, as in MQTT."""
+
+    def spares(self, key: str) -> bool:
+        return key.startswith("$")
+
+
+def _words(pattern: str) -> list[str]:
+    return pattern.split(".") if pattern else []
+
+
+class ByHeaders(Bindings):
+    """All, or any, of the binding's headers are there and equal; one without a value need only be there."""
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        return (binding.destination for binding in self.all if _fits(dict(binding.arguments), headers))
+
+
+def _fits(wanted: Headers, headers: Headers) -> bool:
+    how = wanted.get("x-match", "all")
+    with_x = str(how).endswith("-with-x")
+    names = [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+    found = (name in headers and wanted[name] in (None, headers[name]) for name in names)
+    return any(found) if str(how).startswith("any") else all(found)
+
+
+KINDS: dict[str, type[Bindings]] = {"direct": Direct, "fanout": Fanout, "topic": Topic, "headers": ByHeaders}
+
+
+class Exchange:
+    """``bindings``: what leads from it elsewhere."""
+
+    __slots__ = ("alternate", "arguments", "auto_delete", "bindings", "durable", "internal", "kind", "name")
+
+    def __init__(
+        self, name: str, kind: str, *, durable: bool = False, auto_delete: bool = False, internal: bool = False,
+        alternate: str | None = None, arguments: tuple[tuple[str, object], ...] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.auto_delete = auto_delete
+        """It goes with the last binding that leads from it."""
+        self.internal = internal
+        """Nobody may publish to it but other exchanges."""
+        self.alternate = alternate
+        self.arguments = arguments
+        self.bindings = Topics() if name == TOPICS else KINDS[kind]()
+
+    def difference(self, other: Exchange) -> str:
+        """The first thing in which another of this name differs; empty: declared once more, all the same."""
+        fields = ("kind", "durable", "auto_delete", "internal", "alternate", "arguments")
+        return next((field for field in fields if getattr(self, field) != getattr(other, field)), "")
+
+
+class Route(NamedTuple):
+    """Where a message goes. ``topics``: the keys under which it reached ``TOPICS``, at most one."""
+
+    queues: tuple[str, ...]
+    topics: bool
+
+
+PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"), (TOPICS, "topic"),
+               ("amq.headers", "headers"), ("amq.match", "headers"))  # fmt: skip
+
+
+class Exchanges:
+    """All of them, and the names of the queues there are."""
+
+    def __init__(self) -> None:
+        self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
+        self.queues: dict[str, None] = {}
+        self._leading_to: dict[Destination, dict[Binding, None]] = {}
+        self.by_headers = 0
+        """Bindings that look at headers."""
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def add(self, exchange: Exchange) -> None:
+        self.by_name[exchange.name] = exchange
+
+    def add_queue(self, name: str) -> None:
+        self.queues[name] = None
+
+    def bind(self, binding: Binding) -> bool:
+        """Both ends are there. False: they were bound so already."""
+        if not self.by_name[binding.source].bindings.add(binding):
+            return False
+        self._leading_to.setdefault(binding.destination, {})[binding] = None
+        self.by_headers += self.by_name[binding.source].kind == "headers"
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """False: they were not bound so. An exchange that is to be deleted with its last binding is."""
+        source = self.by_name.get(binding.source)
+        if source is None or not source.bindings.remove(binding):
+            return False
+        leading = self._leading_to[binding.destination]
+        del leading[binding]
+        if not leading:
+            del self._leading_to[binding.destination]
+        self.by_headers -= source.kind == "headers"
+        if source.auto_delete and not source.bindings.all:
+            self.remove(source.name)
+        return True
+
+    def remove(self, name: str) -> None:
+        """An exchange, with all that leads from and to it."""
+        exchange = self.by_name.pop(name)
+        if exchange.kind == "headers":
+            self.by_headers -= len(exchange.bindings.all)
+        for binding in list(exchange.bindings.all):
+            exchange.bindings.remove(binding)
+            self._leading_to[binding.destination].pop(binding, None)
+        self._forget(Destination("exchange", name))
+
+    def remove_queue(self, name: str) -> None:
+        self.queues.pop(name, None)
+        self._forget(Destination("queue", name))
+
+    def _forget(self, destination: Destination) -> None:
+        for binding in list(self._leading_to.get(destination, ())):
+            self.unbind(binding)
+
+    def bound_to(self, destination: Destination) -> list[Binding]:
+        return list(self._leading_to.get(destination, ()))
+
+    # -- routing ----------------------------------------------------------------------------------------------------
+
+    def route(self, first: str, key: str, headers: Headers = NO_HEADERS) -> Route:
+        """Where a message goes."""
+        queues: dict[str, None] = {}
+        visited: dict[str, None] = {}
+        waiting = [first]
+        while waiting:
+            name = waiting.pop(0)
+            exchange = self.by_name.get(name)
+            if exchange is None or name in visited:
+                continue
+            visited[name] = None
+            if not name:
+                found = [Destination("queue", key)] if key in self.queues else []
+            else:
+                found = list(exchange.bindings.match(key, headers))
+            queues |= dict.fromkeys(to.name for to in found if to.kind == "queue")
+            waiting += [to.name for to in found if to.kind == "exchange"]
+            if not found and name != TOPICS and exchange.alternate is not None:
+                waiting.append(exchange.alternate)
+        return Route(tuple(queues), TOPICS in visited)

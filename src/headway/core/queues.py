@@ -1,0 +1,376 @@
+"""Queues and exchanges by name: everything that clients ask of them (AMQP 0-9-1, 1.5 to 1.8).
+
+Rules:
+- A queue reads the feed of its *set of bindings*: queues that are bound alike share one lane, so a hundred subscribers
+  with a queue each cost no more than a hundred subscribers to a topic. That it can be published to by its name is no
+  binding in this sense until somebody does, while it has others.
+- A queue that refuses what is too much has a lane of its own, for what it refuses others may get.
+- What is asked for and cannot be raises :class:`Refused`; nothing has changed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.channel import Channel, Window
+from headway.core.effects import Cancelled
+from headway.core.ending import Ending
+from headway.core.errors import Reason, Refused
+from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange
+from headway.core.fanout import Fanout
+from headway.core.feed import Feed, FeedKey
+from headway.core.lane import Lane
+from headway.core.options import QueueTerms, SubscribeRequest
+from headway.core.pool import Pool
+from headway.core.queue import Got, Queue
+from headway.core.record import TOPICS, Dialect, topic_of
+from headway.core.registry import Registry
+from headway.core.session import Session
+from headway.core.subscribing import Subscribing
+from headway.core.subscription import Subscription
+
+QUEUES_MAX = 100_000
+RESERVED = "amq."
+
+
+class Queues:
+    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing,
+                 watch: Callable[[Subscription, float], None]) -> None:
+        self._registry = registry
+        self._router = registry.router
+        self._exchanges = registry.router.exchanges
+        self._fanout = fanout
+        self._ending = ending
+        self._subscribing = subscribing
+        self._watch = watch
+        self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
+        self._router.called = self._called
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        found = self._exchanges.by_name.get(name)
+        if found is None:
+            raise Refused(Reason.NOT_FOUND, f"there is no exchange '{name}'")
+        return found
+
+    def declare_exchange(self, exchange: Exchange) -> None:
+        known = self._exchanges.by_name.get(exchange.name)
+        if known is None:
+            if exchange.name.startswith(RESERVED):
+                raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
+            self._exchanges.add(exchange)
+            self._router.forget()
+        elif difference := known.difference(exchange):
+            raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        if any(name == own for own, _ in PREDECLARED):
+            raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is the broker's own")
+        exchange = self._exchanges.by_name.get(name)
+        if exchange is None:
+            return  # gone already, which is what was wanted
+        if if_unused and exchange.bindings.all:
+            raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
+        leading = [b.destination.name for b in exchange.bindings.all if b.destination.kind == "queue"]
+        self._exchanges.remove(name)
+        for queue_name in leading:
+            self._rebind(self._router.queues[queue_name])
+        self._router.forget()
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def queue(self, session: Session, name: str) -> Queue:
+        found = self._router.queues.get(name)
+        if found is None:
+            raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
+        if found.owner is not None and found.owner is not session:
+            raise Refused(Reason.RESOURCE_LOCKED, f"queue '{name}' is another connection's alone")
+        return found
+
+    def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
+        """The queue, made now or there before."""
+        known = self._router.queues.get(name)
+        if known is not None:
+            self.queue(session, name)
+            if difference := _difference(known.terms, terms):
+                raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {difference}")
+            known.used_s = now
+            return known
+        if len(self._router.queues) >= QUEUES_MAX:
+            raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
+        feed = self._feed(name, terms, dialect, session.pool, (), called=True)
+        queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
+        self._homes[queue] = dialect, session.pool
+        self._router.queues[name] = queue
+        self._exchanges.add_queue(name)
+        self._router.forget()
+        queue.filters = _filters(name, ())
+        queue.used_s = now
+        if terms.exclusive:
+            queue.owner = session
+            self._registry.owned.setdefault(session, {})[queue] = None
+        self._expire_later(queue, now)
+        return queue
+
+    def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Returns how many records waited in it."""
+        if if_unused and queue.consumers:
+            raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
+        waiting = queue.lag_records
+        if if_empty and waiting:
+            raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")
+        if queue.ended:
+            return 0
+        del self._router.queues[queue.name], self._homes[queue]
+        if queue.owner is not None:
+            self._registry.owned.get(queue.owner, {}).pop(queue, None)
+        self._exchanges.remove_queue(queue.name)
+        self._router.forget()
+        queue.purge()
+        for member in list(queue.members):
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
+            if not member.request.polling and not member.session.ended:
+                self._registry.effects.append(Cancelled(member))
+        queue.close()
+        self._registry.unused.pop(queue, None)
+        return waiting
+
+    def tidy(self, now: float) -> None:
+        """Delete queues that were to end with their last consumer."""
+        unused, self._registry.unused = self._registry.unused, {}
+        for queue in unused:
+            queue.used_s = now
+            if queue.terms.auto_delete and not queue.ended and not queue.consumers and not queue.ends_with_members:
+                self.delete(queue, now)
+
+    def session_ended(self, session: Session, now: float) -> None:
+        for queue in list(self._registry.owned.pop(session, {})):
+            self.delete(queue, now)
+        self.tidy(now)
+
+    def _expire_later(self, queue: Queue, now: float) -> None:
+        idle_s = queue.terms.idle_s
+        if idle_s is None:
+            return
+
+        def expire(when: float) -> None:
+            if queue.ended:
+                return
+            if not queue.consumers and queue.used_s + idle_s <= when:
+                self.delete(queue, when)
+            else:
+                since = when if queue.consumers else queue.used_s
+                self._registry.timers.at(since + idle_s, expire)
+
+        self._registry.timers.at(now + idle_s, expire)
+
+    # -- bindings ---------------------------------------------------------------------------------------------------
+
+    def bind(self, session: Session, binding: Binding) -> None:
+        self._check(session, binding)
+        if not binding.source:
+            raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
+        if self._exchanges.bind(binding):
+            self._bindings_changed(binding)
+
+    def unbind(self, session: Session, binding: Binding) -> None:
+        if not binding.source:
+            raise Refused(Reason.NOT_AUTHORIZED, "no queue can be unbound from the default exchange")
+        if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
+            self.queue(session, binding.destination.name)
+        if self._exchanges.unbind(binding):
+            self._bindings_changed(binding)
+
+    def _check(self, session: Session, binding: Binding) -> None:
+        self.exchange(binding.source)
+        kind, name = binding.destination
+        if kind == "queue":
+            self.queue(session, name)
+        else:
+            self.exchange(name)
+
+    def _bindings_changed(self, binding: Binding) -> None:
+        queue = self._router.queues.get(binding.destination.name) if binding.destination.kind == "queue" else None
+        if queue is not None:
+            self._rebind(queue)
+        self._router.forget()
+
+    def _called(self, queue: Queue) -> None:
+        """It is published to by its name."""
+        if not queue.called:
+            queue.called = True
+            self._rebind(queue)
+
+    def _rebind(self, queue: Queue) -> None:
+        """Read the feed of the bindings there are now."""
+        bindings = tuple(sorted(self._exchanges.bound_to(Destination("queue", queue.name)), key=str))
+        queue.filters = _filters(queue.name, bindings)
+        dialect, pool = self._homes[queue]
+        feed = self._feed(queue.name, queue.terms, dialect, pool, bindings, called=queue.called)
+        if feed is not queue.feed:
+            queue.read(feed)
+
+    def _feed(
+        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, bindings: tuple[Binding, ...], *, called: bool
+    ) -> Feed:
+        names = [_text(binding) for binding in bindings]
+        if called or not bindings:
+            names.append(f"$queue/{name}")
+        key = FeedKey(", ".join(names), None, dialect, pool, 0, name if terms.refuses else None)
+        feed = self._router.feeds.get(key)
+        if feed is None:
+            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            self._router.add_feed(feed)
+        return feed
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def consume(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float, *,
+        exclusive: bool = False,
+    ) -> Subscription:  # fmt: skip
+        """A consumer of the queue, which may have ``prefetch`` deliveries in flight."""
+        if request.key in session.subscriptions:
+            raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
+        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
+        if len(session.subscriptions) >= limit:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
+        if queue.exclusive_consumer is not None or (exclusive and queue.consumers):
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
+        subscription = self._join(session, channel, queue, request, prefetch, now)
+        if exclusive:
+            queue.exclusive_consumer = subscription
+        return subscription
+
+    def _join(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Subscription:
+        policy = self._subscribing.asked_for(request)
+        if policy is None:
+            policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
+        subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
+        subscription.channel = channel
+        subscription.window = Window(prefetch)
+        queue.join(subscription)
+        self._registry.ungate(queue.feed, now)
+        queue.used_s = now
+        return subscription
+
+    def cancel(self, subscription: Subscription, now: float) -> None:
+        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+        self.tidy(now)
+
+    def get(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Got | None:
+        """The next record, for a client that asks. Who asks is a member of the queue from then on."""
+        if queue.exclusive_consumer is not None:
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
+        member = session.subscriptions.get(request.key)
+        if member is None:
+            member = self._join(session, channel, queue, request, prefetch, now)
+        return queue.get(member, now)
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, channel: Channel, delivery_ids: list[int]) -> None:
+        for delivery_id in delivery_ids:
+            delivery = channel.settle(delivery_id)
+            if delivery is None:
+                self._unknown(channel, delivery_id)
+                continue
+            subscription = delivery.subscription
+            queue = subscription.queue
+            assert queue is not None
+            queue.settled(delivery.cursor)
+            subscription.window.exhausted_since_s = None
+            self._registry.woken[queue] = None
+        self._credit_is_back(channel)
+
+    def refuse(self, channel: Channel, delivery_ids: list[int], *, requeue: bool) -> None:
+        """The client will not have these: they go to others, or to nobody."""
+        for delivery_id in delivery_ids:
+            delivery = channel.remove(delivery_id)
+            if delivery is None:
+                self._unknown(channel, delivery_id)
+                continue
+            queue = delivery.subscription.queue
+            assert queue is not None
+            if requeue:
+                queue.give_back(delivery)
+            else:
+                queue.reject(delivery)
+            delivery.subscription.window.exhausted_since_s = None
+            self._registry.woken[queue] = None
+        self._credit_is_back(channel)
+
+    def _unknown(self, channel: Channel, delivery_id: int) -> None:
+        if not channel.forget(delivery_id):
+            raise Refused(Reason.PRECONDITION_FAILED, f"there is no delivery {delivery_id} that could be settled")
+        self._registry.woken |= self._registry.numbers[channel.owner].queues
+
+    def _credit_is_back(self, channel: Channel) -> None:
+        """All consumers of the channel may go on, if it was its window that they waited for."""
+        if channel.exhausted_since_s is not None:
+            channel.exhausted_since_s = None
+            self._registry.woken |= self._registry.numbers[channel.owner].queues
+
+    def close_channel(self, session: Session, channel: Channel, now: float) -> None:
+        """All its consumers are gone; what they had not settled is for others."""
+        for subscription in [s for s in session.subscriptions.values() if s.channel is channel]:
+            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+        self.recover(channel)
+        self.tidy(now)
+
+    def recover(self, channel: Channel) -> None:
+        """What is in flight goes back to its queues."""
+        for delivery_id in list(channel.in_flight):
+            delivery = channel.remove(delivery_id)
+            if delivery is not None and delivery.subscription.queue is not None:
+                delivery.subscription.queue.give_back(delivery)
+                delivery.subscription.window.exhausted_since_s = None
+        self._credit_is_back(channel)
+
+
+def _text(binding: Binding) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in binding.arguments)
+    return f"$exchange/{binding.source}/{topic_of(binding.key)}" + (f" ({arguments})" if arguments else "")
+
+
+def _filters(name: str, bindings: tuple[Binding, ...]) -> tuple[str, ...]:
+    """The names a queue goes by for policies; "#" is for those that are for everything."""
+    found = {f"$queue/{name}": None}
+    for binding in bindings:
+        filter = _filter(binding.key)
+        if binding.source == TOPICS:
+            found[filter] = None
+        found[f"$exchange/{binding.source}/{filter}"] = None
+    return (*found, "#")
+
+
+def _filter(pattern: str) -> str:
+    """A topic filter that takes in all that a binding's pattern does."""
+    levels: list[str] = []
+    for word in topic_of(pattern).split("/"):
+        levels.append("+" if word == "*" else word)
+        if word == "#":
+            break
+    return "/".join(levels) or "#"
+
+
+def _difference(there: QueueTerms, asked: QueueTerms) -> str:
+    """The first thing in which they differ."""
+    for field, words in _WORDS.items():
+        if getattr(there, field) != getattr(asked, field):
+            return words
+    return ""
+
+
+_WORDS = {
+    "durable": "durable", "exclusive": "exclusive", "auto_delete": "auto-delete", "ttl_s": "x-message-ttl",
+    "idle_s": "x-expires", "records_max": "x-max-length", "bytes_max": "x-max-length-bytes", "refuses": "x-overflow",
+    "dead_letter_refused": "x-overflow", "dead_letter_exchange": "x-dead-letter-exchange",
+    "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",
+    "single_active": "x-single-active-consumer",
+}  # fmt: skip

@@ -1,0 +1,168 @@
+"""Exchanges: patterns, headers, chains of exchanges, alternates, and what a change of bindings does."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+
+from headway.core.exchange import (
+    Binding,
+    Destination,
+    Exchange,
+    Exchanges,
+    Route,
+)
+from headway.core.record import TOPICS, key_of, topic_of
+
+
+def queue(name: str) -> Destination:
+    return Destination("queue", name)
+
+
+def exchanges(*bindings: tuple[str, str, str], **kinds: str) -> Exchanges:
+    """``bindings``: exchange, key, queue, or ``>exchange``. Exchanges that are not predeclared are in ``kinds``."""
+    made = Exchanges()
+    for name, kind in kinds.items():
+        made.add(Exchange(name, kind))
+    for source, key, to in bindings:
+        if to[0] == ">":
+            made.bind(Binding(source, Destination("exchange", to[1:]), key))
+        else:
+            made.add_queue(to)
+            made.bind(Binding(source, queue(to), key))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("a.b", ["a.b"], ["a", "a.b.c", "a.c", ""]),
+        ("a.*", ["a.b", "a."], ["a", "a.b.c"]),
+        ("*", ["a"], ["a.b", ""]),
+        ("#", ["a", "a.b.c", ""], []),
+        ("a.#", ["a", "a.b", "a.b.c"], ["b", "ab"]),
+        ("#.b", ["b", "a.b", "a.a.b"], ["a", "b.a"]),
+        ("a.#.b", ["a.b", "a.x.b", "a.x.y.b"], ["a", "a.x", "b"]),
+        ("#.a.#", ["a", "x.a", "a.x", "x.a.y"], ["", "x", "x.y"]),
+        ("*.#", ["a", "a.b"], [""]),
+        ("#.*.#.*", ["a.b", "a.b.c"], ["a", ""]),
+        ("", [""], ["a"]),
+        ("a..b", ["a..b"], ["a.b", "a.x.b"]),
+    ],
+)
+def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
+    made = exchanges((TOPICS, pattern, "q"))
+    assert [key for key in yes + no if made.route(TOPICS, key, {}).queues] == yes
+
+
+def test_any_pattern_against_the_plainest_matcher() -> None:
+    """Seeded: the tree says what a regular expression made of the pattern says."""
+    rng = Random(7)
+    for _ in range(300):
+        patterns = {".".join(rng.choice(("a", "b", "*", "#", "")) for _ in range(rng.randint(1, 4))) for _ in range(6)}
+        made = exchanges(*((TOPICS, pattern, f"q {pattern}") for pattern in patterns))
+        for _ in range(20):
+            key = ".".join(rng.choice(("a", "b", "c", "")) for _ in range(rng.randint(1, 5)))
+            found = set(made.route(TOPICS, key, {}).queues)
+            assert found == {f"q {pattern}" for pattern in patterns if plain(pattern, key)}, (patterns, key)
+
+
+def plain(pattern: str, key: str) -> bool:
+    """Words end with a dot here, so that "#" may stand for none."""
+    words = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
+    expression = "".join(words.get(word, re.escape(word) + r"\.") for word in pattern.split(".")) if pattern else ""
+    return re.fullmatch(expression, key + "." if key else "") is not None
+
+
+def test_a_queue_gets_it_once() -> None:
+    made = exchanges(("d", "k", "q"), ("d", "k", ">f"), ("f", "", "q"), ("f", "", "r"), d="direct", f="fanout")
+    assert made.route("d", "k", {}) == Route(("q", "r"), False)
+
+
+def test_the_default_exchange_knows_queues_by_name() -> None:
+    made = exchanges(("d", "k", "q"), d="direct")
+    assert made.route("", "q", {}).queues == ("q",)
+    assert made.route("", "k", {}).queues == ()
+    made.remove_queue("q")
+    assert made.route("", "q", {}).queues == made.route("d", "k", {}).queues == ()
+
+
+def test_exchanges_in_a_circle() -> None:
+    made = exchanges(("a", "", ">b"), ("b", "", ">a"), ("b", "", "q"), a="fanout", b="fanout")
+    assert made.route("a", "", {}).queues == made.route("b", "", {}).queues == ("q",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "headers", "fits"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}, True),
+        ({"a": 1, "b": 2}, {"a": 1}, False),
+        ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
+        ({"x-match": "any", "a": 1}, {"a": 2}, False),
+        ({"a": None}, {"a": 5}, True),
+        ({"a": None}, {"b": 5}, False),
+        ({"x-match": "all", "x-b": 1}, {}, True),
+        ({"x-match": "all-with-x", "x-b": 1}, {}, False),
+        ({"x-match": "any-with-x", "x-b": 1}, {"x-b": 1}, True),
+        ({}, {"a": 1}, True),
+        ({"x-match": "any"}, {"a": 1}, False),
+    ],
+)
+def test_headers(wanted: dict[str, object], headers: dict[str, object], fits: bool) -> None:
+    made = Exchanges()
+    made.add_queue("q")
+    made.bind(Binding("amq.headers", queue("q"), "", tuple(sorted(wanted.items()))))
+    assert bool(made.route("amq.headers", "k", headers).queues) is fits
+
+
+def test_what_no_binding_wants_goes_to_the_alternate() -> None:
+    made = Exchanges()
+    made.add(Exchange("rest", "fanout"))
+    made.add(Exchange("d", "direct", alternate="rest"))
+    for name, source, key in (("q", "d", "k"), ("r", "rest", "")):
+        made.add_queue(name)
+        made.bind(Binding(source, queue(name), key))
+    assert made.route("d", "k", {}).queues == ("q",)
+    assert made.route("d", "other", {}).queues == ("r",)
+
+
+def test_an_exchange_goes_with_its_last_binding() -> None:
+    made = Exchanges()
+    made.add(Exchange("temporary", "direct", auto_delete=True))
+    made.add_queue("q")
+    binding = Binding("temporary", queue("q"), "k")
+    assert made.bind(binding)
+    assert not made.bind(binding)
+    made.remove_queue("q")
+    assert "temporary" not in made.by_name
+    assert not made.unbind(binding)
+
+
+def test_a_removed_exchange_leads_nowhere_and_nothing_leads_to_it() -> None:
+    made = exchanges(("a", "k", ">b"), ("b", "k", "q"), a="direct", b="direct")
+    made.remove("b")
+    assert made.route("a", "k", {}).queues == ()
+    assert not made.by_name["a"].bindings.all
+    assert made.bound_to(queue("q")) == []
+
+
+def test_routes_are_forgotten_when_bindings_change() -> None:
+    made = exchanges(("d", "k", "q"), d="direct")
+    assert made.route("d", "k", {}).queues == ("q",)
+    made.add_queue("r")
+    made.bind(Binding("d", queue("r"), "k"))
+    assert made.route("d", "k", {}).queues == ("q", "r")
+    made.unbind(Binding("d", queue("q"), "k"))
+    assert made.route("d", "k", {}).queues == ("r",)
+
+
+def test_topics_and_routing_keys_are_each_others() -> None:
+    made = exchanges(("d", "a.b", ">" + TOPICS), d="direct")
+    assert made.route(TOPICS, "a.b", {}).topics
+    assert made.route("d", "a.b", {}).topics
+    assert not made.route("d", "other", {}).topics
+    for topic in ("a/b", "a.b/c", "/a", "x"):
+        assert topic_of(key_of(topic)) == topic
+    assert key_of("a/b.c") == "a.b/c"

@@ -3,6 +3,7 @@
     python -m bench all --json bench.json               every workload, every peer that is installed (an hour or two)
     python -m bench isolation --peers headway,nats      one workload, two brokers
     python -m bench fanout,latency --rounds 5 --seconds 5 --plots docs/plots
+    python -m bench fanout,isolation,workqueue --peers headway-amqp,rabbitmq    both over AMQP
     python -m bench all --tiny --peers headway,limit    does everything still work? (half a minute)
     python -m bench peers                               how each peer is configured, in full, and why
     python -m bench tables bench.json                   the tables in Markdown
@@ -72,9 +73,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _bench(arguments: list[str]) -> int:
+    from bench.peers.every import EVERY as PEERS
+    from bench.workloads.every import EVERY as WORKLOADS
+
     parser = _Parser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", help="all, or some of: fanout, isolation, latency, footprint, catchup, filters")
-    parser.add_argument("--peers", default="", help="some of: limit,headway,nats,redis,mosquitto,rabbitmq,activemq")
+    parser.add_argument("workloads", help=f"all, or some of: {', '.join(WORKLOADS)}")
+    parser.add_argument("--peers", default="", help=f"some of: {','.join(PEERS)}")
     parser.add_argument("--rounds", type=_more_than_none(int), default=3, help="how often all is measured in turn (3)")
     parser.add_argument("--seconds", type=_more_than_none(float), default=3.0, help="publish so long each time (3)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, one round of 0.3 s: does it work?")

@@ -9,12 +9,12 @@ from bench.errors import BenchError
 from bench.machine import machine_line
 from bench.peers.every import EVERY as PEERS
 from bench.results import Document
-from bench.tables import OURS, value
+from bench.tables import value
 from bench.workloads.every import EVERY as WORKLOADS
 
 COLOURS = {
-    "limit": "#9aa0a6", "headway": "#c2410c", "nats": "#2563eb", "redis": "#dc2626", "mosquitto": "#7c3aed",
-    "rabbitmq": "#ca8a04", "activemq": "#059669",
+    "limit": "#9aa0a6", "headway": "#c2410c", "headway-amqp": "#fb923c", "nats": "#2563eb", "redis": "#dc2626",
+    "mosquitto": "#7c3aed", "rabbitmq": "#ca8a04", "activemq": "#059669",
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _lines(axis: Any, document: Document, workload: str, across: str, key: str, 
     for name, peer in PEERS.items():
         points = [(at, found) for case, at in cases.items() if (found := value(document, workload, case, name, key))]
         if points:
-            style = {"color": COLOURS[name], "linewidth": 2.4 if name == OURS else 1.2, "marker": "o", "markersize": 3}
+            style = {"color": COLOURS[name], "linewidth": 2.4 if peer.is_ours else 1.2, "marker": "o", "markersize": 3}
             if peer.is_limit:
                 style |= {"linestyle": "--"}
             axis.plot(*zip(*sorted(points), strict=True), label=peer.title, **style)

@@ -22,6 +22,7 @@ from bench.workloads.every import EVERY as WORKLOADS
 TINY_S = 0.3
 WIDE = 200
 COLUMNS_MIN = 6
+OURS = [peer.title for peer in PEERS.values() if peer.is_ours]
 Chosen = TypeVar("Chosen")
 
 
@@ -41,13 +42,15 @@ def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             raise BenchError(f"{path.parent} is no folder")
     raise_file_limit()
     rounds, seconds = (1, TINY_S) if given.tiny else (given.rounds, given.seconds)
+    plan = steps(workloads, peers, rounds, given.tiny)
+    if not plan:
+        raise BenchError(f"none of these peers takes part in {given.workloads}")
     document: results.Document = {
         "schema": results.SCHEMA, "date": datetime.now(UTC).isoformat(timespec="seconds"), "arguments": list(arguments),
         "rounds": rounds, "seconds": seconds, "tiny": given.tiny, "machine": machine(),
         "versions": {peer.name: peer.version() for peer in peers},
         "settings": {peer.name: peer.settings() for peer in peers}, "missing": missing, "runs": [],
     }  # fmt: skip
-    plan = steps(workloads, peers, rounds, given.tiny)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=progress, transient=True) as bar:
         task = bar.add_task("", total=len(plan))
@@ -79,7 +82,7 @@ def fitting(told: tables.Table, width: int) -> Table:
     for row in told.rows:
         if last and row[0] != last:
             table.add_row()
-        ours = row[1] == PEERS[tables.OURS].title
+        ours = row[1] in OURS
         table.add_row("" if row[0] == last else row[0], *row[1:count], style="bold" if ours else None)
         last = row[0]
     return table

@@ -14,7 +14,7 @@ from bench.results import Document, figures_of, matching
 from bench.workloads.every import EVERY as WORKLOADS
 from bench.workloads.workload import Column, Workload
 
-OURS, LIMIT = "headway", "limit"
+LIMIT = "limit"
 NONE, OVER = "–", "> "
 MARKS = ("<!-- figures -->", "<!-- /figures -->")
 
@@ -72,8 +72,10 @@ def best(document: Document, workload: str, case: str, column: Column) -> tuple[
     """The best of the others: neither Headway nor the limit."""
     values = [
         (peer, found)
-        for peer in PEERS
-        if peer not in (OURS, LIMIT) and (found := value(document, workload, case, peer, column.key)) is not None
+        for peer, about in PEERS.items()
+        if not about.is_ours
+        and not about.is_limit
+        and (found := value(document, workload, case, peer, column.key)) is not None
     ]
     if not values:
         return None
@@ -155,7 +157,17 @@ def heading(document: Document) -> list[str]:
         ", ".join(versions),
         f"medians of {document['rounds']} rounds of {document['seconds']:g} s, {document['date'][:10]}",
         *(f"left out: {PEERS[peer].title}, not installed: {install}" for peer, install in document["missing"].items()),
+        *_unsuited(document),
     ]
+
+
+def _unsuited(document: Document) -> Iterator[str]:
+    """Of the workloads that tell it: who was there and has no part in them."""
+    for name in dict.fromkeys(run["workload"] for run in document["runs"]):
+        workload, cases = WORKLOADS[name], WORKLOADS[name].cases(document["tiny"])
+        out = [peer for peer in document["versions"] if not any(workload.suits(PEERS[peer], case) for case in cases)]
+        if workload.unsuited and out:
+            yield f"left out of {name}, {workload.unsuited}: {', '.join(PEERS[peer].title for peer in out)}"
 
 
 def insert(text: str, page: Path) -> None:

@@ -129,6 +129,19 @@ def workers() -> Iterator[Any]:
         yield begin
 
 
+def watch(running: Running, writer: Worker, seconds: float, look: bool) -> dict[str, Any]:
+    """Wait for the publisher's end; meanwhile see that the broker lives, and ask if it has dealt with the stuck."""
+    began = time.monotonic()
+    dealt: dict[str, Any] = {"dealt_s": None, "dealt": "never"}
+    while not writer.has_answered(LOOK_S):
+        running.check()
+        if time.monotonic() - began > seconds + PATIENCE_S:
+            raise PeerFailed(f"{running.peer.name} has not let the publisher end")
+        if look and dealt["dealt_s"] is None and (word := running.peer.dealt_with(running)):
+            dealt = {"dealt_s": time.monotonic() - began, "dealt": word}
+    return dealt
+
+
 def _perform(
     running: Running, crowd: Crowd, reader: Worker, writer: Worker, holder: Worker | None, seconds: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -137,7 +150,7 @@ def _perform(
     for worker in (reader, holder, writer):
         if worker is not None:
             worker.go()
-    dealt = _watch(running, writer, seconds, holder is not None)
+    dealt = watch(running, writer, seconds, holder is not None)
     sent = writer.answer(PATIENCE_S)
     reader.go(sent["published"] * crowd.healthy)
     cpu_s = running.kept.cpu_s() - cpu_s
@@ -157,16 +170,3 @@ def _perform(
             dealt = {"dealt_s": held["first_gone_s"], "dealt": f"{held['gone']} of {crowd.stuck} disconnected"}
         figures |= held | dealt
     return figures, got
-
-
-def _watch(running: Running, writer: Worker, seconds: float, look: bool) -> dict[str, Any]:
-    """Wait for the publisher's end; meanwhile see that the broker lives, and ask if it has dealt with the stuck."""
-    began = time.monotonic()
-    dealt: dict[str, Any] = {"dealt_s": None, "dealt": "never"}
-    while not writer.has_answered(LOOK_S):
-        running.check()
-        if time.monotonic() - began > seconds + PATIENCE_S:
-            raise PeerFailed(f"{running.peer.name} has not let the publisher end")
-        if look and dealt["dealt_s"] is None and (word := running.peer.dealt_with(running)):
-            dealt = {"dealt_s": time.monotonic() - began, "dealt": word}
-    return dealt

@@ -23,7 +23,7 @@ def flood(
     pipe: Connection, wire: Wire, port: int, topic: Levels, payload_bytes: int, seconds: float
 ) -> dict[str, Any]:
     """Publish as fast as the broker takes it, for so long. ``published`` counts whole messages handed to the kernel."""
-    sock = _open(wire, port)
+    sock = opened(wire, port)
     template = Template(wire, sock, topic, payload_bytes)
     batch = template.batch(BATCH_BYTES)
     say(pipe, "ready")
@@ -50,7 +50,7 @@ def paced(
 ) -> dict[str, Any]:
     """Publish ``rate_per_s`` a second. Each message carries the time it was due (CLOCK_MONOTONIC, ns), so what it waits
     because the publisher is held up counts as well."""
-    sock = _open(wire, port)
+    sock = opened(wire, port)
     template = Template(wire, sock, topic, payload_bytes)
     sock.settimeout(seconds + STALLED_S)
     say(pipe, "ready")
@@ -81,7 +81,7 @@ def keyed(
 
     Should the broker take nothing for some seconds, ``held_up`` tells how much it had taken, and publishing goes on.
     """
-    sock = _open(wire, port)
+    sock = opened(wire, port)
     say(pipe, "ready")
     pipe.recv()
     began, cpu = time.monotonic(), cpu_s()
@@ -107,7 +107,7 @@ def keyed(
     return {}
 
 
-def _open(wire: Wire, port: int) -> socket.socket:
+def opened(wire: Wire, port: int) -> socket.socket:
     sock = wire.open(port, "publisher")
     wire.will_publish(sock)
     return sock

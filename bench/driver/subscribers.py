@@ -26,7 +26,7 @@ def count(
 ) -> dict[str, Any]:
     """``number`` subscribers, in turn on the filters. Told that the publisher has stopped, it notes what has come until
     then, and goes on until nothing more comes."""
-    socks = _open(wire, port, filters, number)
+    socks = opened(wire, port, filters, number)
     taken = dict.fromkeys(socks, 0)
     buffer = bytearray(BUFFER_BYTES)
     readers = {fd: sock.recv_into for fd, sock in socks.items()}
@@ -64,7 +64,7 @@ def stamps(
     pipe: Connection, wire: Wire, port: int, topic: Levels, number: int, frame: Frame, warm_up_s: float
 ) -> dict[str, Any]:
     """``number`` subscribers that read the time stamp of each delivery; percentiles of all after the warm-up."""
-    socks = _open(wire, port, [topic], number)
+    socks = opened(wire, port, [topic], number)
     buffer = bytearray(BUFFER_BYTES)
     view = memoryview(buffer)
     readers = {fd: sock.recv_into for fd, sock in socks.items()}
@@ -109,7 +109,7 @@ def percentiles(ordered: list[int]) -> dict[str, int]:
     return {name: ordered[-(-len(ordered) * share // 1000) - 1] for name, share in shares.items()}
 
 
-def _open(wire: Wire, port: int, filters: list[Levels], number: int) -> dict[int, socket.socket]:
+def opened(wire: Wire, port: int, filters: list[Levels], number: int) -> dict[int, socket.socket]:
     socks = {}
     for index in range(number):
         sock = wire.open(port, f"healthy-{index}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.peers.activemq import Activemq
 from bench.peers.headway import Headway
+from bench.peers.headway_amqp import HeadwayAmqp
 from bench.peers.limit import Limit
 from bench.peers.mosquitto import Mosquitto
 from bench.peers.nats import NatsServer
@@ -12,5 +13,8 @@ from bench.peers.rabbitmq import Rabbitmq
 from bench.peers.redis import Redis
 
 EVERY: dict[str, Peer] = {
-    peer.name: peer for peer in (Limit(), Headway(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq())
-}
+    peer.name: peer
+    for peer in (
+        Limit(), Headway(), HeadwayAmqp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
+    )
+}  # fmt: skip

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import urllib.request
+from collections.abc import Sequence
 
 from bench.peers.peer import Peer, Place, Running
 from bench.wires.mqtt import Mqtt
+from bench.wires.wire import Wire
 
 
 class Headway(Peer):
     name, title, program = "headway", "Headway", sys.executable
     install = "make setup"
-    wire = Mqtt()
-    conflating_wire = Mqtt(5)
+    is_ours = True
+    wire: Wire = Mqtt()
+    conflating_wire: Wire | None = Mqtt(5)
     version_arguments = ("-m", "headway", "--version")
     config_name = "headway.toml"
     config = """
@@ -36,7 +39,7 @@ name = "default"
 when = {{ blocked_time = "1s" }}
 then = "notify"
 """
-    why = (
+    why: Sequence[str] = (
         "connections_max: 10,000 idle ones and the driver's own.",
         "pool.memory: what may wait in memory for slow consumers, all together, before it goes to disk. The default is "
         "a tenth of the host's memory.",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from bench.errors import BenchError, PeerFailed
 from bench.kept import Kept
+from bench.wires.amqp import AmqpQueue
 from bench.wires.wire import HOST, Wire
 
 START_S = 60.0
@@ -44,6 +45,8 @@ class Peer(ABC):
     wire: Wire
     conflating_wire: Wire | None = None
     """Where a subscriber can ask for the latest per key."""
+    queue_wire: AmqpQueue | None = None
+    """Where consumers can share a queue and acknowledge."""
     config_name = "bench.conf"
     config = ""
     why: Sequence[str] = ()
@@ -52,6 +55,7 @@ class Peer(ABC):
     warm_up_s = 0.5
     """How long it is warmed up before a measurement."""
     is_limit = False
+    is_ours = False
 
     def find(self) -> str | None:
         """The program's path, None when it is not installed."""
@@ -85,7 +89,7 @@ class Peer(ABC):
     def settings(self) -> str:
         """Its configuration in full, its command, and why."""
         place = Place(Path("FOLDER"), 1, 2, 3)
-        command = " ".join(self.command(place)).replace(" 1", " PORT")
+        command = " ".join("PORT" if word == "1" else word for word in self.command(place))
         parts = [f"$ {command}"]
         if self.config:
             names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}

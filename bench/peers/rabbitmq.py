@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.peers.peer import FOLDERS, Peer, Place
-from bench.wires.amqp import Amqp
+from bench.wires.amqp import Amqp, AmqpQueue
 
 BIN = Path("/usr/lib/rabbitmq/bin")
 """What the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
@@ -19,6 +19,7 @@ class Rabbitmq(Peer):
     name, title, program = "rabbitmq", "RabbitMQ", "rabbitmq-server"
     install = "apt-get install -y rabbitmq-server"
     wire = Amqp()
+    queue_wire = AmqpQueue()
     config_name = "rabbitmq.conf"
     config = """
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -27,6 +28,7 @@ log.console.level = error
 """
     why = (
         "Transient messages, exclusive auto-delete queues, no acknowledgements, no confirms: nothing waits for a disk.",
+        "The work queue: transient messages in a queue that is not durable, of its default type (classic).",
         "nodelay: as in its own example. No plugins. Memory high watermark, credit flow and schedulers as they come.",
         "The node, its distribution port and epmd listen on 127.0.0.1 only.",
     )

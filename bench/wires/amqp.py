@@ -1,10 +1,11 @@
-"""AMQP 0-9-1: a queue per subscriber, exclusive and gone with it, bound to ``amq.topic``; transient messages without
-acknowledgements."""
+"""AMQP 0-9-1, transient messages: a queue per subscriber, exclusive and gone with it, bound to ``amq.topic``, without
+acknowledgements; or one queue that consumers share, with them."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from functools import lru_cache
 
 from bench.errors import PeerFailed
 from bench.wires.wire import Levels, Wire, dial, take
@@ -12,7 +13,10 @@ from bench.wires.wire import Levels, Wire, dial, take
 EXCHANGE = "amq.topic"
 FRAME_MAX_BYTES = 131_072
 METHOD, HEADER, BODY, END = 1, 2, 3, b"\xce"
-EXCLUSIVE_AUTO_DELETE, NO_ACK = 4 | 8, 2
+EXCLUSIVE_AUTO_DELETE, NO_ACK, NOTHING = 4 | 8, 2, 0
+PREFETCH = 100
+BLOCK = 1 << 16
+"""So many acknowledgements are made at once: they differ in the last two bytes of the tag."""
 
 
 class Amqp(Wire):
@@ -41,12 +45,54 @@ class Amqp(Wire):
         _answer(sock, 60, 21)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        names = _short_string(EXCHANGE) + _short_string(_routing_key(levels))
-        return (
-            _method(1, 60, 40, b"\x00\x00" + names + b"\x00")
-            + _frame(HEADER, 1, struct.pack(">HHQH", 60, 0, len(payload), 0))
-            + _frame(BODY, 1, payload)
-        )
+        return _publication(EXCHANGE, _routing_key(levels), payload)
+
+
+class AmqpQueue(Amqp):
+    """One queue that consumers share, neither durable nor anybody's own, by the name that the levels are. It is
+    published to by its name; each consumer has up to ``PREFETCH`` messages and acknowledges them one by one."""
+
+    def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
+        queue = _short_string(_routing_key(levels))
+        sock.sendall(_method(1, 50, 10, b"\x00\x00" + queue + bytes((NOTHING,)) + _table()))
+        _answer(sock, 50, 11)
+        sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, PREFETCH, NOTHING)))
+        _answer(sock, 60, 11)
+        sock.sendall(_method(1, 60, 20, b"\x00\x00" + queue + _short_string("c") + bytes((NOTHING,)) + _table()))
+        _answer(sock, 60, 21)
+
+    def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
+        return _publication("", _routing_key(levels), payload)
+
+    def acknowledgements(self, first: int, count: int) -> bytes:
+        """Of so many deliveries, each its own. A channel's deliveries are numbered from 1 on."""
+        parts = b""
+        while count:
+            block, at = divmod(first, BLOCK)
+            step = min(count, BLOCK - at)
+            made = _acknowledgements(block)
+            size = len(made) // BLOCK
+            parts += made[at * size : (at + step) * size]
+            first, count = first + step, count - step
+        return parts
+
+
+@lru_cache(maxsize=4)
+def _acknowledgements(block: int) -> bytes:
+    """Of a whole block of tags, made column by column."""
+    one = _method(1, 60, 80, struct.pack(">QB", block * BLOCK, NOTHING))
+    made, low = bytearray(one * BLOCK), len(one) - 3
+    made[low - 1 :: len(one)] = b"".join(bytes((high,)) * 256 for high in range(256))
+    made[low :: len(one)] = bytes(range(256)) * 256
+    return bytes(made)
+
+
+def _publication(exchange: str, routing_key: str, payload: bytes) -> bytes:
+    return (
+        _method(1, 60, 40, b"\x00\x00" + _short_string(exchange) + _short_string(routing_key) + bytes((NOTHING,)))
+        + _frame(HEADER, 1, struct.pack(">HHQH", 60, 0, len(payload), 0))
+        + _frame(BODY, 1, payload)
+    )
 
 
 def _routing_key(levels: Levels) -> str:

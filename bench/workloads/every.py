@@ -9,7 +9,9 @@ from bench.workloads.footprint import Footprint
 from bench.workloads.isolation import Isolation
 from bench.workloads.latency import Latency
 from bench.workloads.workload import Workload
+from bench.workloads.workqueue import Workqueue
 
 EVERY: dict[str, Workload] = {
-    workload.name: workload for workload in (Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters())
+    workload.name: workload
+    for workload in (Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue())
 }

@@ -35,6 +35,8 @@ class Workload(ABC):
     columns: Sequence[Column]
     base_case: str | None = None
     """The case that a peer's others are compared with."""
+    unsuited = ""
+    """Why no case suits a peer, where that is to be told."""
 
     @abstractmethod
     def cases(self, tiny: bool) -> list[Case]: ...

@@ -56,6 +56,26 @@ def test_ratios_are_of_medians_to_the_best_of_the_others() -> None:
     assert row("0 stuck", "nats")["of best peer"] == "1.00"
 
 
+def test_headway_over_amqp_is_no_peer_of_headways() -> None:
+    given = document()
+    ours = [run | {"peer": "headway-amqp"} for run in given["runs"] if run["peer"] == "headway"]
+    (table,) = tables(given | {"runs": given["runs"] + ours})
+    rows = [dict(zip(table.head, line, strict=True)) for line in table.rows]
+    assert [(row["broker"], row["of best peer"]) for row in rows[1:4]] == [
+        ("Headway", "6.00"), ("Headway (AMQP)", "6.00"), ("NATS", "1.00"),
+    ]  # fmt: skip
+
+
+def test_who_has_no_part_in_a_workload_is_named_where_that_is_to_be_told() -> None:
+    run = {"workload": "workqueue", "case": "4 consumers, at once", "values": {}, "peer": "rabbitmq", "round": 1}
+    given = document(runs=[run | {"figures": {"acknowledged_per_s": 60_000.0}}])
+    given["versions"]["rabbitmq"] = "3.10"
+    told = markdown(given)
+    assert "- left out of workqueue, no queue of this kind here: Headway, NATS\n" in told
+    assert "| 4 consumers, at once | RabbitMQ | 1.00 | – | 60.0 k |" in told
+    assert "left out of" not in markdown(document())
+
+
 def test_a_case_is_compared_with_the_peers_own_base() -> None:
     stuck = row("100 stuck", "headway")
     assert stuck["of own"] == "0.50"
@@ -139,9 +159,13 @@ def test_the_plots_are_drawings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nix"], "there is no workload 'nix'; there are fanout, isolation, latency, footprint, catchup, filters"),
+        (
+            ["nix"],
+            "there is no workload 'nix'; there are fanout, isolation, latency, footprint, catchup, filters, workqueue",
+        ),
         (["fanout", "--peers", "kafka"], "there is no peer 'kafka'"),
         (["fanout", "--rounds", "0"], "argument --rounds: invalid number value: '0'"),
+        (["workqueue", "--peers", "limit,headway"], "none of these peers takes part in workqueue"),
         (["fanout", "--fast"], "unrecognized arguments: --fast"),
         (["fanout", "--json", "/no/such/folder/x.json"], "/no/such/folder is no folder"),
         (["tables", "/no/such/file"], "/no/such/file: No such file or directory"),
@@ -178,6 +202,8 @@ def test_every_peer_shows_its_settings_and_gives_reasons(capsys: pytest.CaptureF
     for peer in PEERS.values():
         assert f"## {peer.title}" in told
         assert peer.why
+    assert '[listeners.amqp]\nurl = "amqp://127.0.0.1:PORT"\n' in PEERS["headway-amqp"].settings()
+    assert "-address 127.0.0.1 " in PEERS["rabbitmq"].settings()
     assert "{" not in PEERS["redis"].settings()
     for name in ("nats", "redis", "mosquitto", "rabbitmq", "activemq"):
         assert "127.0.0.1" in PEERS[name].settings(), "on the loopback only"

@@ -12,7 +12,7 @@ from bench.driver.message import FILLER, STAMP, Template
 from bench.errors import PeerFailed
 from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Peer, start
-from bench.wires.amqp import Amqp
+from bench.wires.amqp import PREFETCH, Amqp, AmqpQueue
 from bench.wires.mqtt import Mqtt
 from bench.wires.nats import Nats
 from bench.wires.openwire import Openwire
@@ -23,7 +23,7 @@ from tests.bench.wired import scripted
 
 INSTALLED = [peer for peer in PEERS.values() if peer.find()]
 ASKED = os.environ.get("HEADWAY_BENCH_PEERS", "").split(",")
-REAL = [peer for peer in INSTALLED if peer.name in ("headway", "limit", *ASKED) or ASKED == ["all"]]
+REAL = [peer for peer in INSTALLED if peer.name in ("headway", "headway-amqp", "limit", *ASKED) or ASKED == ["all"]]
 
 
 @pytest.mark.parametrize("peer", REAL, ids=lambda peer: peer.name)
@@ -116,6 +116,20 @@ def test_amqp_publishes_three_frames() -> None:
     assert method == b"\x01\x00\x01\x00\x00\x00\x15\x00\x3c\x00\x28\x00\x00\x09amq.topic\x03a.b\x00"
     assert header == b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + b"\x00" * 7 + b"\x05\x00\x00"
     assert body == b"\x03\x00\x01\x00\x00\x00\x05hello"
+
+
+def test_amqp_consumers_share_a_queue_that_is_published_to_by_its_name() -> None:
+    kinds = (b"\x00\x32\x00\x0b", b"\x00\x3c\x00\x0b", b"\x00\x3c\x00\x15")
+    answers = [b"\x01\x00\x01\x00\x00\x00\x04" + kind + b"\xce" for kind in kinds]
+    wire, named = AmqpQueue(), b"\x00\x00\x03a.b"
+    with scripted(answers) as server, socket.create_connection(("127.0.0.1", server.port)) as sock:
+        wire.subscribe(sock, ("a", "b"))
+    declare, qos, consume = (said[7:-1] for said in server.heard)
+    assert declare == b"\x00\x32\x00\x0a" + named + b"\x00" + b"\x00" * 4, "not durable, not exclusive, not auto-delete"
+    assert qos == b"\x00\x3c\x00\x0a" + b"\x00" * 4 + PREFETCH.to_bytes(2, "big") + b"\x00"
+    assert consume == b"\x00\x3c\x00\x14" + named + b"\x01c" + b"\x00" + b"\x00" * 4, "with acknowledgements"
+    method, *_ = wire.publication(sock, ("a", "b"), b"hello").split(b"\xce")
+    assert method[7:] == b"\x00\x3c\x00\x28\x00\x00\x00\x03a.b\x00", "the exchange without a name"
 
 
 def test_openwire_says_how_long_its_commands_are_and_names_connections_alike() -> None:

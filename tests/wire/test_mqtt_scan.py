@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.wire.columns import COLUMNS_MAX, FEW
 from headway.wire.mqtt.primitives import write_frame, write_text
-from headway.wire.mqtt.scan import COLUMNS_MAX, FEW, extend_run, read_length
+from headway.wire.mqtt.scan import extend_run, read_length
 
 LEAD = write_text("a/topic")
 

@@ -110,6 +110,10 @@ class Broker:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return published
 
+    def takes_at_once(self, run: Run, now: float) -> bool:
+        """Somebody would be given it without its having to wait."""
+        return self._publishing.takes_at_once(run, now)
+
     # -- consumers --------------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:

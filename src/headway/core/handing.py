@@ -49,7 +49,7 @@ def has_room(member: Subscription, now: float) -> bool:
 def moves(member: Subscription, late_s: float) -> bool:
     """It can take records, or could a moment ago."""
     session, outlet = member.session, member.session.outlet
-    if outlet is None or session.dead:
+    if outlet is None or session.dead or member.paused:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s

@@ -58,31 +58,37 @@ class Publishing:
         """Publish a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
-        accepted = len(run)
-        for feed in route.feeds:
-            if feed.key.group is not None and feed.by_exchange:
-                accepted = min(accepted, self._room(feed, run, now))
         first = self._count(session, run)
-        if accepted < len(run):
-            self._dead_letter(route, run, accepted, first, now)
-            if not accepted:
-                return Published(len(route.feeds), 0)
-            run = _slice(run, 0, accepted)
-        return Published(self._take(session, run, first, route, now), accepted)
+        accepted, open_ = len(run), route
+        for feed in route.feeds:
+            if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
+                accepted = min(accepted, room)
+                open_ = Route([other for other in open_.feeds if other is not feed], open_.states)
+                if room:
+                    self._append(feed, _slice(run, 0, room), first, {}, session, now)
+                self._dead_letter(feed, run, room, first, now)
+        taken = self._take(session, run, first, open_, now)
+        return Published(taken + len(route.feeds) - len(open_.feeds), accepted)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers, run.properties.native or b"")
 
+    def takes_at_once(self, run: Run, now: float) -> bool:
+        return any(
+            not feed.by_exchange or any(queue.takes_at_once(now) for queue in feed.queues)
+            for feed in self.route(run).feeds
+        )
+
     def _room(self, feed: Feed, run: Run, now: float) -> int:
         """How many records of the run a queue takes that refuses what is too much."""
-        (queue,) = feed.queues
-        size = len(run.data) // len(run)
+        queue = next(queue for queue in feed.queues if queue.feed is feed)
+        size = (run.ends[-1] - run.bodies[-1]) or 1
         if queue.room(size) < len(run):
             queue.dispatch(now)  # there may be consumers for some of it
         return queue.room(size)
 
-    def _dead_letter(self, route: Route, run: Run, accepted: int, first: int, now: float) -> None:
-        for queue in [queue for feed in route.feeds for queue in feed.queues if queue.terms.dead_letter_refused]:
+    def _dead_letter(self, feed: Feed, run: Run, accepted: int, first: int, now: float) -> None:
+        for queue in [queue for queue in feed.queues if queue.terms.dead_letter_refused]:
             for index in range(accepted, len(run)):
                 record = run.record(index, first, now)
                 self._registry.effects.append(DeadLetter(queue.name, queue.terms, record, Reason.QUEUE_LENGTH))

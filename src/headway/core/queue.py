@@ -130,6 +130,8 @@ class Queue:
         self._taken: list[Place] = []
         self._taken_bytes = 0
         self._alarm_s = inf
+        self._came: float = 0
+        """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
         self.stretches: list[Stretch] = []
         self._settling: dict[Stretch, None] = {}
         """Read to their end, and not all of it settled."""
@@ -187,6 +189,8 @@ class Queue:
         feed = stretch.feed
         stretch.close()
         feed.reading -= 1
+        if feed.listening:
+            self._registry.woken[next(iter(feed.listening))] = None  # it may be that nobody needs the rest of it
         if feed not in (other.feed for other in [*self.stretches, *self._settling]):
             feed.queues.pop(self, None)
             feed.listening.pop(self, None)
@@ -224,6 +228,20 @@ class Queue:
     @property
     def lag_bytes(self) -> int:
         return self._taken_bytes + sum(stretch.end_position - stretch.position for stretch in self.stretches)
+
+    @property
+    def body_bytes(self) -> int:
+        """What the bodies of those that wait come to, if what stands in front of each is as long as with the next."""
+        head = self._head()
+        if head is None:
+            return 0
+        chunk, index = head
+        try:
+            body = len(record_at(self.feed.lane.dialect, chunk, index).payload)
+        except OSError:
+            return self.lag_bytes
+        front = chunk.ends[index] - chunk.record_start(index) - body
+        return self.lag_bytes - self.lag_records * front
 
     def oldest_time(self) -> float | None:
         """When what is to be handed out next was published; None when nothing is."""
@@ -318,6 +336,7 @@ class Queue:
         assert isinstance(stretch, Stretch)
         assert chunk is not None
         self._take(stretch, chunk, delivery.index, redelivered=True)
+        self._came = inf
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
 
@@ -396,6 +415,8 @@ class Queue:
             stretch.skip_to(chunk.first_number + last)
             done += last - first
             self._step()
+        if not self.has_more:
+            self._registry.woken[self] = None  # so that its lane lets go of what was dropped
         return done
 
     def _has_fresh(self) -> bool:
@@ -434,12 +455,12 @@ class Queue:
     # -- limits -----------------------------------------------------------------------------------------------------
 
     def room(self, record_bytes: int) -> int:
-        """How many more records of about this size it takes."""
+        """How many more records with bodies of about this size it takes."""
         terms, found = self.terms, 2**62
         if terms.records_max is not None:
             found = terms.records_max - self.lag_records
         if terms.bytes_max is not None:
-            found = min(found, (terms.bytes_max - self.lag_bytes) // max(1, record_bytes))
+            found = min(found, (terms.bytes_max - self.body_bytes) // max(1, record_bytes))
         return max(0, found)
 
     def _keep_within(self) -> None:
@@ -447,8 +468,8 @@ class Queue:
         terms = self.terms
         if terms.records_max is not None and (excess := self.lag_records - terms.records_max) > 0:
             self.drop(excess, Reason.QUEUE_LENGTH)
-        if terms.bytes_max is not None:
-            self.keep_bytes(terms.bytes_max, Reason.QUEUE_LENGTH)
+        while terms.bytes_max is not None and (excess := self.body_bytes - terms.bytes_max) > 0:
+            self.drop(max(1, excess * self.lag_records // self.lag_bytes), Reason.QUEUE_LENGTH)
 
     def keep_bytes(self, limit: int, reason: Reason) -> None:
         """Leave out what would be handed out next until no more than so many bytes wait."""
@@ -456,6 +477,8 @@ class Queue:
             self.drop(max(1, excess * records // self.lag_bytes), reason)
 
     def _expired(self, chunk: Chunk, index: int, now: float) -> bool:
+        if chunk.first_number + index >= self._came:
+            return False  # no lifetime at all is enough for who waits for it
         run = chunk.run_of(index)
         ttl_s = self.terms.ttl_s
         return chunk.run_expires[run] <= now or (ttl_s is not None and chunk.run_time[run] + ttl_s <= now)
@@ -536,7 +559,10 @@ class Queue:
         return waits or any(place.chunk is chunk for place in self._taken)
 
     def _anybody_moves(self, late_s: float) -> bool:
-        return any(moves(member, late_s) for member in self.members)
+        consumers = self.consumers
+        if len(consumers) < len(self.members) and self.used_s > late_s:
+            return True  # somebody asked
+        return any(moves(member, late_s) for member in (consumers[:1] if self.terms.single_active else consumers))
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -555,22 +581,37 @@ class Queue:
                 self.feed.listening.pop(self, None)
                 for member in self.members:
                     self._on_lag(member, now)
+                self._after_answers()
                 break
             if self.handed_bytes > budget:
+                self.feed.listening.pop(self, None)
                 self._registry.woken[self] = None
                 break
             waiting = self.lag_records
             portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
             for member in ready:
-                self._give(member, portion, now)
-                if len(self.members) > 1 and not self.terms.single_active:
+                if self._give(member, portion, now) and len(self.members) > 1 and not self.terms.single_active:
                     self.members.pop(member)
-                    self.members[member] = None
+                    self.members[member] = None  # to the back: everybody gets a turn
             self._drop_expired(now)
+        self._came = inf
+        self._drop_expired(now)
         if self.terms.limited and not self.terms.refuses:
             self._keep_within()
         if not self.has_more:
             self.feed.listening[self] = None
+            self._came = self.cursor.end_number
+
+    def takes_at_once(self, now: float) -> bool:
+        return not self.has_more and bool(self._ready(now))
+
+    def _after_answers(self) -> None:
+        """In the middle of a turn an answer may stand in a member's way, and nobody will say when it has gone."""
+        for member in self.members:
+            outlet = member.session.outlet
+            if outlet is not None and outlet.out and not outlet.blocked:
+                self._fanout.again[member.session] = None
+                self._registry.woken[self] = None
 
     def _sort_in(self) -> None:
         """Put what came where its priority has it."""
@@ -590,19 +631,23 @@ class Queue:
             return [first] if first is not None and has_room(first, now) else []
         return [member for member in self.members if has_room(member, now)]
 
-    def _give(self, member: Subscription, portion: int, now: float) -> None:
-        """Hand up to ``portion`` records to a member, as far as its room and credit go."""
-        while portion > 0 and self.has_more and has_room(member, now):
-            given = self._give_some(member, portion, now)
-            if not given:
-                return
-            portion -= given
+    def _give(self, member: Subscription, portion: int, now: float) -> int:
+        """Hand up to ``portion`` records to a member, as far as its room and credit go. Returns how many it was."""
+        given = 0
+        while given < portion and self.has_more and has_room(member, now):
+            some = self._give_some(member, portion - given, now)
+            if not some:
+                break
+            given += some
         if member.request.envelope is None:
             self._fanout.pump(member.session, now)
+        return given
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
         """Returns how many were handed out, or left out."""
         if self._taken:
+            if self._expired(self._taken[0].chunk, self._taken[0].at, now):
+                return self.drop(1, Reason.EXPIRED)
             place = self._pop()
             if self._send(member, place.stretch, place.chunk, place.at, place.at + 1, now, taken=place):
                 return 1
@@ -618,7 +663,7 @@ class Queue:
         if member.request.qos:
             last = min(last, first + member.credit_left)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
-        if self.skips or chunk.soonest_s <= now:
+        if self.skips or chunk.soonest_s <= now or self._expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
                 self.drop(last - first, reason)
@@ -671,10 +716,11 @@ class Queue:
         """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
         (failing disk)."""
         self.used_s = now
-        self._drop_expired(now)
         if self.terms.priorities:
             self._sort_in()
-        head = self._head()
+        self._drop_expired(now)
+        while (head := self._head()) is not None and self._expired(*head, now):
+            self._drop_expired(now)
         if head is None or (member.request.qos and member.credit_left <= 0):
             return None
         chunk, index = head
@@ -699,6 +745,8 @@ class Queue:
         member.state_bytes += end - begin
         member.handed_bytes += end - begin
         self._handed(1, end - begin)
+        if not self.has_more:
+            self._registry.woken[self] = None
         return Got(delivery_id, frame, place is not None and place.redelivered, self.lag_records)
 
     def _handed(self, records: int, size: int) -> None:

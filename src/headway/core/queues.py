@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from headway.core.channel import Channel, Window
@@ -31,6 +32,7 @@ from headway.core.subscription import Subscription
 
 QUEUES_MAX = 100_000
 RESERVED = "amq."
+_PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
 class Queues:
@@ -201,6 +203,7 @@ class Queues:
         if not queue.called:
             queue.called = True
             self._rebind(queue)
+            self._router.forget()
 
     def _rebind(self, queue: Queue) -> None:
         """Read the feed of the bindings there are now."""
@@ -216,7 +219,7 @@ class Queues:
     ) -> Feed:
         names = [_text(binding) for binding in bindings]
         if called or not bindings:
-            names.append(f"$queue/{name}")
+            names.append(f"$queue/{_word(name)}")
         key = FeedKey(", ".join(names), None, dialect, pool, 0, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:
@@ -308,13 +311,18 @@ class Queues:
     def _unknown(self, channel: Channel, delivery_id: int) -> None:
         if not channel.forget(delivery_id):
             raise Refused(Reason.PRECONDITION_FAILED, f"there is no delivery {delivery_id} that could be settled")
-        self._registry.woken |= self._registry.numbers[channel.owner].queues
+        self._wake(channel)
 
     def _credit_is_back(self, channel: Channel) -> None:
         """All consumers of the channel may go on, if it was its window that they waited for."""
         if channel.exhausted_since_s is not None:
             channel.exhausted_since_s = None
-            self._registry.woken |= self._registry.numbers[channel.owner].queues
+            self._wake(channel)
+
+    def _wake(self, channel: Channel) -> None:
+        owner = self._registry.numbers.get(channel.owner)
+        if owner is not None:  # else its session has ended
+            self._registry.woken |= owner.queues
 
     def close_channel(self, session: Session, channel: Channel, now: float) -> None:
         """All its consumers are gone; what they had not settled is for others."""
@@ -330,12 +338,20 @@ class Queues:
             if delivery is not None and delivery.subscription.queue is not None:
                 delivery.subscription.queue.give_back(delivery)
                 delivery.subscription.window.exhausted_since_s = None
+        for delivery_id in list(channel.returned):
+            channel.forget(delivery_id)
+            self._wake(channel)
         self._credit_is_back(channel)
 
 
 def _text(binding: Binding) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in binding.arguments)
-    return f"$exchange/{binding.source}/{topic_of(binding.key)}" + (f" ({arguments})" if arguments else "")
+    arguments = ", ".join(f"{_word(name)}={value!r}" for name, value in binding.arguments)
+    return f"$exchange/{_word(binding.source)}/{topic_of(_word(binding.key))}" + (f" ({arguments})" if arguments else "")
+
+
+def _word(text: str) -> str:
+    """Clients choose these: written so that no two lists of them look alike, or they would share a lane."""
+    return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def _filters(name: str, bindings: tuple[Binding, ...]) -> tuple[str, ...]:

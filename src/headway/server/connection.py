@@ -21,7 +21,9 @@ from headway.core.outlet import Outlet, PeerState
 from headway.server.farewell import Farewell
 
 if TYPE_CHECKING:
+    from headway.core.effects import CloseChannel
     from headway.core.session import Session
+    from headway.core.subscription import Subscription
 
 TCP_INFO_BYTES = 232
 """struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
@@ -52,6 +54,11 @@ class Peer(Protocol):
     def unfinished(self) -> bytes | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
+    def beat(self, now: float) -> None: ...
+    def paused(self, paused: bool) -> None: ...
+    def close_channel(self, effect: CloseChannel) -> None: ...
+    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
+    def cancelled(self, subscription: Subscription) -> None: ...
 
 
 class Connection(Outlet):
@@ -96,7 +103,7 @@ class Connection(Outlet):
             return
         self.heard_s = self.host.now()
         self.peer_side.received(data)
-        if len(self.out) > OUT_BYTES_MAX:
+        if self.blocked and len(self.out) > OUT_BYTES_MAX:
             self.hold("replies")
         if self.open and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close(Reason.CLIENT_GONE)  # reset behind its last bytes: the loop calls no reader a second time then

@@ -16,7 +16,17 @@ from typing import Any
 
 from headway.core.broker import Broker
 from headway.core.chunk import Chunk
-from headway.core.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
+from headway.core.effects import (
+    Cancelled,
+    CloseChannel,
+    CloseConsumer,
+    DeadLetter,
+    Disconnect,
+    Effect,
+    Pause,
+    Resume,
+    Spill,
+)
 from headway.core.errors import ProtocolError, Reason
 from headway.core.flap import FlapControl
 from headway.core.lane import Lane
@@ -24,6 +34,7 @@ from headway.core.pool import Pool
 from headway.core.registry import Limits
 from headway.core.retained import Retained
 from headway.core.session import Session
+from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
 from headway.server.settings import Settings
@@ -122,7 +133,7 @@ class Engine:
         if self.telemetry is not None and self._read_s is not None:
             self.telemetry.observer.turned(ended - self._read_s)
         self._read_s = None
-        if self.broker.has_work:
+        if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
     def _tick(self) -> None:
@@ -130,7 +141,7 @@ class Engine:
         now = time.monotonic()
         self.broker.tick(now)
         self._carry_out(now)
-        if self.broker.has_work:
+        if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
     def writable(self, session: Session) -> None:
@@ -143,9 +154,9 @@ class Engine:
 
     def _carry_out(self, now: float) -> None:
         for effect in self.broker.take_effects():
-            self._carry_out_one(effect)
+            self._carry_out_one(effect, now)
 
-    def _carry_out_one(self, effect: Effect) -> None:
+    def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
                 assert isinstance(outlet, Connection)
@@ -156,22 +167,31 @@ class Engine:
                 # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
                 sized = [(chunk, chunk.size, chunk.data) for chunk in chunks if chunk.spilling]
                 self._writer.submit(self._spill, store, lane, sized)
-            case Pause(session):
-                if isinstance(session.outlet, Connection):
-                    session.outlet.hold("publisher")
-            case Resume(session):
-                if isinstance(session.outlet, Connection):
-                    session.outlet.let_go("publisher")
-            case CloseConsumer(_, verdict):
+            case Pause(session) if isinstance(session.outlet, Connection):
+                session.outlet.hold("publisher")
+                session.outlet.peer_side.paused(True)
+            case Resume(session) if isinstance(session.outlet, Connection):
+                session.outlet.let_go("publisher")
+                session.outlet.peer_side.paused(False)
+            case CloseConsumer(subscription, verdict):
                 log.info("asked to close: %s", verdict.text)
+                if isinstance(subscription.session.outlet, Connection):
+                    subscription.session.outlet.peer_side.close_consumer(subscription, verdict.text)
+            case CloseChannel(session, channel, _, text) if isinstance(session.outlet, Connection):
+                log.info("closing channel %d of %s: %s", channel.number, session.client, text)
+                session.outlet.peer_side.close_channel(effect)
+            case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
+                subscription.session.outlet.peer_side.cancelled(subscription)
+            case DeadLetter():
+                bury(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
 
-    def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, bytearray]]) -> None:
+    def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, Any]]) -> None:
         """In the writer's thread."""
         answers = store.write(lane, [data for _, _, data in chunks])
         self.loop.call_soon_threadsafe(self._spilled, lane, chunks, answers)
 
     def _spilled(
-        self, lane: Lane, chunks: list[tuple[Chunk, int, bytearray]], answers: list[SpilledChunk | OSError]
+        self, lane: Lane, chunks: list[tuple[Chunk, int, Any]], answers: list[SpilledChunk | OSError]
     ) -> None:
         now = self.now()
         for (chunk, size, _), answer in zip(chunks, answers, strict=True):
@@ -208,6 +228,7 @@ class Engine:
             self._writer.submit(store.tidy)
         for connection in list(self.connections):
             peer = connection.peer_side
+            peer.beat(now)
             if peer.session is None:
                 limit_s = self.settings.listeners[connection.listener].connect_timeout_s
                 if now - connection.opened_s > limit_s:

@@ -30,6 +30,9 @@ from headway.server import host
 from headway.server.auth import check_hash
 
 T = TypeVar("T")
+
+PORTS = {"mqtt": 1883, "amqp": 5672}
+"""Protocols of listeners, and where clients look for them."""
 NAME_CHARS_MAX = 100
 
 
@@ -174,6 +177,13 @@ def _key(value: object) -> KeyOf:
         raise ConfigError(str(error)) from None
 
 
+def _listener(value: object) -> Url:
+    scheme = value.partition(":")[0].strip() if isinstance(value, str) else ""
+    if scheme in PORTS or not scheme or "://" not in str(value):
+        return parse_url(value, scheme if scheme in PORTS else "mqtt", PORTS.get(scheme, 1883))
+    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(PORTS)})")
+
+
 def _admin(value: object) -> Url | None:
     if value is False:
         return None
@@ -196,4 +206,4 @@ Filter = Annotated[str, _reads(_filter)]
 Key = Annotated[KeyOf, _reads(_key)]
 Hash = Annotated[str, _reads(check_hash)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
-MqttUrl = Annotated[Url, _reads(lambda value: parse_url(value, "mqtt", 1883))]
+ListenerUrl = Annotated[Url, _reads(_listener)]

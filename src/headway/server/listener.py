@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from collections.abc import Callable
 
-from headway.server.connection import Connection
+from headway.server.amqp.peer import AmqpPeer
+from headway.server.connection import Connection, Peer
 from headway.server.engine import Engine
 from headway.server.mqtt import MqttPeer
 from headway.server.settings import ListenerTable
@@ -15,6 +17,7 @@ log = logging.getLogger("headway")
 
 BACKLOG = 4096
 ACCEPTS_PER_TURN = 64
+PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {"mqtt": MqttPeer, "amqp": AmqpPeer}
 RETRY_S = 0.5
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -39,7 +42,7 @@ class Listener:
     @property
     def url(self) -> str:
         host, port = self.sock.getsockname()[:2]
-        return f"mqtt://[{host}]:{port}" if ":" in host else f"mqtt://{host}:{port}"
+        return str(self.table.url._replace(host=host, port=port))
 
     def open(self) -> None:
         self.sock.listen(BACKLOG)
@@ -82,7 +85,7 @@ class Listener:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         connection = Connection(engine, sock, address, self.name, engine.now())
         engine.connections[connection] = None
-        connection.start(MqttPeer(engine, connection, self.table))
+        connection.start(PEERS[self.table.url.scheme](engine, connection, self.table))
 
     def _near_limit(self) -> bool:
         return len(self.engine.connections) >= self.table.connections_max

@@ -41,6 +41,8 @@ from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
+    from headway.core.effects import CloseChannel
+    from headway.core.subscription import Subscription
     from headway.server.engine import Engine
     from headway.server.settings import ListenerTable
 
@@ -145,6 +147,14 @@ class MqttPeer:
 
     def _replies_for(self, version: int) -> Replies:
         return self._replies if self._replies.version else Replies(version)
+
+    # MQTT has no word for these: an advisory says them.
+
+    def beat(self, now: float) -> None: ...
+    def paused(self, paused: bool) -> None: ...
+    def close_channel(self, effect: CloseChannel) -> None: ...
+    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
+    def cancelled(self, subscription: Subscription) -> None: ...
 
     def connection_lost(self, reason: Reason) -> None:
         session, self.session = self.session, None

@@ -19,8 +19,8 @@ from headway.server.fields import (
     Filter,
     Hash,
     Key,
+    ListenerUrl,
     Memory,
-    MqttUrl,
     Name,
     Path_,
     Share,
@@ -69,18 +69,30 @@ class PoolTable(Table):
 class ListenerTable(Table):
     """``[listeners.NAME]``"""
 
-    url: MqttUrl
+    url: ListenerUrl
     allow_anonymous_given: bool | None = Field(default=None, alias="allow_anonymous")
     connections_max: Annotated[int, count(1, 1_000_000)] = 10_000
     connect_timeout_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=10.0, alias="connect_timeout")
-    packet_bytes_max: Annotated[int, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(default=1_000_000, alias="packet_max")
+    packet_bytes_given: Annotated[int | None, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(
+        default=None, alias="packet_max"
+    )
     subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
-    in_flight_max: Annotated[int, count(1, 65_535)] = 1024
+    in_flight_given: Annotated[int | None, count(1, 65_535)] = Field(default=None, alias="in_flight_max")
     keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=64_800.0, alias="keep_alive_max")
     session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
         default=7 * DAY_S, alias="session_expiry_max"
     )
     pool: PoolTable | None = None
+
+    @property
+    def packet_bytes_max(self) -> int:
+        """The largest packet; of AMQP, whose packets are but parts of it, the largest message."""
+        return self.packet_bytes_given or (1_000_000 if self.url.scheme == "mqtt" else 16_000_000)
+
+    @property
+    def in_flight_max(self) -> int:
+        """In AMQP who sets no prefetch wants whatever there is."""
+        return self.in_flight_given or (1024 if self.url.scheme == "mqtt" else 65_535)
 
     @property
     def allow_anonymous(self) -> bool:

@@ -5,20 +5,15 @@ belong to one run when their first byte and their lead are equal, byte for byte;
 per run. Nothing is raised here: the scan stops before whatever does not fit, and the decoder looks at that afresh.
 
 Why it is fast. Neighbours of the same size also have equal fixed headers, so one comparison of header and lead answers
-for type, flags, length and topic at once. A few of them are compared one by one. Many are compared by *columns*: the
-byte at one place of all their headers is a slice with the size as its step, and how many of these bytes are equal is
-found in C; so a message costs a nanosecond for each byte of its header, and no step of the interpreter. Their positions
-are a range and stay one. Only where the size changes is the length decoded.
+for type, flags, length and topic at once; and many are compared without a step of the interpreter for each
+(columns.py). Their positions are a range and stay one. Only where the size changes is the length decoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-FEW = 16
-"""So many are compared one by one before columns are tried, which take some time to set up."""
-COLUMNS_MAX = 64
-"""A longer header is compared faster frame by frame."""
+from headway.wire.columns import same_frames
 
 
 def extend_run(
@@ -48,7 +43,7 @@ def extend_run(
         # One frame, data[at:end], is known to fit. Those after it with the very same header fit as well.
         size = end - at
         header = data[at:payload]
-        pos = _same_header(data, header, end, size) if end + size <= n and startswith(header, end) else end
+        pos = same_frames(data, header, end, size) if end + size <= n and startswith(header, end) else end
         # Another size, or another message, or the end of what has come.
         if pos >= header_max or data[pos] != first:
             break
@@ -73,25 +68,6 @@ def extend_run(
     ends += last_ends
     bodies += last_bodies
     return pos, ends, bodies
-
-
-def _same_header(data: bytes, header: bytes, pos: int, size: int) -> int:
-    """Where the frames of ``size`` bytes from ``pos`` on stop to have this header."""
-    last = len(data) - size
-    few = last if len(header) > COLUMNS_MAX else min(last, pos + FEW * size)
-    while pos <= few and data.startswith(header, pos):
-        pos += size
-    if pos <= few or pos > last:
-        return pos
-    count = (len(data) - pos) // size
-    for place in range(len(header) - 1, -1, -1):  # topics that differ do so at their ends
-        byte = header[place : place + 1]
-        column = data[pos + place : pos + count * size : size]
-        if column != byte * count:
-            count -= len(column.lstrip(byte))
-            if not count:
-                break
-    return pos + count * size
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:

@@ -1,0 +1,135 @@
+"""The clients of one queue: consumers that acknowledge, and the publisher that keeps step with them, in one process.
+
+Each delivery is acknowledged on its own, and what one read brought in one write, as pika's callback connections do. The
+publisher has no confirms and is ahead of the consumers by ``AHEAD`` messages at most: the queue neither grows, which
+would measure something else, nor runs dry. Nothing is parsed: deliveries are of one size and numbered from 1 on.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.driver.message import Template
+from bench.driver.publisher import opened as publisher_opened
+from bench.driver.subscribers import BUFFER_BYTES, DRAIN_S, LOOK_S, QUIET_S, opened
+from bench.driver.worker import cpu_s, say
+from bench.wires.amqp import AmqpQueue
+from bench.wires.wire import Levels
+
+AHEAD, STEP = 2_000, 500
+"""Published and not yet delivered, at most; and how many are published at once, when there is room for them."""
+
+
+def work(
+    pipe: Connection, wire: AmqpQueue, port: int, queue: Levels, number: int, payload_bytes: int, frame_bytes: int,
+    seconds: float, pause_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    """``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; once it is told how
+    that went, what is in the queue is delivered."""
+    socks = opened(wire, port, [queue], number)
+    sock = publisher_opened(wire, port)
+    sock.setblocking(False)
+    publisher = Publisher(sock, Template(wire, sock, queue, payload_bytes).frame)
+    consumers = Consumers(wire, socks, frame_bytes)
+    poll = select.epoll()
+    for fd in socks:
+        poll.register(fd, select.EPOLLIN)
+    poll.register(sock, select.EPOLLOUT | select.EPOLLET)
+    say(pipe, "ready")
+    pipe.recv()
+    began, cpu = time.monotonic(), cpu_s()
+    end = began + seconds
+    while (now := time.monotonic()) < end:
+        publisher.publish(consumers.delivered)
+        if pause_s:
+            time.sleep(pause_s)
+        for fd in consumers.read(poll.poll(min(LOOK_S, end - now))):
+            poll.unregister(fd)
+    said = {"seconds": now - began, "cpu_s": cpu_s() - cpu}
+    said |= {"published_at_stop": publisher.published, "delivered_at_stop": consumers.delivered}
+    say(pipe, said)
+    stopped = last = now
+    events: list[tuple[int, int]] = []
+    while not (complete := publisher.finish() and consumers.delivered >= publisher.published):
+        events = poll.poll(LOOK_S)
+        for fd in consumers.read(events):
+            poll.unregister(fd)
+        now = time.monotonic()
+        last = now if events else last
+        if now - last >= QUIET_S or now - stopped > DRAIN_S:
+            break
+    return {
+        "published": publisher.published, "deliveries": consumers.delivered, "disconnected": consumers.disconnected,
+        "drain_s": last - stopped, "drained": complete or not events,
+    }  # fmt: skip
+
+
+class Publisher:
+    """``published`` counts whole messages handed to the kernel. A broker that does not read holds up nobody here."""
+
+    def __init__(self, sock: socket.socket, frame: bytes) -> None:
+        self._sock, self._size_bytes = sock, len(frame)
+        self._batch = memoryview(frame * STEP)
+        self._rest = self._batch[:0]
+        self._sent_bytes = 0
+
+    @property
+    def published(self) -> int:
+        return self._sent_bytes // self._size_bytes
+
+    def publish(self, delivered: int) -> None:
+        """As many batches as there is room for, so many having been delivered."""
+        while self.finish() and self.published + STEP - delivered <= AHEAD:
+            self._rest = self._batch
+
+    def finish(self) -> bool:
+        """Send on what is begun; whether all of that went."""
+        try:
+            while self._rest:
+                sent = self._sock.send(self._rest)
+                self._sent_bytes += sent
+                self._rest = self._rest[sent:]
+        except BlockingIOError:
+            return False
+        return True
+
+
+class Consumers:
+    """``delivered`` counts whole deliveries: each of them is acknowledged."""
+
+    def __init__(self, wire: AmqpQueue, socks: dict[int, socket.socket], frame_bytes: int) -> None:
+        self._acknowledgements, self._socks, self._frame_bytes = wire.acknowledgements, socks, frame_bytes
+        self._acknowledgements(0, 1)
+        self._taken = dict.fromkeys(socks, 0)
+        self._buffer = bytearray(BUFFER_BYTES)
+        self.delivered = self.disconnected = 0
+
+    def read(self, events: list[tuple[int, int]]) -> list[int]:
+        """Of those that can be read; who is not there any more."""
+        gone = []
+        for fd, _ in events:
+            if fd in self._socks:
+                try:
+                    there = self._read(fd, self._socks[fd])
+                except BlockingIOError:
+                    there = True
+                except ConnectionError:
+                    there = False
+                if not there:
+                    gone.append(fd)
+        self.disconnected += len(gone)
+        return gone
+
+    def _read(self, fd: int, sock: socket.socket) -> bool:
+        """A prefetch is less than a socket takes, so acknowledgements are never held up."""
+        got = sock.recv_into(self._buffer)
+        before = self._taken[fd] // self._frame_bytes
+        self._taken[fd] += got
+        if count := self._taken[fd] // self._frame_bytes - before:
+            sock.sendall(self._acknowledgements(before + 1, count))
+            self.delivered += count
+        return got > 0

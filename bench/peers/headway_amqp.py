@@ -1,0 +1,15 @@
+"""Headway again, spoken to as RabbitMQ is: the same broker with the same settings, another listener."""
+
+from __future__ import annotations
+
+from bench.peers.headway import Headway
+from bench.wires.amqp import Amqp, AmqpQueue
+
+
+class HeadwayAmqp(Headway):
+    name, title = "headway-amqp", "Headway (AMQP)"
+    wire = Amqp()
+    queue_wire = AmqpQueue()
+    conflating_wire = None
+    config = Headway.config.replace("mqtt", "amqp")
+    why = ("As Headway's, but for the listener: what it is compared with speaks AMQP too.",)

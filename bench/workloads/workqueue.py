@@ -1,0 +1,76 @@
+"""Work queue: consumers that share one queue and acknowledge what they get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.driver import consumers
+from bench.driver.flood import PATIENCE_S, TICK_SHARE, watch, workers
+from bench.peers.peer import Peer, Running
+from bench.wires.wire import Levels, measure
+from bench.workloads.workload import Case, Column, Figures, Workload
+
+MEASURED, WARMED_UP, USED = ("bench", "queue-0"), ("bench", "queue-1"), ("bench", "queue-2")
+"""A name is part of a delivery, so they are of one length."""
+PAYLOAD_BYTES = 128
+
+
+class Workqueue(Workload):
+    name = "workqueue"
+    about = (
+        "1 publisher without confirms, 4 consumers of one queue that is not durable, prefetch 100, each message "
+        "acknowledged on its own; read as soon as something is there, and every millisecond; 128 B, at most 2,000 "
+        "published and not yet delivered"
+    )
+    columns = (
+        Column("acknowledged/s", "acknowledged_per_s", "rate", "high"), Column("lost", "lost", "count"),
+        Column("cut off", "disconnected", "count"), Column("peak memory", "peak_bytes", "bytes", "low"),
+        Column("published/s", "published_per_s", "rate"), Column("drained s", "drain_s", "s"),
+        Column("per CPU s", "acknowledged_per_cpu_s", "rate"),
+        Column("CPU broker", "broker_cpu", "share"), Column("CPU driver", "driver_cpu", "share"),
+    )  # fmt: skip
+    unsuited = "no queue of this kind here"
+
+    def cases(self, tiny: bool) -> list[Case]:
+        """Who rests between reads takes more at once and leaves the cores to the broker; RabbitMQ is faster so."""
+        number = 2 if tiny else 4
+        return [
+            Case(f"{number} consumers, {often}", {"consumers": number, "pause_s": pause_s})
+            for often, pause_s in (("at once", 0.0), ("every 1 ms", 0.001))
+        ]
+
+    def suits(self, peer: Peer, case: Case) -> bool:
+        return peer.queue_wire is not None
+
+    def run(self, running: Running, case: Case, seconds: float) -> Figures:
+        """An acknowledgement counts once it is sent: the broker delivers no more than a prefetch beyond those it has
+        taken. ``lost`` is what was published and had not been delivered when all had drained."""
+        assert running.peer.queue_wire is not None
+        frame = measure(running.peer.queue_wire, running.port, MEASURED, PAYLOAD_BYTES)
+        if seconds >= 1:
+            _work(running, WARMED_UP, case, frame.size_bytes, running.peer.warm_up_s)
+            running.kept.forget_peak()
+        figures = _work(running, USED, case, frame.size_bytes, seconds)
+        rate = figures["acknowledged_per_s"]
+        return figures | {"acknowledged_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE)}
+
+
+def _work(running: Running, queue: Levels, case: Case, frame_bytes: int, seconds: float) -> Figures:
+    wire, port = running.peer.queue_wire, running.port
+    number, pause_s = case.values["consumers"], case.values["pause_s"]
+    with workers() as begin:
+        worker = begin(consumers.work, wire, port, queue, number, PAYLOAD_BYTES, frame_bytes, seconds, pause_s)
+        idle_bytes, cpu_s = running.kept.rss_bytes(), running.kept.cpu_s()
+        worker.go()
+        watch(running, worker, seconds, False)
+        said: dict[str, Any] = worker.answer(PATIENCE_S)
+        cpu_s = running.kept.cpu_s() - cpu_s
+        got: dict[str, Any] = worker.answer(PATIENCE_S)
+        running.check()
+    took_s = said["seconds"]
+    return got | {
+        "acknowledged_per_s": said["delivered_at_stop"] / took_s, "lost": got["published"] - got["deliveries"],
+        "published_per_s": said["published_at_stop"] / took_s, "idle_bytes": idle_bytes,
+        "peak_bytes": running.kept.peak_bytes(), "start_s": running.start_s, "broker_cpu": cpu_s / took_s,
+        "driver_cpu": said["cpu_s"] / took_s,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""AMQP's side of a connection."""

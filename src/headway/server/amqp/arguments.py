@@ -1,0 +1,111 @@
+"""The tables of arguments that ``queue.declare``, ``exchange.declare`` and bindings take.
+
+Names are RabbitMQ's. What is not known is ignored, as it has always been; what is known and makes no sense is refused
+(406), so that nobody believes in a limit that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from headway.core.options import QueueTerms
+from headway.server.amqp.faults import ChannelFault
+from headway.wire.amqp.codes import Code
+
+Table = Mapping[str, object]
+T = TypeVar("T")
+
+PRIORITY_MAX = 255
+MS_MAX = 0xFFFF_FFFF
+_OVERFLOW = {"drop-head", "reject-publish", "reject-publish-dlx"}
+_QUEUE_TYPES = {"classic", "quorum"}
+
+
+def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete: bool) -> QueueTerms:
+    """The terms of a queue. Raises :class:`ChannelFault`."""
+    _one_of(arguments, "x-queue-type", _QUEUE_TYPES)
+    overflow = _one_of(arguments, "x-overflow", _OVERFLOW) or "drop-head"
+    exchange = _read(arguments, "x-dead-letter-exchange", _text)
+    key = _read(arguments, "x-dead-letter-routing-key", _text)
+    if key is not None and exchange is None:
+        raise _bad("x-dead-letter-routing-key", "there is no x-dead-letter-exchange")
+    ttl_ms = _read(arguments, "x-message-ttl", _milliseconds)
+    idle_ms = _read(arguments, "x-expires", _milliseconds)
+    if idle_ms == 0:
+        raise _bad("x-expires", "a queue that is to end at once")
+    priorities = _read(arguments, "x-max-priority", _count) or 0
+    if priorities > PRIORITY_MAX:
+        raise _bad("x-max-priority", f"at most {PRIORITY_MAX}, not {priorities}")
+    return QueueTerms(
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        ttl_s=None if ttl_ms is None else ttl_ms / 1000,
+        idle_s=None if idle_ms is None else idle_ms / 1000,
+        records_max=_read(arguments, "x-max-length", _count),
+        bytes_max=_read(arguments, "x-max-length-bytes", _count),
+        refuses=overflow != "drop-head",
+        dead_letter_exchange=exchange,
+        dead_letter_key=key,
+        dead_letter_refused=overflow == "reject-publish-dlx",
+        priorities=priorities,
+        single_active=_read(arguments, "x-single-active-consumer", _flag) or False,
+    )
+
+
+def read_alternate(arguments: Table) -> str | None:
+    """An exchange's alternate."""
+    return _read(arguments, "alternate-exchange", _text)
+
+
+def frozen(arguments: Table) -> tuple[tuple[str, object], ...]:
+    """A binding's arguments, in one order whatever order they came in."""
+    return tuple(sorted((name, _hashable(value)) for name, value in arguments.items()))
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, dict):
+        return frozen(value)
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _read(arguments: Table, name: str, read: Callable[[str, object], T]) -> T | None:
+    return read(name, arguments[name]) if name in arguments else None
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _bad(name, f"a number from 0 on, not {value!r}")
+    return value
+
+
+def _milliseconds(name: str, value: object) -> int:
+    if _count(name, value) > MS_MAX:
+        raise _bad(name, f"at most {MS_MAX} milliseconds, not {value!r}")
+    return _count(name, value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _bad(name, f"a text, not {value!r}")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _bad(name, f"true or false, not {value!r}")
+    return value
+
+
+def _one_of(arguments: Table, name: str, known: set[str]) -> str | None:
+    value = _read(arguments, name, _text)
+    if value is not None and value not in known:
+        raise _bad(name, f"{' or '.join(sorted(known))}, not {value!r}")
+    return value
+
+
+def _bad(name: str, text: str) -> ChannelFault:
+    return ChannelFault(Code.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")

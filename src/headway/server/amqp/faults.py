@@ -1,0 +1,44 @@
+"""What a client did wrong, as AMQP has it: a code and a text, for one channel or for the whole connection."""
+
+from __future__ import annotations
+
+from headway.core.errors import HeadwayError, ProtocolError, Reason, Refused
+from headway.wire.amqp.codes import Code
+
+_CODES = {
+    Reason.NOT_FOUND: Code.NOT_FOUND,
+    Reason.RESOURCE_LOCKED: Code.RESOURCE_LOCKED,
+    Reason.PRECONDITION_FAILED: Code.PRECONDITION_FAILED,
+    Reason.NOT_AUTHORIZED: Code.ACCESS_REFUSED,
+    Reason.NOT_ALLOWED: Code.NOT_ALLOWED,
+    Reason.PROTOCOL_ERROR: Code.PRECONDITION_FAILED,
+}
+"""Why a command was refused. All else is want of something: 506."""
+
+
+class ChannelFault(HeadwayError):
+    """The channel is to be closed; the connection lives on."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def fault_of(error: Refused) -> ChannelFault | ProtocolError:
+    """The refusal as the exception the specification asks for."""
+    code = _CODES.get(error.reason, Code.RESOURCE_ERROR)
+    if code.is_soft or code is Code.RESOURCE_ERROR:
+        return ChannelFault(code, str(error))
+    return connection_fault(code, str(error))
+
+
+def connection_fault(code: Code, text: str) -> ProtocolError:
+    return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
+
+
+def code_of(reason: Reason) -> Code:
+    """With what a connection or channel is closed that did nothing against the protocol."""
+    match reason:
+        case Reason.SHUTDOWN | Reason.ADMIN | Reason.TAKEN_OVER | Reason.KEEP_ALIVE | Reason.CONNECT_TIMEOUT:
+            return Code.CONNECTION_FORCED
+    return Code.RESOURCE_ERROR

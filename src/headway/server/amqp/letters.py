@@ -1,0 +1,84 @@
+"""Dead letters: records that a queue gave up are published anew, to its dead letter exchange, and say what became of
+them.
+
+What is said is what RabbitMQ says: a header ``x-death``, the latest first, one entry for each queue and reason with a
+count, and the first of them once more in three headers of their own. A record that comes back to a queue that gave it
+up before, without a client ever having rejected it on the way, would go round for ever: it is dropped.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from headway.core.broker import Broker
+from headway.core.effects import DeadLetter
+from headway.core.errors import Reason
+from headway.core.record import Run, key_of, topic_of
+from headway.wire.amqp.properties import read, with_headers, without_expiration
+from headway.wire.amqp.properties import write as write_properties
+
+_WORDS = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.QUEUE_LENGTH: "maxlen"}
+_DEATHS = "x-death"
+
+
+def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
+    """Publish a dead letter. Where there is no such exchange, or no queue behind it, it is gone."""
+    record, terms = letter.record, letter.terms
+    exchange = terms.dead_letter_exchange
+    known = broker.registry.router.exchanges.by_name.get(exchange or "")
+    reason = _WORDS.get(letter.reason, str(letter.reason))
+    raw = record.properties.native
+    if raw is None:
+        raw = write_properties(record.properties, record.qos)
+    facts = read(raw)
+    headers = dict(facts.headers)
+    deaths = headers.get(_DEATHS)
+    past = [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+    if exchange is None or known is None or _goes_round(past, letter.queue, reason):
+        broker.registry.lost({record.publisher: 1}, letter.reason)
+        return
+    key = key_of(record.topic)
+    headers = _account(past, letter, reason, key, facts.expiration_ms, wall_s) | {
+        name: value for name, value in headers.items() if name != _DEATHS
+    }
+    raw = with_headers(without_expiration(raw), headers)
+    facts = read(raw)
+    topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
+    run = Run(
+        topic, record.payload, [len(record.payload)], [0], None, record.qos, False, facts.properties, None, exchange,
+        facts.headers,
+    )  # fmt: skip
+    if not broker.publish_to(None, run, now).taken:
+        broker.registry.lost({record.publisher: 1}, letter.reason)
+
+
+def _goes_round(past: list[dict[str, object]], queue: str, reason: str) -> bool:
+    if reason == "rejected" or any(death.get("reason") == "rejected" for death in past):
+        return False
+    return any(death.get("queue") == queue for death in past)
+
+
+def _account(
+    past: list[dict[str, object]], letter: DeadLetter, reason: str, key: str, expiration_ms: int | None, wall_s: float
+) -> dict[str, object]:
+    """The headers that say so."""
+    same = next((d for d in past if d.get("queue") == letter.queue and d.get("reason") == reason), None)
+    count = same.get("count") if same is not None else 0
+    latest: dict[str, object] = {
+        "count": (count if isinstance(count, int) else 0) + 1,
+        "reason": reason,
+        "queue": letter.queue,
+        "time": datetime.fromtimestamp(int(wall_s), UTC),
+        "exchange": letter.record.exchange,
+        "routing-keys": [key],
+    }
+    if expiration_ms is not None:
+        latest["original-expiration"] = str(expiration_ms)  # the lifetime itself is taken away, or it would die again
+    deaths = [latest, *(death for death in past if death is not same)]
+    first = deaths[-1]
+    return {
+        _DEATHS: deaths,
+        "x-first-death-reason": first["reason"],
+        "x-first-death-queue": first["queue"],
+        "x-first-death-exchange": first["exchange"],
+    }

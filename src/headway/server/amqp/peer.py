@@ -1,0 +1,420 @@
+"""AMQP's side of a connection: from the protocol header to the close, and to which channel everything else is for.
+
+Rules:
+- What a client does wrong on a channel closes the channel; what breaks the protocol closes the connection. Both are
+  told why, with the specification's code; everything before the fault still counts.
+- A session is the connection: it begins with ``connection.open``, and nothing of it outlives its socket but the queues
+  that are not its alone.
+- After we close a channel, whatever comes on it is left unread until the client has said that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from pamqp import base, commands
+
+from headway.core.effects import CloseChannel
+from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.session import ConnectRequest, Session
+from headway.core.subscription import Subscription
+from headway.server.amqp.channel import AmqpChannel
+from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
+from headway.server.connection import Connection
+from headway.wire.amqp.acks import Acks
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.decoder import FRAME_BYTES_MIN, Decoder
+from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, Publish
+from headway.wire.amqp.login import Login, read_login
+from headway.wire.amqp.replies import (
+    HEARTBEAT,
+    write_access_ok,
+    write_blocked,
+    write_close_channel,
+    write_close_connection,
+    write_method,
+    write_start,
+)
+from headway.wire.amqp.versions import AMQP_0_9_1, OFFERED, Version
+
+if TYPE_CHECKING:
+    from headway.server.engine import Engine
+    from headway.server.settings import ListenerTable
+
+CHANNEL_MAX = 2047
+FRAME_BYTES_MAX = 131_072
+HEARTBEAT_S = 60
+HANDSHAKE_BYTES_MAX = 64 * 1024
+"""Nobody may have us keep more than this before we know who it is."""
+READS_PER_POOL = 4
+READ_BYTES_MIN = 4096
+SILENCE = 2 / 1.5
+"""Two heartbeats may be missed; the engine allows one and a half."""
+NAME_CHARS_MAX = 200
+_INDEXES: dict[type, int] = {Publish: 60 << 16 | 40, Oversize: 60 << 16 | 40, Acks: 60 << 16 | 80}
+GUEST = Login("guest", b"guest")
+"""Whoever has not been told to be somebody else."""
+
+
+class AmqpPeer:
+    """One client's protocol state. ``session`` is None until ``connection.open`` is granted."""
+
+    __slots__ = (
+        "_beat_s", "_checking", "_client", "_closing", "_decoder", "_expected", "_final", "_heartbeat_s", "_held",
+        "_taken_bytes", "_tells_blocked", "cancels", "channel_max", "channels", "connection", "engine",
+        "frame_bytes_max", "keep_alive_s", "listener", "session", "username", "version",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        self.engine = engine
+        self.connection = connection
+        self.listener = listener
+        self.session: Session | None = None
+        self.version: Version = AMQP_0_9_1
+        self.keep_alive_s = inf
+        self.channels: dict[int, AmqpChannel] = {}
+        self.channel_max = CHANNEL_MAX
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        self.cancels = False
+        """The client understands that a server cancels a consumer."""
+        self.username = ""
+        self._client = ""
+        self._tells_blocked = False
+        self._expected: type[base.Frame] | None = None
+        """What comes next in the handshake; None once it is over."""
+        self._decoder = Decoder(HANDSHAKE_BYTES_MAX)
+        self._closing = False
+        self._final = b""
+        """Our last word, if it has been decided on."""
+        self._checking = False
+        self._held: list[Item] = []
+        self._heartbeat_s = 0.0
+        self._beat_s = 0.0
+        self._taken_bytes = 0
+
+    # -- bytes ------------------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        items = self._decoder.feed(data)
+        if self._checking:
+            self._held += items
+        else:
+            self._handle(items)
+        self._after()
+
+    def _after(self) -> None:
+        error = self._decoder.error
+        if error is not None and not self._checking and self.connection.open:
+            self._break_off(error, 0)
+        elif self.session is None:
+            self.connection.send_out()
+        else:
+            self.engine.broker.fanout.again[self.session] = None
+
+    def write(self, frame: bytes) -> None:
+        self.connection.out += frame
+
+    def say(self, channel: int, command: base.Frame) -> None:
+        self.connection.out += write_method(self.version, channel, command)
+
+    def _handle(self, items: Sequence[Item]) -> None:
+        for index, item in enumerate(items):
+            try:
+                self._one(item)
+            except (ChannelFault, ProtocolError) as fault:
+                self._blame(item, fault)
+            except Refused as refusal:
+                self._blame(item, fault_of(refusal))
+            if not self.connection.open:
+                return
+            if self._checking:
+                self._held += items[index + 1 :]
+                return
+
+    def _blame(self, item: Item, fault: ChannelFault | ProtocolError) -> None:
+        """Tell the client what of it went wrong."""
+        method = item.command.index if type(item) is Method else _INDEXES.get(type(item), 0)
+        number: int = getattr(item, "channel", 0)
+        code = Code(fault.code) if fault.code else Code.SYNTAX_ERROR
+        if number in self.channels and (isinstance(fault, ChannelFault) or code.is_soft):
+            self._close_channel(number, code, str(fault), method)
+        else:
+            self._break_off(connection_fault(code, str(fault)), method)
+
+    def _one(self, item: Item) -> None:
+        if type(item) is Publish or type(item) is Acks:
+            channel = self._channel(item.channel)
+            if channel is not None:
+                if type(item) is Publish:
+                    channel.publish(item)
+                else:
+                    channel.acknowledge(item.tags, multiple=item.multiple)  # type: ignore[union-attr]
+            return
+        match item:
+            case Method(0, command):
+                self._connection_method(command)
+            case Method(number, commands.Channel.Open()):
+                self._open_channel(number)
+            case Method(number, command):
+                self._channel_method(number, command)
+            case Opening(version):
+                self._begin(version)
+            case Access(number):
+                self._channel(number)
+                self.write(write_access_ok(number))
+            case Oversize(number, _, size):
+                if self._channel(number) is not None:
+                    most = self.listener.packet_bytes_max
+                    raise ChannelFault(Code.CONTENT_TOO_LARGE, f"a message of {size} bytes (at most {most})")
+            case Heartbeat():
+                return
+
+    def _channel(self, number: int) -> AmqpChannel | None:
+        """The channel; None: we closed it, and the client did not know yet."""
+        if self.session is None:
+            raise connection_fault(Code.COMMAND_INVALID, "the connection is not open yet")
+        channel = self.channels.get(number)
+        if channel is None:
+            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not open")
+        return None if channel.closing else channel
+
+    # -- the handshake ----------------------------------------------------------------------------------------------
+
+    def _begin(self, version: Version | None) -> None:
+        if version is None:
+            self._final = OFFERED
+            self.engine.protocol_error(self.connection, connection_fault(Code.FRAME_ERROR, "no protocol there is here"))
+            self.connection.say_goodbye(Reason.PROTOCOL_ERROR, "")
+            return
+        self.version = version
+        self._expected = commands.Connection.StartOk
+        self.write(write_start(version))
+
+    def _connection_method(self, command: base.Frame) -> None:
+        if isinstance(command, commands.Connection.Close):
+            self.say(0, commands.Connection.CloseOk())
+            self._final = b""
+            self._closing = True
+            self.connection.say_goodbye(Reason.NORMAL, "")
+            return
+        if self._expected is not None and not isinstance(command, self._expected):
+            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} before {self._expected.name}")
+        match command:
+            case commands.Connection.StartOk() if self._expected:
+                self._start(command)
+            case commands.Connection.TuneOk() if self._expected:
+                self._tune(command)
+            case commands.Connection.Open() if self._expected:
+                self._open(command)
+            case commands.Connection.UpdateSecret():
+                self.say(0, commands.Connection.UpdateSecretOk())
+            case _:
+                raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
+
+    def _start(self, command: commands.Connection.StartOk) -> None:
+        about = command.client_properties or {}
+        abilities = about.get("capabilities")
+        able = abilities if isinstance(abilities, dict) else {}
+        self.cancels = bool(able.get("consumer_cancel_notify"))
+        self._tells_blocked = bool(able.get("connection.blocked"))
+        name = about.get("connection_name")
+        if isinstance(name, str) and name.isprintable():
+            self._client = name[:NAME_CHARS_MAX]
+        login = read_login(command.mechanism, command.response)
+        if login is None:
+            raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
+        self.username = login.user
+        if self.listener.allow_anonymous and (login == GUEST or not len(self.engine.users)):
+            self._propose()  # no users are configured, or it does not say who it is: a name is only a label
+        elif self.engine.users.remembers(login.user, login.password):
+            self._propose()
+        else:
+            self._checking = True
+            self.connection.hold("password")
+            self.engine.spawn(self._check(login, told=bool(able.get("authentication_failure_close"))))
+
+    async def _check(self, login: Login, *, told: bool) -> None:
+        right = await self.engine.check_password(login.user, login.password)
+        self._checking = False
+        if not self.connection.open:
+            return
+        self.connection.let_go("password")
+        if right:
+            self._propose()
+        else:
+            text = "there is no such user, or it has another password"
+            self.engine.refused(self.connection, text)
+            self._final = write_close_connection(self.version, Code.ACCESS_REFUSED, text) if told else b""
+            self.connection.say_goodbye(Reason.NOT_AUTHORIZED, "")
+        held, self._held = self._held, []
+        if self.connection.open:
+            self._handle(held)
+            self._after()
+            self.engine.turn_soon()
+
+    def _propose(self) -> None:
+        self._expected = commands.Connection.TuneOk
+        self.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
+
+    def _tune(self, command: commands.Connection.TuneOk) -> None:
+        frame_max, channel_max = command.frame_max or FRAME_BYTES_MAX, command.channel_max or CHANNEL_MAX
+        if not FRAME_BYTES_MIN <= frame_max <= FRAME_BYTES_MAX:
+            text = f"frame_max {frame_max} (from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX})"
+            raise connection_fault(Code.NOT_ALLOWED, text)
+        if channel_max > CHANNEL_MAX:
+            raise connection_fault(Code.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
+        self.frame_bytes_max, self.channel_max = frame_max, channel_max
+        self._decoder.frame_bytes_max = frame_max
+        self._heartbeat_s = float(command.heartbeat or 0)
+        self.keep_alive_s = self._heartbeat_s * SILENCE or inf
+        self._expected = commands.Connection.Open
+
+    def _open(self, command: commands.Connection.Open) -> None:
+        if command.virtual_host not in ("/", ""):
+            raise connection_fault(Code.NOT_ALLOWED, f"there is no vhost '{command.virtual_host}', only '/'")
+        request = ConnectRequest(
+            self._name(), self.connection.listener, credit=1, username=self.username,
+            protocol=f"amqp-{self.version.name}",
+        )  # fmt: skip
+        try:
+            self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
+        except Refused as error:
+            self.engine.refused(self.connection, str(error))
+            raise connection_fault(Code.RESOURCE_ERROR, str(error)) from error
+        self._expected = None
+        self._decoder.message_bytes_max = self.listener.packet_bytes_max
+        self.say(0, commands.Connection.OpenOk())
+        self.engine.connected(self.connection)
+
+    def _name(self) -> str:
+        """By which operators know the client: as it calls its connection, if nobody else is called so."""
+        wanted = self._client or f"amqp-{self.connection.address}"
+        taken, name, number = self.engine.broker.registry.sessions, wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}#{number}"
+        return name
+
+    # -- channels ---------------------------------------------------------------------------------------------------
+
+    def _open_channel(self, number: int) -> None:
+        if self.session is None:
+            raise connection_fault(Code.COMMAND_INVALID, "the connection is not open yet")
+        if number > self.channel_max:
+            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} (at most {self.channel_max})")
+        if number in self.channels:
+            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is open already")
+        self.channels[number] = AmqpChannel(self, self.session, number)
+        self.say(number, commands.Channel.OpenOk())
+
+    def _channel_method(self, number: int, command: base.Frame) -> None:
+        if isinstance(command, commands.Channel.CloseOk):
+            if number not in self.channels or not self.channels[number].closing:
+                raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not being closed")
+            del self.channels[number]
+            return
+        channel = self.channels.get(number)
+        if isinstance(command, commands.Channel.Close) and channel is not None:
+            # Both may close it at once: then ours has its answer still to come, and theirs gets one too.
+            if not channel.closing:
+                channel.close()
+                del self.channels[number]
+            self._decoder.forget(number)
+            self.say(number, commands.Channel.CloseOk())
+            return
+        channel = self._channel(number)
+        if channel is not None:
+            channel.handle(command)
+
+    def _close_channel(self, number: int, code: Code, text: str, method: int) -> None:
+        """The client's fault, or a verdict."""
+        channel = self.channels[number]
+        channel.close()
+        channel.closing = True
+        self._decoder.forget(number)
+        self.write(write_close_channel(self.version, number, code, text, method))
+
+    # -- what the broker wants ----------------------------------------------------------------------------------------
+
+    def close_channel(self, effect: CloseChannel) -> None:
+        channel = self.channels.get(effect.channel.number)
+        if channel is not None and channel.core is effect.channel and not channel.closing:
+            self._close_channel(channel.number, code_of(effect.reason), effect.text, 0)
+            self._after()
+
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        """Ask the client to close; one that cannot be asked has its channel closed."""
+        channel = self.channels.get(subscription.channel.number)
+        if channel is None or channel.core is not subscription.channel or channel.closing or subscription.ended:
+            return
+        if self.cancels:
+            channel.cancel_by_server(subscription)
+        else:
+            self._close_channel(channel.number, Code.RESOURCE_ERROR, text, 0)
+        self._after()
+
+    def cancelled(self, subscription: Subscription) -> None:
+        """The consumer's queue is gone."""
+        channel = self.channels.get(subscription.channel.number)
+        if channel is not None and channel.core is subscription.channel and not channel.closing:
+            channel.cancelled(subscription)
+            self._after()
+
+    def paused(self, paused: bool) -> None:
+        """The client is (not) read, for it publishes faster than others can take."""
+        if self._tells_blocked and self.session is not None:
+            if paused:
+                self.write(write_blocked("consumers cannot keep up"))
+            else:
+                self.say(0, commands.Connection.Unblocked())
+            self._after()
+
+    def beat(self, now: float) -> None:
+        """Called every second or so: let the client know that we are there, if nothing else has."""
+        if not self._heartbeat_s or self.session is None:
+            return
+        if self.connection.taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._beat_s = self.connection.taken_bytes, now
+        elif now - self._beat_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
+            self._beat_s = now
+            self.write(HEARTBEAT)
+            self._after()
+            self.engine.turn_soon()
+
+    def pace(self, lanes: int) -> None:
+        """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""
+        assert self.session is not None
+        share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
+        self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _break_off(self, error: ProtocolError, method: int) -> None:
+        """The client broke the protocol: tell it, and end the connection."""
+        self.engine.protocol_error(self.connection, error)
+        code = Code(error.code) if error.code else Code.SYNTAX_ERROR
+        self._final = write_close_connection(self.version, code, str(error), method)
+        self._closing = True
+        self.connection.say_goodbye(error.reason, str(error))
+
+    def unfinished(self) -> bytes | None:
+        session = self.session
+        if session is None or session.outlet is not self.connection:
+            return b""
+        return self.engine.broker.unfinished(session)
+
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        if self._final or self._closing or self.session is None:
+            return self._final
+        return write_close_connection(self.version, code_of(reason), text)
+
+    def connection_lost(self, reason: Reason) -> None:
+        session, self.session = self.session, None
+        if session is None:
+            return
+        for channel in self.channels.values():
+            channel.close()
+        self.channels.clear()
+        self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)

@@ -1,0 +1,109 @@
+"""Publishing on one channel: what is checked before, what goes back to the publisher after, and confirms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from headway.core.record import TOPICS, Run
+from headway.core.session import Session
+from headway.server.amqp.faults import ChannelFault
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.items import Publish
+from headway.wire.amqp.properties import Facts, read, with_reply_to
+from headway.wire.amqp.replies import write_ack, write_return
+
+if TYPE_CHECKING:
+    from headway.server.amqp.channel import AmqpChannel
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+FACTS_MAX = 256
+"""So many different properties are remembered as read."""
+
+
+class Publisher:
+    """``confirms``: the client wants to be told of each message what became of it."""
+
+    __slots__ = ("_channel", "_facts", "_number", "_session", "confirms")
+
+    def __init__(self, channel: AmqpChannel, session: Session) -> None:
+        self._channel = channel
+        self._session = session
+        self._facts: dict[bytes, Facts] = {}
+        self._number = 0
+        """Of the last message, since confirms were asked for."""
+        self.confirms = False
+
+    def confirm(self) -> None:
+        self.confirms = True
+
+    def checked(self, item: Publish) -> Run:
+        """The run with all that is to be known of it. Raises :class:`ChannelFault` if it may not be published."""
+        run, address, peer = item.run, item.address, self._channel.peer
+        exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
+        if exchange is None:
+            raise ChannelFault(Code.NOT_FOUND, f"there is no exchange '{address.exchange}'")
+        if exchange.internal:
+            raise ChannelFault(Code.ACCESS_REFUSED, f"exchange '{exchange.name}' is internal: bind another one to it")
+        if address.exchange == TOPICS and address.routing_key.startswith("$"):
+            raise ChannelFault(Code.ACCESS_REFUSED, "topics that start with $ are the broker's own")
+        facts = self._read(item.properties)
+        if facts.reply_to == REPLY_TO:
+            facts = self._with_own_reply_to(item.properties)
+        if facts.user_id is not None and facts.user_id != peer.username:
+            text = f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'"
+            raise ChannelFault(Code.PRECONDITION_FAILED, text)
+        run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
+        if facts.expiration_ms is not None:
+            run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
+        return run
+
+    def _read(self, raw: bytes) -> Facts:
+        facts = self._facts.get(raw)
+        if facts is None:
+            facts = read(raw)
+            if len(self._facts) >= FACTS_MAX:
+                self._facts.clear()
+            self._facts[raw] = facts
+        return facts
+
+    def _with_own_reply_to(self, raw: bytes) -> Facts:
+        """A direct reply: whoever answers needs an address that leads here."""
+        if not self._channel.reply_queue:
+            raise ChannelFault(Code.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
+        return read(with_reply_to(raw, self._channel.reply_queue))
+
+    def publish(self, item: Publish, run: Run) -> None:
+        broker, now = self._channel.peer.engine.broker, self._channel.peer.engine.now()
+        count = len(run)
+        if item.address.immediate and not broker.takes_at_once(run, now):
+            self._return(item, run, Code.NO_CONSUMERS, "nobody takes it at once")
+            accepted = count
+        else:
+            published = broker.publish_to(self._session, run, now)
+            accepted = published.accepted
+            if published.taken:
+                self._channel.peer.pace(published.taken)
+            elif item.address.mandatory:
+                self._return(item, run, Code.NO_ROUTE, "NO_ROUTE")
+        if self.confirms:
+            self._tell(count, accepted)
+
+    def _tell(self, count: int, accepted: int) -> None:
+        """Of the next ``count`` messages the first ``accepted`` are with everyone who is to have them."""
+        peer, number = self._channel.peer, self._channel.number
+        if accepted:
+            peer.write(write_ack(number, self._number + accepted, accepted > 1))
+        self._number += count
+        if accepted < count:
+            peer.say(number, commands.Basic.Nack(self._number, multiple=count - accepted > 1, requeue=False))
+
+    def _return(self, item: Publish, run: Run, code: Code, text: str) -> None:
+        """Back to the publisher; before any confirm of it."""
+        peer, address = self._channel.peer, item.address
+        for index in range(len(run)):
+            peer.write(write_return(
+                self._channel.number, code, text, address.exchange, address.routing_key, item.properties,
+                run.payload(index), peer.frame_bytes_max,
+            ))  # fmt: skip

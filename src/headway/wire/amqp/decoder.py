@@ -1,0 +1,265 @@
+"""What one AMQP client sends, frame by frame: methods as ``pamqp`` commands, acks by the batch, messages as runs.
+
+Theory of operation. A frame is split off by hand, for there may be only part of it. A ``basic.publish`` all of whose
+message has come begins a run (scan.py); what has come in part, or needs several body frames, is put together channel by
+channel. Properties are not read: they are passed on as they came, and whoever needs one reads them (properties.py).
+
+Rules:
+- ``feed`` never raises. After bad input ``error`` is set, what came before it is still returned, and everything after
+  it is ignored.
+- Errors are ``ProtocolError`` with the specification's reply code; all those found here end the connection (0-9-1,
+  4.2). They name the frame by the place of its first byte in all that was sent.
+- How the bytes were cut when they came makes no difference, but to how many messages are in a run, and acks in a batch.
+- A frame longer than ``frame_bytes_max`` is refused when its length is read, before it is buffered. Of a message that
+  has come in part at most ``message_bytes_max`` are kept, and of each channel one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pamqp import base, commands
+
+from headway.core.errors import ProtocolError, Reason
+from headway.core.record import Run, topic_of
+from headway.wire.amqp.acks import ACK, FRAME_BYTES, read_acks
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, Publish
+from headway.wire.amqp.methods import FROM_CLIENT, read_arguments
+from headway.wire.amqp.primitives import Reader
+from headway.wire.amqp.scan import (
+    CONTENT,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    HEADER_BYTES_MIN,
+    PROPERTIES_AT,
+    extend_run,
+    find_whole,
+)
+from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
+
+FRAME_BYTES_MIN = 4096
+"""The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
+METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+CONNECTION = 10
+ACCESS_REQUEST = 30 << 16 | 10
+CHANNEL_CLOSE_OK = 20 << 16 | 41
+PUBLISH = 60 << 16 | 40
+PUBLISHES_MAX = 1000
+"""So many different publish frames are remembered as read."""
+_FRAME = struct.Struct(">BHI")
+_FRAME_HEADER_BYTES = 7
+
+
+class _Content:
+    """A message that has come in part."""
+
+    __slots__ = ("address", "body", "properties", "waiting")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.properties: bytes | None = None
+        self.waiting = 0
+        self.body: bytearray | None = bytearray()
+        """None: it is too large, and not kept."""
+
+
+class Decoder:
+    """``frame_bytes_max`` is set anew once ``connection.tune`` has been answered; ``message_bytes_max`` may be changed
+    between feeds."""
+
+    __slots__ = (
+        "_bytes", "_contents", "_need", "_publishes", "_refused", "_tail", "error", "frame_bytes_max", "frames",
+        "message_bytes_max", "version",
+    )  # fmt: skip
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self.message_bytes_max = message_bytes_max
+        self.frame_bytes_max = FRAME_BYTES_MIN
+        self.version: Version | None = None
+        self.error: ProtocolError | None = None
+        self.frames = 0
+        """Frames taken so far, those of each message counted as one."""
+        self._bytes = 0
+        """Taken so far."""
+        self._refused = False
+        self._contents: dict[int, _Content] = {}
+        self._publishes: dict[bytes, Address] = {}
+        self._tail = bytearray()
+        self._need = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is held of frames and messages that have not come whole."""
+        return len(self._tail) + sum(len(content.body or b"") for content in self._contents.values())
+
+    def forget(self, channel: int) -> None:
+        """The channel is gone, and with it the message that has come in part."""
+        self._contents.pop(channel, None)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
+        """The items that ``data`` completes, in order."""
+        if self.error is not None or self._refused or not data:
+            return []
+        tail = self._tail
+        if tail:
+            if len(tail) + len(data) < self._need:
+                tail += data
+                return []
+            data = b"".join((tail, data))
+        elif type(data) is not bytes:
+            data = bytes(data)
+        items: list[Item] = []
+        used = self._scan(data, items)
+        self._tail = bytearray(data[used:])
+        self._bytes += used
+        return items
+
+    def _scan(self, data: bytes, items: list[Item]) -> int:
+        """Decode all complete frames; where the first incomplete one starts."""
+        n, pos = len(data), 0
+        if self.version is None:
+            if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
+                self._need = HEADER_BYTES
+                return 0
+            self.version = version_asked(data[:HEADER_BYTES])
+            items.append(Opening(self.version))
+            if self.version is None:
+                self._refused = True
+                return n
+            pos = HEADER_BYTES
+        try:
+            while n - pos >= _FRAME_HEADER_BYTES:
+                kind, channel, size = _FRAME.unpack_from(data, pos)
+                if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
+                    raise _fault(Code.FRAME_ERROR, f"is of the unknown type {kind}")
+                if size + FRAME_OVERHEAD > self.frame_bytes_max:
+                    raise _fault(
+                        Code.FRAME_ERROR, f"has {size + FRAME_OVERHEAD} bytes (at most {self.frame_bytes_max})"
+                    )
+                end = pos + size + FRAME_OVERHEAD
+                if end > n:
+                    self._need = end - pos
+                    return pos
+                if data[end - 1] != FRAME_END[0]:
+                    raise _fault(Code.FRAME_ERROR, f"ends with 0x{data[end - 1]:02x} instead of 0xce")
+                if kind == METHOD:
+                    pos = self._method(data, pos, end, channel, items)
+                    continue
+                if kind == HEARTBEAT:
+                    if channel:
+                        raise _fault(Code.FRAME_ERROR, f"is a heartbeat on channel {channel}")
+                    items.append(Heartbeat())
+                    self.frames += 1
+                else:
+                    self._content(kind, channel, data[pos + _FRAME_HEADER_BYTES : end - 1], items)
+                pos = end
+        except ProtocolError as error:
+            place = self._bytes + pos
+            self.error = ProtocolError(f"the frame at byte {place} {error}", reason=error.reason, code=error.code)
+            self._contents.clear()
+            return n
+        self._need = _FRAME_HEADER_BYTES
+        return pos
+
+    # -- methods ----------------------------------------------------------------------------------------------------
+
+    def _method(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:
+        """The method frame at ``data[pos:end]``, and all that belongs with it; where that stops."""
+        version = self.version or AMQP_0_9_1
+        if end - pos < FRAME_OVERHEAD + 4:
+            raise _fault(Code.SYNTAX_ERROR, "is a method without class and method ids")
+        given = int.from_bytes(data[pos + 7 : pos + 11], "big")
+        if channel in self._contents:
+            if given != CHANNEL_CLOSE_OK:
+                raise _fault(Code.UNEXPECTED_FRAME, f"is a method on channel {channel}, in the middle of a message")
+            self.forget(channel)  # we closed the channel, so the client gave up what it was saying
+        if (given >> 16 == CONNECTION) != (channel == 0):
+            which = "for the connection, and on" if channel else "for a channel, and on"
+            raise _fault(Code.COMMAND_INVALID, f"is a method {which} channel {channel}")
+        if given == PUBLISH:
+            return self._publish(data, pos, end, channel, items)
+        if given == ACK and end - pos == FRAME_BYTES:
+            stop, acks = read_acks(data, pos, channel)
+            items.append(acks)
+            self.frames += len(acks.tags)
+            return stop
+        self.frames += 1
+        if given == ACCESS_REQUEST and version.has_tickets:
+            items.append(Access(channel))
+            return end
+        kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(version.to_091(given))
+        if kind is None:
+            raise _fault(Code.NOT_IMPLEMENTED, f"is the unknown method {given & 0xFFFF} of class {given >> 16}")
+        if kind not in FROM_CLIENT:
+            raise _fault(Code.COMMAND_INVALID, f"({kind.name}) is what only servers say")
+        try:
+            command = read_arguments(kind, Reader(data, pos + 11, end - 1), version)
+        except ProtocolError as error:
+            raise _fault(Code.SYNTAX_ERROR, f"({kind.name}) {error}") from None
+        items.append(Method(channel, command))
+        return end
+
+    def _publish(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:
+        address = self._address(data[pos + 11 : end - 1])
+        payload_bytes_max = min(self.message_bytes_max, self.frame_bytes_max - FRAME_OVERHEAD)
+        whole = find_whole(data, pos, end, payload_bytes_max, self.frame_bytes_max)
+        if whole is None:
+            self._contents[channel] = _Content(address)
+            return end
+        properties = data[end + PROPERTIES_AT : whole.header_end - 1]
+        stop, ends, bodies = extend_run(data, pos, whole, payload_bytes_max)
+        run = Run(address.topic, data[pos : pos + ends[-1]], ends, bodies, exchange=address.exchange)
+        items.append(Publish(channel, address, properties, run))
+        self.frames += len(ends)
+        return stop
+
+    def _address(self, arguments: bytes) -> Address:
+        """Read once for all publish frames that are equal."""
+        address = self._publishes.get(arguments)
+        if address is None:
+            try:
+                command = read_arguments(commands.Basic.Publish, Reader(arguments), AMQP_0_9_1)
+            except ProtocolError as error:
+                raise _fault(Code.SYNTAX_ERROR, f"(Basic.Publish) {error}") from None
+            assert isinstance(command, commands.Basic.Publish)
+            key = command.routing_key
+            address = Address(command.exchange, key, command.mandatory, command.immediate, topic_of(key))
+            if len(self._publishes) >= PUBLISHES_MAX:
+                self._publishes.clear()
+            self._publishes[arguments] = address
+        return address
+
+    # -- what comes in parts ----------------------------------------------------------------------------------------
+
+    def _content(self, kind: int, channel: int, payload: bytes, items: list[Item]) -> None:
+        content = self._contents.get(channel)
+        if content is None or (kind == HEADER) != (content.properties is None):
+            what = "header" if kind == HEADER else "body"
+            raise _fault(Code.UNEXPECTED_FRAME, f"is a content {what} on channel {channel} that nothing asks for")
+        if kind == HEADER:
+            if len(payload) < HEADER_BYTES_MIN - FRAME_OVERHEAD or payload[:4] != CONTENT:
+                raise _fault(Code.UNEXPECTED_FRAME, "is no content header of class basic")
+            content.waiting = int.from_bytes(payload[4:12], "big")
+            content.properties = payload[12:]
+            if content.waiting > self.message_bytes_max:
+                content.body = None
+                items.append(Oversize(channel, content.address, content.waiting))
+        else:
+            if len(payload) > content.waiting:
+                raise _fault(Code.FRAME_ERROR, f"brings {len(payload)} bytes of a body that lacks {content.waiting}")
+            content.waiting -= len(payload)
+            if content.body is not None:
+                content.body += payload
+        if content.waiting:
+            return
+        del self._contents[channel]
+        self.frames += 1
+        address, body = content.address, content.body
+        if body is not None:
+            run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)
+            items.append(Publish(channel, address, content.properties or b"", run))
+
+
+def _fault(code: Code, text: str) -> ProtocolError:
+    return ProtocolError(text, reason=Reason.MALFORMED, code=code)

@@ -1,0 +1,87 @@
+"""Records as they stand in a lane: what is the same for every consumer of AMQP.
+
+    u16 address bytes | address | u32 header bytes | header | body
+
+The address is exchange and routing key, as short strings; the header is that of a content: class, weight, size of the
+body, properties. All but the body is the *lead*; it is of one length wherever address and properties are the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from headway.core.record import Properties, Record, key_of, topic_of
+from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
+from headway.wire.amqp.properties import read, write
+from headway.wire.amqp.scan import CONTENT
+
+HEADER_LEAD_BYTES = len(CONTENT) + 8
+"""Class, weight and size of the body, in front of the properties."""
+REMEMBERED_BYTES_MAX = 256
+"""Properties up to this size are read once for many records."""
+_read_lately = lru_cache(1024)(read)
+
+
+class Message(NamedTuple):
+    """A record taken out of a lane. ``properties``: flags and values."""
+
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+    def record(self) -> Record:
+        raw = self.properties
+        facts = _read_lately(raw) if len(raw) <= REMEMBERED_BYTES_MAX else read(raw)
+        return Record(topic_of(self.routing_key), self.body, facts.properties, facts.qos, exchange=self.exchange)
+
+
+class Parts(NamedTuple):
+    """A record as it is written."""
+
+    address: bytes
+    header: bytes
+    body: bytes
+
+
+def split_record(record: bytes) -> Parts:
+    address_end = 2 + int.from_bytes(record[:2], "big")
+    header_at = address_end + 4
+    header_end = header_at + int.from_bytes(record[address_end:header_at], "big")
+    return Parts(record[2:address_end], record[header_at:header_end], record[header_end:])
+
+
+def read_message(record: bytes) -> Message:
+    address, header, body = split_record(record)
+    key_at = 1 + address[0]
+    return Message(address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:], body)
+
+
+class Leads:
+    """The leads of one address with the same properties, one for each size of body; ``size``: that of each lead."""
+
+    __slots__ = ("_after", "_before", "size")
+
+    def __init__(self, exchange: str, topic: str, properties: bytes) -> None:
+        address = write_address(exchange, key_of(topic))
+        header_bytes = HEADER_LEAD_BYTES + len(properties)
+        self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + CONTENT
+        self._after = properties
+        self.size = len(self._before) + 8 + len(properties)
+
+    def lead(self, body_bytes: int) -> bytes:
+        return self._before + body_bytes.to_bytes(8, "big") + self._after
+
+
+def write_address(exchange: str, key: str) -> bytes:
+    """Topics may be longer than routing keys; such a key is cut off, for a client must be told something."""
+    raw = key.encode()
+    if len(raw) > SHORT_BYTES_MAX:
+        raw = raw[:SHORT_BYTES_MAX].decode(errors="ignore").encode()
+    return write_short(exchange) + write_short(raw)
+
+
+def properties_of(properties: Properties, qos: int) -> bytes:
+    """As the publisher wrote them, or written for the first time."""
+    return write(properties, qos) if properties.native is None else properties.native

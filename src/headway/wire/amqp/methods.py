@@ -1,0 +1,86 @@
+"""Methods: the arguments of ``pamqp``'s commands, read and written.
+
+``pamqp`` says what each method is called, what its arguments are and of which type. Reading and writing is done here:
+strictly (primitives.py), and without the rules about names that ``pamqp`` has and other brokers do not.
+"""
+
+from __future__ import annotations
+
+from pamqp import base, commands
+
+from headway.wire.amqp.primitives import Reader, write_long, write_short, write_table
+from headway.wire.amqp.versions import Version
+
+_SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
+
+FROM_CLIENT: frozenset[type[base.Frame]] = frozenset({
+    commands.Connection.StartOk, commands.Connection.SecureOk, commands.Connection.TuneOk, commands.Connection.Open,
+    commands.Connection.Close, commands.Connection.CloseOk, commands.Connection.UpdateSecret,
+    commands.Channel.Open, commands.Channel.Flow, commands.Channel.FlowOk, commands.Channel.Close,
+    commands.Channel.CloseOk,
+    commands.Exchange.Declare, commands.Exchange.Delete, commands.Exchange.Bind, commands.Exchange.Unbind,
+    commands.Queue.Declare, commands.Queue.Bind, commands.Queue.Purge, commands.Queue.Delete, commands.Queue.Unbind,
+    commands.Basic.Qos, commands.Basic.Consume, commands.Basic.Cancel, commands.Basic.CancelOk, commands.Basic.Publish,
+    commands.Basic.Get, commands.Basic.Ack, commands.Basic.Reject, commands.Basic.RecoverAsync, commands.Basic.Recover,
+    commands.Basic.Nack,
+    commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback, commands.Confirm.Select,
+})  # fmt: skip
+"""All others only a server says."""
+
+
+_KINDS: list[type[base.Frame]] = list(commands.INDEX_MAPPING.values())
+_ARGUMENTS = {kind: tuple((name, kind.amqp_type(name)) for name in kind.__slots__) for kind in _KINDS}
+"""Name and type of each."""
+
+
+def read_arguments(kind: type[base.Frame], reader: Reader, version: Version) -> base.Frame:
+    """The command with the arguments at the reader. Bytes behind the last one are no error: later versions append."""
+    command = kind.__new__(kind)  # every argument is set below, and one of the constructors warns
+    optional = kind.__slots__[-1] if kind.index in version.shorter else None
+    bits = place = 0
+    for name, type_ in _ARGUMENTS[kind]:
+        if type_ == "bit":
+            if not place:
+                bits = reader.integer(1, name)
+            setattr(command, name, bool(bits >> place & 1))
+            place = (place + 1) % 8
+            continue
+        place = 0
+        if name == optional and reader.pos == reader.end:
+            setattr(command, name, {} if type_ == "table" else "")
+        elif type_ == "shortstr":
+            setattr(command, name, reader.short(name))
+        elif type_ == "table":
+            setattr(command, name, reader.table(name))
+        elif type_ == "longstr":
+            setattr(command, name, reader.long(name))
+        else:
+            setattr(command, name, reader.integer(_SIZES[type_], name))
+    return command
+
+
+def write_arguments(command: base.Frame, version: Version) -> bytes:
+    wanted = _ARGUMENTS[type(command)]
+    if command.index in version.shorter:
+        wanted = wanted[:-1]
+    parts: list[bytes] = []
+    bits = place = 0
+    for name, type_ in wanted:
+        value = getattr(command, name)
+        if type_ == "bit":
+            if not place:
+                parts.append(b"")
+            bits = (bits if place else 0) | bool(value) << place
+            parts[-1] = bits.to_bytes(1, "big")
+            place = (place + 1) % 8
+            continue
+        place = 0
+        if type_ == "shortstr":
+            parts.append(write_short(value))
+        elif type_ == "table":
+            parts.append(write_table(value))
+        elif type_ == "longstr":
+            parts.append(write_long(value))
+        else:
+            parts.append(int(value).to_bytes(_SIZES[type_], "big"))
+    return b"".join(parts)

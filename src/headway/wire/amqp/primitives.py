@@ -1,0 +1,212 @@
+"""The data types of AMQP, read from and written to bytes; field tables above all.
+
+Rules:
+- What does not fit within what holds it is a :class:`ProtocolError` with SYNTAX_ERROR: a string that ends behind its
+  frame, an entry that ends behind its table, tables in tables in tables beyond ``DEPTH_MAX``.
+- Types of table values are those that brokers and clients really use, which are not quite the specification's
+  (rabbitmq.com/docs/amqp-0-9-1-errata).
+- What is read of a table can be written again: long strings that are not UTF-8 are ``bytes``, byte arrays
+  ``bytearray``. Written, every integer has 64 bits and every float is a double, so nothing is lost but their width.
+
+Why not ``pamqp`` for this: it reads strings behind the end of what holds them, copies the rest of a table for each of
+its entries, dies of deep nesting, and makes floats of doubles. The commands are its own (methods.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from headway.core.errors import ProtocolError, Reason, Refused
+from headway.wire.amqp.codes import Code
+
+SHORT_BYTES_MAX = 255
+DEPTH_MAX = 32
+"""So many tables and arrays may stand in one another."""
+
+_FIXED = {
+    tag: struct.Struct(f">{form}")
+    for tag, form in zip(b"tbBsuIilLfd", "?bBhHiIqqfd", strict=True)
+}  # fmt: skip
+_VOID = b"V\0"
+_TIMESTAMP_MAX = 253_402_300_799
+"""The end of the year 9999."""
+
+
+def malformed(text: str) -> ProtocolError:
+    """The bytes do not parse."""
+    return ProtocolError(text, reason=Reason.MALFORMED, code=Code.SYNTAX_ERROR)
+
+
+class Entry(NamedTuple):
+    """Of a table. The value, with its type in front, is written at ``start:end``."""
+
+    name: str
+    value: object
+    start: int
+    end: int
+
+
+class Reader:
+    """Arguments or properties, read from front to back."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = len(data) if end is None else end
+
+    def take(self, size: int, what: str) -> int:
+        """Step over ``size`` bytes; where they start."""
+        at = self.pos
+        if at + size > self.end:
+            raise malformed(f"ends within its {what}")
+        self.pos = at + size
+        return at
+
+    def integer(self, size: int, what: str) -> int:
+        at = self.take(size, what)
+        return int.from_bytes(self.data[at : at + size], "big")
+
+    def short_bytes(self, what: str) -> bytes:
+        size = self.integer(1, what)
+        at = self.take(size, what)
+        return self.data[at : at + size]
+
+    def short(self, what: str) -> str:
+        try:
+            return self.short_bytes(what).decode()
+        except UnicodeDecodeError as error:
+            raise malformed(f"has bytes in its {what} that are not UTF-8 (at {error.start})") from None
+
+    def long_bytes(self, what: str) -> bytes:
+        size = self.integer(4, what)
+        at = self.take(size, what)
+        return self.data[at : at + size]
+
+    def long(self, what: str) -> str | bytes:
+        """Text, or bytes where it is none."""
+        raw = self.long_bytes(what)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+
+    def table(self, what: str, depth: int = 0) -> dict[str, object]:
+        return {entry.name: entry.value for entry in self.entries(what, depth)}
+
+    def entries(self, what: str, depth: int = 0) -> list[Entry]:
+        inner = self._inner(what, depth)
+        found: list[Entry] = []
+        while inner.pos < inner.end:
+            name = inner.short(what)
+            start = inner.pos
+            value = inner.value(what, depth)
+            found.append(Entry(name, value, start, inner.pos))
+        return found
+
+    def _inner(self, what: str, depth: int) -> Reader:
+        if depth > DEPTH_MAX:
+            raise malformed(f"has more than {DEPTH_MAX} tables within each other in its {what}")
+        size = self.integer(4, what)
+        at = self.take(size, what)
+        return Reader(self.data, at, self.pos)
+
+    def value(self, what: str, depth: int) -> object:
+        tag = self.data[self.take(1, what)]
+        fixed = _FIXED.get(tag)
+        if fixed is not None:
+            value: object = fixed.unpack_from(self.data, self.take(fixed.size, what))[0]
+            return value
+        match tag:
+            case 0x53:  # S
+                return self.long(what)
+            case 0x46:  # F
+                return self.table(what, depth + 1)
+            case 0x41:  # A
+                inner, values = self._inner(what, depth + 1), []
+                while inner.pos < inner.end:
+                    values.append(inner.value(what, depth + 1))
+                return values
+            case 0x54:  # T
+                return _time(self.integer(8, what))
+            case 0x44:  # D
+                places = self.integer(1, what)
+                at = self.take(4, what)
+                return Decimal(int.from_bytes(self.data[at : at + 4], "big", signed=True)).scaleb(-places)
+            case 0x78:  # x
+                return bytearray(self.long_bytes(what))
+        if tag in _VOID:
+            return None
+        raise malformed(f"has a value of the unknown type 0x{tag:02x} in its {what}")
+
+
+def read_bare_table(raw: bytes, what: str) -> dict[str, object]:
+    """A table that fills ``raw``, without the length in front (as in AMQPLAIN)."""
+    return Reader(len(raw).to_bytes(4, "big") + raw).table(what)
+
+
+def _time(value: int) -> datetime | int:
+    """Seconds, as they should be; some write milliseconds, and it is not for us to guess."""
+    return datetime.fromtimestamp(value, UTC) if value <= _TIMESTAMP_MAX else value
+
+
+# -- written -----------------------------------------------------------------------------------------------------------
+
+
+def write_short(text: str | bytes) -> bytes:
+    raw = text.encode() if isinstance(text, str) else text
+    if len(raw) > SHORT_BYTES_MAX:
+        raise Refused(Reason.PACKET_TOO_LARGE, f"a short string of {len(raw)} bytes (at most {SHORT_BYTES_MAX})")
+    return len(raw).to_bytes(1, "big") + raw
+
+
+def write_long(text: str | bytes | bytearray) -> bytes:
+    raw = text.encode() if isinstance(text, str) else text
+    return len(raw).to_bytes(4, "big") + raw
+
+
+def write_table(table: Mapping[str, object]) -> bytes:
+    return write_entries({name: write_value(value) for name, value in table.items()})
+
+
+def write_entries(entries: Mapping[str, bytes]) -> bytes:
+    """A table of values that are written already."""
+    return write_long(b"".join([write_short(name) + value for name, value in entries.items()]))
+
+
+def write_value(value: object) -> bytes:
+    match value:
+        case None:
+            return b"V"
+        case bool():
+            return b"t\x01" if value else b"t\x00"
+        case int():
+            return b"l" + value.to_bytes(8, "big", signed=True)
+        case float():
+            return b"d" + struct.pack(">d", value)
+        case Decimal():
+            return b"D" + _decimal(value)
+        case str() | bytes():
+            return b"S" + write_long(value)
+        case bytearray():
+            return b"x" + write_long(value)
+        case datetime():
+            return b"T" + int(value.timestamp()).to_bytes(8, "big")
+        case Mapping():
+            return b"F" + write_table(value)
+        case list() | tuple():
+            return b"A" + write_long(b"".join([write_value(item) for item in value]))
+    raise TypeError(f"a table has no type for {value!r}")
+
+
+def _decimal(value: Decimal) -> bytes:
+    _, _, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise TypeError(f"{value} is not a number")
+    places = max(0, -exponent)
+    return struct.pack(">Bi", places, int(value.scaleb(places)))

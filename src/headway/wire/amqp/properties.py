@@ -1,0 +1,243 @@
+"""Properties of a message: the flags and values in its content header, behind the size of the body.
+
+Rules:
+- They are passed on as they came (``Properties.native``). What is made of them here is for others than consumers of
+  AMQP: :class:`Facts`, equal for equal bytes.
+- Only their form is checked. A text that is no UTF-8, or that MQTT has no room for, is left out of what MQTT gets.
+- Whoever alters one property leaves the bytes of all others alone; of the headers, those that stay the same.
+- ``reply-to`` is a routing key, so its topic has the separators exchanged (core/record.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.errors import ProtocolError, Reason
+from headway.core.record import NO_PROPERTIES, Properties, key_of, topic_of
+from headway.core.topics import BadTopic, validate_topic
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.primitives import (
+    SHORT_BYTES_MAX,
+    Reader,
+    malformed,
+    write_entries,
+    write_short,
+    write_table,
+    write_value,
+)
+
+NAMES = (
+    "content-type", "content-encoding", "headers", "delivery-mode", "priority", "correlation-id", "reply-to",
+    "expiration", "message-id", "timestamp", "type", "user-id", "app-id", "cluster-id",
+)  # fmt: skip
+"""The first has the highest flag; the two lowest flags have no property."""
+_FLAGS = {name: 0x8000 >> place for place, name in enumerate(NAMES)}
+_SIZES = {"delivery-mode": 1, "priority": 1, "timestamp": 8}
+
+NONE = b"\0\0"
+"""No properties at all."""
+PERSISTENT = 2
+EXPIRATION_MS_MAX = 0xFFFF_FFFF
+TEXT_BYTES_MAX = 65_535
+"""Longer ones do not fit into MQTT."""
+CORRELATION_HEADER = "x-correlation-id"
+"""For correlation data of MQTT that is longer than a short string, or no text."""
+
+
+class BadExpiration(ProtocolError):
+    """It is no number of milliseconds. Only the channel is to be closed."""
+
+    def __init__(self, raw: bytes) -> None:
+        shown = raw[:32].decode(errors="replace")
+        super().__init__(f"invalid expiration {shown!r}", reason=Reason.MALFORMED, code=Code.PRECONDITION_FAILED)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the broker itself wants to know of a message."""
+
+    properties: Properties
+    headers: dict[str, object]
+    """Not to be altered: they are shared by all who ask."""
+    delivery_mode: int | None = None
+    priority: int = 0
+    expiration_ms: int | None = None
+    reply_to: str | None = None
+    user_id: str | None = None
+
+    @property
+    def qos(self) -> int:
+        """A persistent message is one to be delivered at least once."""
+        return int(self.delivery_mode == PERSISTENT)
+
+
+class _Place(NamedTuple):
+    start: int
+    end: int
+
+
+def _places(raw: bytes) -> dict[str, _Place]:
+    """Where the value of each property stands."""
+    reader = Reader(raw)
+    flags = reader.integer(2, "property flags")
+    if flags & 3:
+        raise malformed("has flags of properties that there are not")
+    found: dict[str, _Place] = {}
+    for name, flag in _FLAGS.items():
+        if not flags & flag:
+            continue
+        start = reader.pos
+        if name in _SIZES:
+            reader.take(_SIZES[name], name)
+        elif name == "headers":
+            reader.take(reader.integer(4, name), name)
+        else:
+            reader.take(reader.integer(1, name), name)
+        found[name] = _Place(start, reader.pos)
+    if reader.pos != len(raw):
+        raise malformed(f"has {len(raw) - reader.pos} bytes behind its properties")
+    return found
+
+
+def read(raw: bytes) -> Facts:
+    """What they say. ``raw`` is all there is to know: equal bytes, equal facts."""
+    if raw == NONE:
+        return Facts(Properties(native=raw), {})
+    places = _places(raw)
+    headers = Reader(raw, places["headers"].start).table("headers") if "headers" in places else {}
+    short = {name: raw[at + 1 : end] for name, (at, end) in places.items() if name not in _SIZES and name != "headers"}
+    numbers = {name: int.from_bytes(raw[at:end], "big") for name, (at, end) in places.items() if name in _SIZES}
+    priority = numbers.get("priority")
+    reply_to = _text(short.get("reply-to"))
+    user = tuple((name, text) for name, value in headers.items() if (text := _user_text(name, value)) is not None)
+    if priority is not None and "priority" not in headers:
+        user += (("priority", str(priority)),)
+    content_type = _text(short.get("content-type"))
+    return Facts(
+        Properties(
+            content_type=None if content_type is None or "\0" in content_type else content_type,
+            response_topic=_topic(reply_to),
+            correlation_data=short.get("correlation-id"),
+            user=user,
+            native=raw,
+        ),
+        headers,
+        numbers.get("delivery-mode"),
+        priority or 0,
+        _milliseconds(short.get("expiration")),
+        reply_to,
+        _text(short.get("user-id")),
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    if raw is None:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _topic(key: str | None) -> str | None:
+    """The topic of a routing key, if there can be one."""
+    if key is None or "+" in key or "#" in key:
+        return None
+    try:
+        return validate_topic(topic_of(key))
+    except BadTopic:
+        return None
+
+
+def _milliseconds(raw: bytes | None) -> int | None:
+    if raw is None:
+        return None
+    if not raw.isdigit() or len(raw) > 10 or int(raw) > EXPIRATION_MS_MAX:
+        raise BadExpiration(raw)
+    return int(raw)
+
+
+def _user_text(name: str, value: object) -> str | None:
+    """A header as a user property of MQTT; None: it has no text, or none that fits."""
+    match value:
+        case bool():
+            text = "true" if value else "false"
+        case str() | int() | float() | Decimal():
+            text = str(value)
+        case datetime():
+            text = value.isoformat()
+        case _:
+            return None
+    return None if "\0" in name or "\0" in text or len(text.encode()) > TEXT_BYTES_MAX else text
+
+
+# -- written -----------------------------------------------------------------------------------------------------------
+
+
+def write(properties: Properties, qos: int) -> bytes:
+    """Those of a message that did not come by AMQP; what does not fit into a short string is left out."""
+    if properties is NO_PROPERTIES and not qos:
+        return NONE
+    headers: dict[str, object] = {}
+    for name, text in properties.user:  # a name may stand there again, but not in a table
+        if len(name.encode()) <= SHORT_BYTES_MAX:
+            headers.setdefault(name, text)
+    values: dict[str, bytes] = {}
+    if _fits(properties.content_type):
+        values["content-type"] = write_short(properties.content_type or "")
+    correlation = properties.correlation_data
+    if correlation is not None and len(correlation) <= SHORT_BYTES_MAX and _text(correlation) is not None:
+        values["correlation-id"] = write_short(correlation)
+    elif correlation is not None:
+        headers.setdefault(CORRELATION_HEADER, correlation)
+    if _fits(properties.response_topic):
+        values["reply-to"] = write_short(key_of(properties.response_topic or ""))
+    if headers:
+        values["headers"] = write_table(headers)
+    if qos:
+        values["delivery-mode"] = PERSISTENT.to_bytes(1, "big")
+    return _joined(values)
+
+
+def _fits(text: str | None) -> bool:
+    return text is not None and len(text.encode()) <= SHORT_BYTES_MAX
+
+
+def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
+    """With these headers instead of its own. Values that are the same keep their types, which Python does not have."""
+    places = _places(raw)
+    values = _values(raw, places)
+    own_entries = Reader(raw, places["headers"].start).entries("headers") if "headers" in places else []
+    known = {entry.name: entry for entry in own_entries}
+    entries: dict[str, bytes] = {}
+    for name, value in headers.items():
+        own = known.get(name)
+        if own is not None and own.value == value and type(own.value) is type(value):
+            entries[name] = raw[own.start : own.end]
+        else:
+            entries[name] = write_value(value)
+    values["headers"] = write_entries(entries)
+    return _joined(values)
+
+
+def with_reply_to(raw: bytes, text: str) -> bytes:
+    return _joined({**_values(raw, _places(raw)), "reply-to": write_short(text)})
+
+
+def without_expiration(raw: bytes) -> bytes:
+    values = _values(raw, _places(raw))
+    values.pop("expiration", None)
+    return _joined(values)
+
+
+def _values(raw: bytes, places: dict[str, _Place]) -> dict[str, bytes]:
+    return {name: raw[start:end] for name, (start, end) in places.items()}
+
+
+def _joined(values: dict[str, bytes]) -> bytes:
+    flags = sum(_FLAGS[name] for name in values)
+    return flags.to_bytes(2, "big") + b"".join([values[name] for name in NAMES if name in values])

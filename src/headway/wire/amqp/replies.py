@@ -1,0 +1,133 @@
+"""What the server says: methods as frames, in the version the client speaks.
+
+Whatever has arguments only is written by ``write_method`` from ``pamqp``'s command. Helpers are here for what takes
+more: texts that may be too long, names that ``pamqp`` takes exception to, contents, and what must be fast.
+"""
+
+from __future__ import annotations
+
+from pamqp import base, commands, common
+
+from headway import __version__
+from headway.wire.amqp.acks import ACK
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.content import Content
+from headway.wire.amqp.lane import split_record, write_address
+from headway.wire.amqp.login import MECHANISMS
+from headway.wire.amqp.methods import write_arguments
+from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
+from headway.wire.amqp.scan import CONTENT, FRAME_END
+from headway.wire.amqp.versions import AMQP_0_9_1, Version
+
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+ACCESS_OK = 30 << 16 | 11
+RETURN = 60 << 16 | 50
+GET_OK = 60 << 16 | 71
+TICKET = b"\x00\x01"
+CAPABILITIES: common.FieldTable = dict.fromkeys((
+    "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked",
+    "authentication_failure_close", "direct_reply_to", "per_consumer_qos",
+), True)  # fmt: skip
+_ACK_LEAD = (13).to_bytes(4, "big") + ACK.to_bytes(4, "big")
+
+
+def write_method(version: Version, channel: int, command: base.Frame) -> bytes:
+    """A method frame."""
+    return _frame(channel, version.from_091(command.index), write_arguments(command, version))
+
+
+def _frame(channel: int, index: int, arguments: bytes) -> bytes:
+    size = 4 + len(arguments)
+    head = b"\x01" + channel.to_bytes(2, "big") + size.to_bytes(4, "big") + index.to_bytes(4, "big")
+    return head + arguments + FRAME_END
+
+
+def shortened(text: str) -> str:
+    """As much of it as a short string takes."""
+    raw = text.encode()
+    return text if len(raw) <= SHORT_BYTES_MAX else raw[: SHORT_BYTES_MAX - 3].decode(errors="ignore") + "..."
+
+
+# -- connections and channels ------------------------------------------------------------------------------------------
+
+
+def write_start(version: Version, mechanisms: str = MECHANISMS) -> bytes:
+    """The first thing a server says."""
+    about: common.FieldTable = {
+        "product": "Headway",
+        "version": __version__,
+        "platform": "Python",
+        "capabilities": CAPABILITIES,
+    }
+    return write_method(version, 0, commands.Connection.Start(
+        version_major=version.major, version_minor=version.minor, server_properties=about, mechanisms=mechanisms,
+    ))  # fmt: skip
+
+
+def write_close_connection(version: Version, code: Code, text: str, method: int = 0) -> bytes:
+    """``method``: class id << 16 | method id of what it is about, as 0-9-1 counts them; 0: nothing in particular."""
+    class_id, method_id = divmod(version.from_091(method), 1 << 16)
+    return write_method(version, 0, commands.Connection.Close(
+        reply_code=code, reply_text=reply_text(code, text), class_id=class_id, method_id=method_id,
+    ))  # fmt: skip
+
+
+def write_close_channel(version: Version, channel: int, code: Code, text: str, method: int = 0) -> bytes:
+    class_id, method_id = divmod(version.from_091(method), 1 << 16)
+    return write_method(version, channel, commands.Channel.Close(
+        reply_code=code, reply_text=reply_text(code, text), class_id=class_id, method_id=method_id,
+    ))  # fmt: skip
+
+
+def reply_text(code: Code, text: str) -> str:
+    """The code's word and the text: clients show nothing else."""
+    return shortened(f"{code.word} - {text}")
+
+
+def write_blocked(reason: str) -> bytes:
+    """To a client that said it understands it (``connection.blocked``), so of 0-9-1."""
+    return write_method(AMQP_0_9_1, 0, commands.Connection.Blocked(reason=shortened(reason)))
+
+
+def write_access_ok(channel: int) -> bytes:
+    """The answer to ``access.request``: everybody has ticket 1, and nobody asks for it."""
+    return _frame(channel, ACCESS_OK, TICKET)
+
+
+# -- queues and messages -----------------------------------------------------------------------------------------------
+
+
+def write_declare_ok(version: Version, channel: int, queue: str, messages: int, consumers: int) -> bytes:
+    """``pamqp`` has its own idea of what a queue may be called."""
+    command = commands.Queue.DeclareOk("", messages, consumers)
+    command.queue = queue
+    return write_method(version, channel, command)
+
+
+def write_ack(channel: int, tag: int, multiple: bool = False) -> bytes:
+    """A message, or all up to it, is confirmed to its publisher."""
+    end = b"\x01\xce" if multiple else b"\x00\xce"
+    return b"\x01" + channel.to_bytes(2, "big") + _ACK_LEAD + tag.to_bytes(8, "big") + end
+
+
+def write_get_ok(
+    channel: int, delivery_tag: int, record: bytes, message_count: int, frame_bytes_max: int, *,
+    redelivered: bool = False,
+) -> bytes:  # fmt: skip
+    """The answer to ``basic.get``, from a record as it stands in a lane."""
+    address, header, body = split_record(record)
+    flag = b"\x01" if redelivered else b"\x00"
+    arguments = delivery_tag.to_bytes(8, "big") + flag + address + message_count.to_bytes(4, "big")
+    content = Content(channel, frame_bytes_max)
+    return b"".join((_frame(channel, GET_OK, arguments), content.header(header), content.body(body)))
+
+
+def write_return(
+    channel: int, code: Code, text: str, exchange: str, routing_key: str, properties: bytes, body: bytes,
+    frame_bytes_max: int,
+) -> bytes:  # fmt: skip
+    """A message that nobody wants goes back to its publisher."""
+    arguments = code.to_bytes(2, "big") + write_short(shortened(text)) + write_address(exchange, routing_key)
+    header = CONTENT + len(body).to_bytes(8, "big") + properties
+    content = Content(channel, frame_bytes_max)
+    return b"".join((_frame(channel, RETURN, arguments), content.header(header), content.body(body)))

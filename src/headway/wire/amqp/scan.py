@@ -1,0 +1,119 @@
+"""The hot loop: how far does a run of messages reach?
+
+Rules. A message is a ``basic.publish`` frame, a content header frame and, unless it is empty, one body frame; one that
+needs more body frames is no part of a run. Messages belong to one run when publish frame and properties are equal, byte
+for byte; what may differ is the size of the body. Nothing is raised here: the scan stops before whatever does not fit,
+and the decoder looks at that afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headway.wire.columns import same_frames
+
+FRAME_END = b"\xce"
+FRAME_OVERHEAD = 8
+"""Frame header and end."""
+CONTENT = b"\x00\x3c\x00\x00"
+"""What the header of a content of class basic begins with: class and weight."""
+BODY_SIZE_AT = 7 + 4
+"""Where in a header frame the size of the body stands, in 8 bytes."""
+PROPERTIES_AT = BODY_SIZE_AT + 8
+HEADER_BYTES_MIN = PROPERTIES_AT + 2 + 1
+"""A header frame with no properties: their flags are there."""
+
+
+class Whole(NamedTuple):
+    """A message all of which has come: positions in the data."""
+
+    publish_end: int
+    header_end: int
+    payload: int
+    payload_end: int
+    end: int
+
+
+def find_whole(
+    data: bytes, start: int, publish_end: int, payload_bytes_max: int, frame_bytes_max: int
+) -> Whole | None:
+    """The message whose publish frame is ``data[start:publish_end]``; None: it has not come whole, or is not so."""
+    n = len(data)
+    if publish_end + 7 > n or data[publish_end] != 2 or not _same_channel(data, start, publish_end):
+        return None
+    header_bytes = FRAME_OVERHEAD + int.from_bytes(data[publish_end + 3 : publish_end + 7], "big")
+    header_end = publish_end + header_bytes
+    if header_end > n or not HEADER_BYTES_MIN <= header_bytes <= frame_bytes_max:
+        return None
+    if data[header_end - 1] != FRAME_END[0] or not data.startswith(CONTENT, publish_end + 7):
+        return None
+    size_at = publish_end + BODY_SIZE_AT
+    size = int.from_bytes(data[size_at : size_at + 8], "big")
+    if size > payload_bytes_max:
+        return None
+    if not size:
+        return Whole(publish_end, header_end, header_end, header_end, header_end)
+    payload = header_end + 7
+    end = payload + size + 1
+    if end > n or data[header_end] != 3 or not _same_channel(data, start, header_end):
+        return None
+    if int.from_bytes(data[header_end + 3 : payload], "big") != size or data[end - 1] != FRAME_END[0]:
+        return None
+    return Whole(publish_end, header_end, payload, end - 1, end)
+
+
+def _same_channel(data: bytes, frame: int, other: int) -> bool:
+    return data[frame + 1 : frame + 3] == data[other + 1 : other + 3]
+
+
+def extend_run(
+    data: bytes, start: int, first: Whole, payload_bytes_max: int
+) -> tuple[int, Sequence[int], Sequence[int]]:
+    """The run whose first message is ``data[start:first.end]``; bodies of more than ``payload_bytes_max`` end it.
+
+    Returns where it stops in ``data``, and the ends and starts of the payloads, counted from ``start``: ranges where
+    all are of one size.
+    """
+    n = len(data)
+    startswith = data.startswith
+    lead = data[start : first.publish_end + BODY_SIZE_AT]
+    properties = data[first.publish_end + BODY_SIZE_AT + 8 : first.header_end]
+    body_lead = b"\x03" + data[start + 1 : start + 3]
+    overhead = first.header_end - start
+    ends: list[int] = []
+    bodies: list[int] = []
+    at, payload, payload_end, end = start, first.payload, first.payload_end, first.end
+    while True:
+        # One message, data[at:end], is known to fit. Those after it of the same size and header fit as well.
+        size = end - at
+        header = data[at:payload]
+        pos = end
+        if end + size <= n and startswith(header, end):
+            pos = same_frames(data, header, end, size, FRAME_END)
+        if pos + overhead > n or not startswith(lead, pos):
+            break
+        size_at = pos + len(lead)
+        length = int.from_bytes(data[size_at : size_at + 8], "big")
+        next_payload = pos + overhead + (7 if length else 0)
+        next_end = next_payload + length + (1 if length else 0)
+        if next_end > n or length > payload_bytes_max or not startswith(properties, size_at + 8):
+            break
+        if length and (
+            not startswith(body_lead, pos + overhead)
+            or data[next_payload - 4 : next_payload] != data[size_at + 4 : size_at + 8]
+            or data[next_end - 1] != FRAME_END[0]
+        ):
+            break
+        if pos == end:
+            ends.append(payload_end - start)
+            bodies.append(payload - start)
+        else:
+            ends += range(payload_end - start, payload_end - start + pos - end + 1, size)
+            bodies += range(payload - start, payload - start + pos - end + 1, size)
+        at, payload, payload_end, end = pos, next_payload, next_payload + length, next_end
+    last_ends = range(payload_end - start, payload_end - start + pos - end + 1, size)
+    last_bodies = range(payload - start, payload - start + pos - end + 1, size)
+    if not ends:
+        return pos, last_ends, last_bodies
+    return pos, [*ends, *last_ends], [*bodies, *last_bodies]

@@ -1,0 +1,64 @@
+"""Versions: what a client's first eight bytes ask for, and where the methods of older ones differ from 0-9-1.
+
+The differences are those between the specifications' XML files. Fields that 0-9-1 calls reserved are the same bytes
+that older versions gave a meaning to (tickets, capabilities, realms), so only these remain:
+
+- 0-8 closes a connection with methods 60 and 61 instead of 50 and 51; its ``channel.open-ok`` has no argument, and its
+  ``basic.consume`` no table of arguments;
+- 0-9 has ``basic.recover-sync`` at 102 (answered with 101) instead of 110 (111);
+- both ask for access tickets (class 30) before they declare or publish anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HEADER_BYTES = 8
+
+
+class Version(NamedTuple):
+    name: str
+    major: int
+    """As ``connection.start`` says it."""
+    minor: int
+    own: dict[int, int]
+    """Method indexes (class id << 16 | method id) of this version by those of 0-9-1, where they differ."""
+    shorter: frozenset[int]
+    """Methods, by their index in 0-9-1, that have no last argument yet. Read, it may be there all the same."""
+    has_tickets: bool
+    """It asks for access tickets."""
+
+    def to_091(self, index: int) -> int:
+        """-1: it has no such method."""
+        if index in self.own:
+            return -1
+        return next((new for new, old in self.own.items() if old == index), index)
+
+    def from_091(self, index: int) -> int:
+        return self.own.get(index, index)
+
+
+def _index(klass: int, method: int) -> int:
+    return klass << 16 | method
+
+
+AMQP_0_9_1 = Version("0-9-1", 0, 9, {}, frozenset(), False)
+AMQP_0_9 = Version("0-9", 0, 9, {_index(60, 110): _index(60, 102), _index(60, 111): _index(60, 101)}, frozenset(), True)
+AMQP_0_8 = Version(
+    "0-8", 8, 0, {_index(10, 50): _index(10, 60), _index(10, 51): _index(10, 61)},
+    frozenset({_index(20, 11), _index(60, 20)}), True,
+)  # fmt: skip
+
+OFFERED = b"AMQP\x00\x00\x09\x01"
+"""What a server answers to a header it does not know, before it closes (0-9-1, 4.2.2)."""
+_HEADERS = {
+    OFFERED: AMQP_0_9_1,
+    b"AMQP\x01\x01\x00\x09": AMQP_0_9,
+    b"AMQP\x01\x01\x08\x00": AMQP_0_8,  # what clients of 0-8 send
+    b"AMQP\x01\x01\x09\x01": AMQP_0_8,  # what the text of its specification says
+}
+
+
+def version_asked(header: bytes) -> Version | None:
+    """The version that the first eight bytes of a connection ask for; None: no version there is here."""
+    return _HEADERS.get(header)

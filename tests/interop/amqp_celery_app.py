@@ -1,0 +1,47 @@
+"""What the Celery worker of the tests runs: ``celery -A tests.interop.amqp_celery_app worker``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery
+
+URL, QUEUE = "HEADWAY_TEST_CELERY_URL", "HEADWAY_TEST_CELERY_QUEUE"
+
+
+def add(one: int, other: int) -> int:
+    return one + other
+
+
+def length(text: str, number: int) -> list[int]:
+    return [len(text), number]
+
+
+def flaky(self: Any, failures: int) -> int:
+    """Fails so many times; how often it was retried."""
+    if self.request.retries < failures:
+        raise self.retry(countdown=0.1)
+    return int(self.request.retries)
+
+
+def broken() -> None:
+    raise ValueError("as it should")
+
+
+def make_app(url: str, queue: str) -> Any:
+    """As most people have it: JSON, results by way of the broker, acks once a task is done."""
+    make: Any = Celery
+    app: Any = make("headway-tests", broker=url, backend="rpc://", set_as_current=False)
+    app.conf.update(
+        task_default_queue=queue, task_acks_late=True, worker_prefetch_multiplier=2, result_expires=60,
+        broker_connection_retry_on_startup=True,
+    )  # fmt: skip
+    for task in (add, length, broken):
+        app.task(name=task.__name__)(task)
+    app.task(name="flaky", bind=True, max_retries=3)(flaky)
+    return app
+
+
+if URL in os.environ:
+    app = make_app(os.environ[URL], os.environ[QUEUE])

@@ -271,6 +271,8 @@ class Peer:
         self.broker.queues.acknowledge(self.channels[channel], list(ids))
 
     def ack_upto(self, delivery_id: int, channel: int = 1) -> None:
+        if channel not in self.channels:
+            return  # it was cut
         self.ack(*self.channels[channel].upto(delivery_id), channel=channel)
 
     def nack(self, *ids: int, requeue: bool, channel: int = 1) -> None:
@@ -345,6 +347,7 @@ class Peer:
             if not self.read(self.allowance):
                 return
             self.allowance -= self.outlet.drained - before
+            self.broker.flush(self.stage.now)  # as the server does when there is room
 
     def hears_an_answer(self) -> None:
         """The server writes something that is no delivery, in the middle of a turn."""

@@ -767,6 +767,34 @@ def test_a_queue_nobody_consumes_loses_its_oldest_when_room_is_wanted(disk: str)
     assert peer.numbers == list(range(dropped, sent)), "the newest are there, in order"
 
 
+@pytest.mark.parametrize("given_back", [False, True])
+def test_room_is_found_in_a_lane_that_a_queue_has_left(given_back: bool) -> None:
+    """What waits in two lanes is dropped where the room is wanted."""
+    stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
+    owner = filled(stage, 0)
+    owner.publish("q", 0, 180, size=1000)
+    if given_back:
+        peer = stage.peer("peer", buffer=10**6)
+        peer.consume("q", acks=False)
+        stage.turn()
+        peer.leave()
+    owner.bind("q", "amq.direct", "k")
+    sent = 180
+    held = []
+    for _ in stage.steps(20):
+        if owner.publish("k", sent, exchange="amq.direct", size=1000) is not None:
+            sent += 1
+        held.append(stage.pool.memory_bytes)
+    assert sent == 380, "publishers go on"
+    assert 100_000 < min(held) < max(held) < 200_000, "no more is dropped than has to be"
+    dropped = stage.counts("q")["memory_limit"]
+    assert stage.queue("q").lag_records == sent - dropped
+    heir = stage.peer("heir")
+    heir.consume("q")
+    stage.run(1)
+    assert heir.numbers == list(range(dropped, sent))
+
+
 def test_a_queue_whose_consumers_are_stuck_is_given_up_with_them_and_no_other() -> None:
     stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
     owner = filled(stage, 0)

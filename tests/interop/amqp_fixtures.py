@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 from tests.interop.amqp_broker import AmqpBroker, start_broker
 from tests.interop.amqp_pika import Pika, PikaFactory
 from tests.interop.process import BrokerProcess
+from tests.interop.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +21,23 @@ def amqp_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AmqpBroker
     yield broker
     if broker.process is not None:
         broker.process.stop()
+
+
+@pytest.fixture(autouse=True)
+def deadline(request: pytest.FixtureRequest) -> Iterator[None]:
+    """pika waits for an answer as long as it takes; a test does not."""
+    if "amqp_broker" not in request.fixturenames:
+        yield
+        return
+
+    def over(*_: Any) -> None:
+        raise AssertionError(f"after {2 * PATIENCE_S:g} s: the client still waits for an answer")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, 2 * PATIENCE_S)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

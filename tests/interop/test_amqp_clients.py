@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import aio_pika
 import kombu
+import kombu.pools
 import pika
 import pytest
 from aio_pika.exceptions import ChannelPreconditionFailed, DeliveryError, PublishError
@@ -287,7 +288,9 @@ def celery(amqp_broker: AmqpBroker, tmp_path_factory: pytest.TempPathFactory) ->
         worker.wait()
         with app.connection() as connection:
             connection.default_channel.queue_delete(queue)
+        app.backend.result_consumer.stop()
         app.close()
+        KOMBU.pools.reset()
     said = log.read_text()
     assert "Connection to broker lost" not in said, said
     assert "missed heartbeat" not in said, said
@@ -333,8 +336,8 @@ def test_celery_outlives_a_stuck_sibling(amqp_broker: AmqpBroker, celery: Celery
         stuck.call(Basic.Qos(prefetch_count=5), Basic.QosOk)
         stuck.call(Basic.Consume(queue=celery.queue), Basic.ConsumeOk)
         results = [celery.send("length", "x" * 50_000, number) for number in range(25)]
-        until(lambda: celery.ran("length") == 20, what="all but five are run")
+        until(lambda: celery.ran("length") >= 20, what="all but its five are run")
         more = [celery.send("add", number, 0) for number in range(10)]
         assert [result.get(timeout=PATIENCE_S) for result in more] == list(range(10))
-        assert celery.ran("length") == 20
+        assert celery.ran("length") < 25
     assert [result.get(timeout=PATIENCE_S) for result in results] == [[50_000, number] for number in range(25)]

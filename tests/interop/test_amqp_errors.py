@@ -69,18 +69,21 @@ def stage(good: Pika, word: str) -> Stage:
 @pytest.fixture(autouse=True)
 def bystander(good: Pika, stage: Stage) -> Iterator[None]:
     """Somebody who does everything right, and must not notice any of it."""
-    good.got.clear()
     good.consume(stage.queue)
     good.put(stage.queue, b"before")
-    yield
-    good.put(stage.queue, b"after")
-    got = good.wait(2)
-    assert [one.body for one in got] == [b"before", b"after"]
-    good.ack(*got)
-    good.channel.queue_delete(stage.queue)
-    good.channel.queue_delete(stage.own)
-    good.channel.exchange_delete(stage.inner)
-    good.queues.clear()
+    try:
+        yield
+        good.put(stage.queue, b"after")
+        got = good.wait(2)
+        assert [one.body for one in got] == [b"before", b"after"]
+        good.ack(*got)
+    finally:
+        good.channel.queue_delete(stage.queue)
+        good.channel.queue_delete(stage.own)
+        good.channel.exchange_delete(stage.inner)
+        good.turn()
+        good.got.clear()
+        good.queues.clear()
 
 
 # -- on a channel ---------------------------------------------------------------------------------------------------
@@ -206,7 +209,6 @@ HARD: dict[str, tuple[tuple[int, ...], Script]] = {
     "consumer tag used twice": ((530,), lambda s: [Basic.Consume(queue=s.queue, consumer_tag="a")] * 2),
     "unknown type of exchange": ((503,), lambda s: [Exchange.Declare(exchange=s.free, exchange_type="odd")]),
     "prefetch in bytes": ((540,), lambda s: [Basic.Qos(prefetch_size=10)]),
-    "immediate": ((540,), lambda s: [Basic.Publish(routing_key=s.queue, immediate=True)]),
     "recover without requeue": ((540,), lambda s: [Basic.Recover(requeue=False)]),
     "header without method": ((505,), lambda s: [content_header(1)]),
     "body without header": ((505,), lambda s: [frame(BODY, 1, b"x")]),

@@ -128,7 +128,7 @@ def test_an_unknown_virtual_host(amqp_broker: AmqpBroker) -> None:
         assert raw.connection_closed().reply_code == 530
 
 
-@pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("nobody", "guest"), ("guest", ""), ("", "")])
+@pytest.mark.parametrize(("user", "password"), [("guest", "sesame"), ("nobody", "sesame"), ("guest", ""), ("", "")])
 def test_who_may_not_come_in_is_told_if_it_can_hear_it(amqp_broker: AmqpBroker, user: str, password: str) -> None:
     with Raw(amqp_broker.closed_port, connect=False) as raw:
         raw.greet()

@@ -29,6 +29,25 @@ def test_mandatory_records_without_a_queue_come_back(client: Pika) -> None:
     client.put("nowhere", b"x", exchange="amq.direct")  # nobody minds otherwise
 
 
+def test_immediate_records_that_nobody_takes_at_once_come_back(amqp_broker: AmqpBroker) -> None:
+    """As the specification has it. RabbitMQ has given that up, and says so."""
+    said = Basic.Publish(immediate=True)
+    with Raw(amqp_broker.port) as raw:
+        said.routing_key = raw.declare()
+        raw.send(raw.content(said, b"1"))
+        if amqp_broker.process is None:
+            assert raw.connection_closed().reply_code == 540
+            return
+        back = raw.expect(Content)
+        assert (back.method.reply_code, back.body) == (313, b"1")
+        assert raw.get("") is None
+        raw.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+        raw.call(Basic.Consume(queue=said.routing_key), Basic.ConsumeOk)
+        raw.send(raw.content(said, b"2") + raw.content(said, b"3"))
+        got = raw.contents(2)
+        assert {type(one.method): one.body for one in got} == {Basic.Deliver: b"2", Basic.Return: b"3"}
+
+
 def test_confirms_are_numbered_and_follow_the_return(amqp_broker: AmqpBroker, client: Pika, word: str) -> None:
     queue = client.queue()
     with Raw(amqp_broker.port) as raw:

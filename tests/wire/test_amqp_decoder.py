@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -210,11 +211,30 @@ def frame_ends(data: bytes) -> list[int]:
     return ends
 
 
-def test_forgetting_a_channel() -> None:
+def test_after_an_error_nothing_is_kept() -> None:
     decoder = opened()
-    decoder.feed(message(b"x" * 1500)[:-100])
-    decoder.forget(1)
-    assert decoder.buffered_bytes < 1000  # what is left is the frame that has come in part
+    begun = message(b"x" * 2500)
+    decoder.feed(begun[: frame_ends(begun)[-2]])
+    assert decoder.buffered_bytes == 2000
+    decoder.feed(raw(4, 1, b""))
+    assert decoder.error is not None
+    assert decoder.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("size", [2500, MESSAGE_MAX + 2500])
+def test_a_channel_that_we_close_in_the_middle_of_a_message(size: int) -> None:
+    """The client may say the rest of it before it knows, or give it up."""
+    begun, close_ok = message(b"x" * size), method(commands.Channel.CloseOk())
+    for end in frame_ends(begun)[:4]:  # publish, header, and some of the body
+        for rest in (begun[end:] + message(b"ignored"), b""):
+            decoder = opened()
+            assert all(isinstance(item, Oversize) for item in decoder.feed(begun[:end]))
+            decoder.forget(1)
+            assert decoder.buffered_bytes == 0
+            ignored = [sent(b"ignored")] if rest else []
+            found = told(decoder.feed(rest + close_ok + message(b"z")))
+            assert found == [*ignored, (1, "Channel.CloseOk", {}), sent(b"z")]
+            assert decoder.error is None
 
 
 def test_what_is_too_large_is_not_kept() -> None:
@@ -297,6 +317,21 @@ def test_nothing_follows_a_version_there_is_not() -> None:
     assert decoder.buffered_bytes == 0
 
 
+def test_no_method_has_bits_that_are_not_neighbours_in_one_byte() -> None:
+    for kind in commands.INDEX_MAPPING.values():
+        bits = [at for at, name in enumerate(kind.__slots__) if kind.amqp_type(name) == "bit"]
+        assert len(bits) <= 8
+        assert bits == list(range(min(bits, default=0), max(bits, default=-1) + 1))
+
+
+def test_no_method_is_warned_of() -> None:
+    """As ``pamqp`` does of basic.recover-async, wherever that is made."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        [item] = opened().feed(raw(1, 1, b"\0\x3c\0\x64\0"))
+    assert isinstance(item, Method)
+
+
 def test_half_a_header_says_nothing_yet() -> None:
     decoder = Decoder(MESSAGE_MAX)
     assert decoder.feed(b"AMQ") == []
@@ -314,7 +349,8 @@ def test_older_versions_have_methods_of_their_own() -> None:
     wanted = {"ticket": 1, "queue": "q", "consumer_tag": "c", "no_local": False, "no_ack": True, "exclusive": False,
               "nowait": False, "arguments": {}}  # fmt: skip
     assert told(old.feed(raw(1, 1, consume))) == [(1, "Basic.Consume", wanted)]
-    assert told(old.feed(raw(1, 1, consume + b"\0\0\0\0"))) == [(1, "Basic.Consume", wanted)]
+    more = {"arguments": {"a": True}}
+    assert told(old.feed(raw(1, 1, consume + b"\0\0\0\x04\x01at\x01"))) == [(1, "Basic.Consume", wanted | more)]
     old.feed(raw(1, 0, b"\0\x0a\0\x32" + body_of_close))
     assert old.error is not None
     assert old.error.code == Code.NOT_IMPLEMENTED

@@ -108,6 +108,7 @@ LANES = {
     "one size at the limit": lane(("ex", "a/b", JSON, bodies_of([4088] * 10))),
     "one size behind the limit": lane(("ex", "a/b", JSON, bodies_of([4089] * 10))),
     "other keys of one size": lane(*(("ex", f"a/{at % 10}", JSON, [b"x" * 9]) for at in range(30))),
+    "other keys between": lane(*(("ex", f"a/{at % 10}", JSON, [b"x" * 9]) for at in range(21))),
     "other keys": lane(*(("e" * (at % 4), "a" * at, JSON, [b"x" * 9]) for at in range(40))),
     "other properties": lane(*(("ex", "a/b", (JSON, BARE)[at % 2], [b"x" * 9]) for at in range(40))),
     "other properties of one size": lane(*(("ex", "a/b", (JSON, XSON)[at % 2], [b"x" * (at % 3)]) for at in range(40))),

@@ -84,6 +84,14 @@ def test_stretches_of_messages(stretches: list[tuple[int, str, dict[str, str], i
     assert scanned(b"".join(messages), 500) == (None if len(payloads[0]) > 500 else expected(messages, payloads, 500))
 
 
+def test_what_is_too_large_ends_the_run() -> None:
+    messages, payloads = [message(b"x" * 5)] * 3 + [message(b"x" * 501)], [b"x" * 5] * 3 + [b"x" * 501]
+    found = scanned(b"".join(messages), 500)
+    assert found == expected(messages, payloads, 500)
+    assert found is not None
+    assert len(found[1]) == 3
+
+
 BEGUN = message(b"abcd")
 
 

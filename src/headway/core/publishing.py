@@ -65,7 +65,7 @@ class Publishing:
                 accepted = min(accepted, room)
                 open_ = Route([other for other in open_.feeds if other is not feed], open_.states)
                 if room:
-                    self._append(feed, _slice(run, 0, room), first, {}, session, now)
+                    self._append(feed, part_of(run, 0, room), first, {}, session, now)
                 self._dead_letter(feed, run, room, first, now)
         taken = self._take(session, run, first, open_, now)
         return Published(taken + len(route.feeds) - len(open_.feeds), accepted)
@@ -154,7 +154,7 @@ class Publishing:
         for at, index in enumerate(wanted, 1):
             if at < len(wanted) and wanted[at] == index + 1:
                 continue
-            piece = _slice(run, wanted[start], index + 1)
+            piece = part_of(run, wanted[start], index + 1)
             sequence = first + wanted[start]
             feed.lane.append(piece, feed.key.dialect.encode(piece, sequence), sequence, now)
             start = at
@@ -165,7 +165,7 @@ class Publishing:
         self.publish(None, [record.run()], now)
 
 
-def _slice(run: Run, start: int, stop: int) -> Run:
+def part_of(run: Run, start: int, stop: int) -> Run:
     """Records ``start`` … ``stop - 1`` of a run as a run."""
     if start == 0 and stop == len(run):
         return run

@@ -152,6 +152,7 @@ class Queue:
             last.stop_number, last.stop_position = last.lane.count, last.lane.end
             last.feed.listening.pop(self, None)
             last.feed.limited.pop(self, None)
+            self._move_gates(last.feed, feed)
         self._orders += 1
         self.stretches.append(Stretch(feed, self._orders))
         feed.queues[self] = None
@@ -163,6 +164,14 @@ class Queue:
         self.feed = feed
         self._step()
         self._registry.woken[self] = None
+
+    def _move_gates(self, old: Feed, new: Feed) -> None:
+        """Members that hold back publishers do so where they read now; who waited for the lane they left goes on."""
+        for member in self.members:
+            since = old.gates.pop(member, None)
+            if since is not None:
+                new.gates[member] = since
+        self._registry.timers.at(0.0, lambda now: self._registry.ungate(old, now))
 
     def _step(self) -> None:
         """Leave stretches that were read to their end."""
@@ -262,14 +271,20 @@ class Queue:
         return next(iter(self.members), None)
 
     @property
+    def takers(self) -> list[Subscription]:
+        """The members that what waits could go to; not those that stand by, nor, if there are others, those that ask."""
+        takers = self.consumers or list(self.members)
+        return takers[:1] if self.terms.single_active else takers
+
+    @property
     def all_slow(self) -> bool:
         """One slow consumer is no problem of a queue; it is when there is no other."""
-        return all(member.meter.slow for member in self.members)
+        return all(member.meter.slow for member in self.takers)
 
     @property
     def gates(self) -> bool:
         """All of its members would hold back publishers."""
-        return all(member in self.feed.gates for member in self.members)
+        return all(member in self.feed.gates for member in self.takers)
 
     def join(self, subscription: Subscription) -> None:
         subscription.cursor.close()
@@ -546,11 +561,14 @@ class Queue:
             self._give_up(member, reason)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
-        """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped."""
+        """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
+        older ones, in a lane it has left, of the oldest."""
+        firsts = (stretch.lane.first for stretch in [*self._settling, *self.stretches])
+        chunk = next((first for first in firsts if self.wants(first)), chunk)
         while self._taken and any(place.chunk is chunk for place in self._taken):
             self.drop(1, reason)
         while self._has_fresh() and self.cursor.chunk is chunk and self.cursor.position != chunk.stop:
-            self.drop(len(chunk), reason)
+            self.drop(chunk.first_number + len(chunk) - self.cursor.number, reason)
             self.cursor.step()
 
     def wants(self, chunk: Chunk) -> bool:
@@ -559,10 +577,9 @@ class Queue:
         return waits or any(place.chunk is chunk for place in self._taken)
 
     def _anybody_moves(self, late_s: float) -> bool:
-        consumers = self.consumers
-        if len(consumers) < len(self.members) and self.used_s > late_s:
+        if self.used_s > late_s and any(member.request.polling for member in self.members):
             return True  # somebody asked
-        return any(moves(member, late_s) for member in (consumers[:1] if self.terms.single_active else consumers))
+        return any(moves(member, late_s) for member in self.takers if not member.request.polling)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -579,7 +596,7 @@ class Queue:
             ready = self._ready(now)
             if not ready:
                 self.feed.listening.pop(self, None)
-                for member in self.members:
+                for member in self.takers if self.terms.single_active else self.members:
                     self._on_lag(member, now)
                 self._after_answers()
                 break
@@ -603,6 +620,8 @@ class Queue:
             self._came = self.cursor.end_number
 
     def takes_at_once(self, now: float) -> bool:
+        """One more record would not have to wait."""
+        self.dispatch(now)
         return not self.has_more and bool(self._ready(now))
 
     def _after_answers(self) -> None:
@@ -701,6 +720,8 @@ class Queue:
             self._lose(member, chunk, first, sent.reason)
         else:
             member.handed_bytes += size
+        if sent.deliveries and _minds_acks(member):
+            self._on_lag(member, now)
         for at, delivery in enumerate(sent.deliveries):
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, first + at, number + at
             if taken is None:
@@ -734,6 +755,8 @@ class Queue:
             delivery = Delivery(member, now)
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, index, number
             member.channel.add_all(delivery_id, [delivery], member.window)
+            if _minds_acks(member):
+                self._on_lag(member, now)
             if place is None:
                 stretch.sent(number, chunk)
         elif place is not None:
@@ -752,3 +775,8 @@ class Queue:
     def _handed(self, records: int, size: int) -> None:
         self.handed_records += records
         self.handed_bytes += size
+
+
+def _minds_acks(member: Subscription) -> bool:
+    """It is to be looked at though nothing waits: some rule is about how long its acknowledgements take."""
+    return any(leaf.meter == "ack_age" for rule in member.policy.rules for leaf in rule.when.leaves())

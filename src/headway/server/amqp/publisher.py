@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from headway.core.publishing import part_of
 from headway.core.record import TOPICS, Run
 from headway.core.session import Session
 from headway.server.amqp.faults import ChannelFault
@@ -75,6 +76,10 @@ class Publisher:
         return read(with_reply_to(raw, self._channel.reply_queue))
 
     def publish(self, item: Publish, run: Run) -> None:
+        if item.address.immediate and len(run) > 1:  # what becomes of one depends on those before it
+            for index in range(len(run)):
+                self.publish(item, part_of(run, index, index + 1))
+            return
         broker, now = self._channel.peer.engine.broker, self._channel.peer.engine.now()
         count = len(run)
         if item.address.immediate and not broker.takes_at_once(run, now):

@@ -61,7 +61,7 @@ class _Content:
         self.properties: bytes | None = None
         self.waiting = 0
         self.body: bytearray | None = bytearray()
-        """None: it is too large, and not kept."""
+        """None: it is not kept."""
 
 
 class Decoder:
@@ -94,8 +94,10 @@ class Decoder:
         return len(self._tail) + sum(len(content.body or b"") for content in self._contents.values())
 
     def forget(self, channel: int) -> None:
-        """The channel is gone, and with it the message that has come in part."""
-        self._contents.pop(channel, None)
+        """We close the channel: of the message that has come in part nothing is kept, and the rest of it is skipped."""
+        content = self._contents.get(channel)
+        if content is not None:
+            content.body = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
         """The items that ``data`` completes, in order."""
@@ -173,7 +175,7 @@ class Decoder:
         if channel in self._contents:
             if given != CHANNEL_CLOSE_OK:
                 raise _fault(Code.UNEXPECTED_FRAME, f"is a method on channel {channel}, in the middle of a message")
-            self.forget(channel)  # we closed the channel, so the client gave up what it was saying
+            del self._contents[channel]  # we closed the channel, so the client gave up what it was saying
         if (given >> 16 == CONNECTION) != (channel == 0):
             which = "for the connection, and on" if channel else "for a channel, and on"
             raise _fault(Code.COMMAND_INVALID, f"is a method {which} channel {channel}")
@@ -242,7 +244,7 @@ class Decoder:
                 raise _fault(Code.UNEXPECTED_FRAME, "is no content header of class basic")
             content.waiting = int.from_bytes(payload[4:12], "big")
             content.properties = payload[12:]
-            if content.waiting > self.message_bytes_max:
+            if content.waiting > self.message_bytes_max and content.body is not None:
                 content.body = None
                 items.append(Oversize(channel, content.address, content.waiting))
         else:

@@ -1,7 +1,8 @@
 """Methods: the arguments of ``pamqp``'s commands, read and written.
 
 ``pamqp`` says what each method is called, what its arguments are and of which type. Reading and writing is done here:
-strictly (primitives.py), and without the rules about names that ``pamqp`` has and other brokers do not.
+strictly (primitives.py), and without the rules about names that ``pamqp`` has and other brokers do not. The bits of a
+method are neighbours, and all of them fit into one byte.
 """
 
 from __future__ import annotations
@@ -43,10 +44,8 @@ def read_arguments(kind: type[base.Frame], reader: Reader, version: Version) -> 
             if not place:
                 bits = reader.integer(1, name)
             setattr(command, name, bool(bits >> place & 1))
-            place = (place + 1) % 8
-            continue
-        place = 0
-        if name == optional and reader.pos == reader.end:
+            place += 1
+        elif name == optional and reader.pos == reader.end:
             setattr(command, name, {} if type_ == "table" else "")
         elif type_ == "shortstr":
             setattr(command, name, reader.short(name))
@@ -70,12 +69,10 @@ def write_arguments(command: base.Frame, version: Version) -> bytes:
         if type_ == "bit":
             if not place:
                 parts.append(b"")
-            bits = (bits if place else 0) | bool(value) << place
+            bits |= bool(value) << place
             parts[-1] = bits.to_bytes(1, "big")
-            place = (place + 1) % 8
-            continue
-        place = 0
-        if type_ == "shortstr":
+            place += 1
+        elif type_ == "shortstr":
             parts.append(write_short(value))
         elif type_ == "table":
             parts.append(write_table(value))

@@ -72,14 +72,11 @@ class Reader:
         at = self.take(size, what)
         return int.from_bytes(self.data[at : at + size], "big")
 
-    def short_bytes(self, what: str) -> bytes:
-        size = self.integer(1, what)
-        at = self.take(size, what)
-        return self.data[at : at + size]
-
     def short(self, what: str) -> str:
+        size = self.data[self.take(1, what)]
+        at = self.take(size, what)
         try:
-            return self.short_bytes(what).decode()
+            return self.data[at : at + size].decode()
         except UnicodeDecodeError as error:
             raise malformed(f"has bytes in its {what} that are not UTF-8 (at {error.start})") from None
 
@@ -118,13 +115,13 @@ class Reader:
 
     def value(self, what: str, depth: int) -> object:
         tag = self.data[self.take(1, what)]
+        if tag == 0x53:  # S, which most are
+            return self.long(what)
         fixed = _FIXED.get(tag)
         if fixed is not None:
             value: object = fixed.unpack_from(self.data, self.take(fixed.size, what))[0]
             return value
         match tag:
-            case 0x53:  # S
-                return self.long(what)
             case 0x46:  # F
                 return self.table(what, depth + 1)
             case 0x41:  # A

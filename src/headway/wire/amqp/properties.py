@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -37,7 +38,9 @@ NAMES = (
 )  # fmt: skip
 """The first has the highest flag; the two lowest flags have no property."""
 _FLAGS = {name: 0x8000 >> place for place, name in enumerate(NAMES)}
-_SIZES = {"delivery-mode": 1, "priority": 1, "timestamp": 8}
+_SIZES = {"headers": -4, "delivery-mode": 1, "priority": 1, "timestamp": 8}
+"""Negative: that of the length in front. All others are short strings."""
+_NUMBERS = ("delivery-mode", "priority", "timestamp")
 
 NONE = b"\0\0"
 """No properties at all."""
@@ -80,26 +83,28 @@ class _Place(NamedTuple):
     end: int
 
 
-def _places(raw: bytes) -> dict[str, _Place]:
-    """Where the value of each property stands."""
-    reader = Reader(raw)
-    flags = reader.integer(2, "property flags")
+@lru_cache(256)
+def _there(flags: int) -> tuple[tuple[str, int], ...]:
+    """Which properties there are, and the size of each."""
     if flags & 3:
         raise malformed("has flags of properties that there are not")
+    return tuple((name, _SIZES.get(name, -1)) for name, flag in _FLAGS.items() if flags & flag)
+
+
+def _places(raw: bytes) -> dict[str, _Place]:
+    """Where the value of each property stands."""
+    n, pos = len(raw), 2
+    if n < 2:
+        raise malformed("ends within its property flags")
     found: dict[str, _Place] = {}
-    for name, flag in _FLAGS.items():
-        if not flags & flag:
-            continue
-        start = reader.pos
-        if name in _SIZES:
-            reader.take(_SIZES[name], name)
-        elif name == "headers":
-            reader.take(reader.integer(4, name), name)
-        else:
-            reader.take(reader.integer(1, name), name)
-        found[name] = _Place(start, reader.pos)
-    if reader.pos != len(raw):
-        raise malformed(f"has {len(raw) - reader.pos} bytes behind its properties")
+    for name, size in _there(raw[0] << 8 | raw[1]):
+        start = pos
+        pos += size if size > 0 else int.from_bytes(raw[pos : pos - size], "big") - size
+        if pos > n:
+            raise malformed(f"ends within its {name}")
+        found[name] = _Place(start, pos)
+    if pos != n:
+        raise malformed(f"has {n - pos} bytes behind its properties")
     return found
 
 
@@ -109,8 +114,8 @@ def read(raw: bytes) -> Facts:
         return Facts(Properties(native=raw), {})
     places = _places(raw)
     headers = Reader(raw, places["headers"].start).table("headers") if "headers" in places else {}
-    short = {name: raw[at + 1 : end] for name, (at, end) in places.items() if name not in _SIZES and name != "headers"}
-    numbers = {name: int.from_bytes(raw[at:end], "big") for name, (at, end) in places.items() if name in _SIZES}
+    short = {name: raw[start + 1 : end] for name, (start, end) in places.items() if name not in _SIZES}
+    numbers = {name: int.from_bytes(raw[slice(*places[name])], "big") for name in _NUMBERS if name in places}
     priority = numbers.get("priority")
     reply_to = _text(short.get("reply-to"))
     user = tuple((name, text) for name, value in headers.items() if (text := _user_text(name, value)) is not None)
@@ -145,7 +150,7 @@ def _text(raw: bytes | None) -> str | None:
 
 def _topic(key: str | None) -> str | None:
     """The topic of a routing key, if there can be one."""
-    if key is None or "+" in key or "#" in key:
+    if key is None:
         return None
     try:
         return validate_topic(topic_of(key))
@@ -156,7 +161,7 @@ def _topic(key: str | None) -> str | None:
 def _milliseconds(raw: bytes | None) -> int | None:
     if raw is None:
         return None
-    if not raw.isdigit() or len(raw) > 10 or int(raw) > EXPIRATION_MS_MAX:
+    if not raw.isdigit() or int(raw) > EXPIRATION_MS_MAX:
         raise BadExpiration(raw)
     return int(raw)
 

@@ -61,10 +61,15 @@ PUBLISHER = {
     "client": "feed", "published_records": 1000, "published_bytes": 128_000, "paused": True, "stalled_ms": 2500,
     "lost_records": {"discarded": 42},
 }  # fmt: skip
+QUEUE = {
+    "name": "orders", "records": 7, "bytes": 900, "age_ms": 1200, "unacknowledged": 3, "consumers": 2,
+    "slow_consumers": 1, "durable": True, "handed_records": 40, "dropped_records": {"expired": 5},
+}  # fmt: skip
 ANSWERS: dict[str, Any] = {
     "/v1/broker": BROKER,
     "/v1/consumers": {"consumers": [CONSUMER, WELL]},
     "/v1/publishers": {"publishers": [PUBLISHER]},
+    "/v1/queues": {"queues": [QUEUE]},
     "/v1/why/display%2F7": {
         "client": "display/7", "connected": False, "readmitted_in_s": 12.0, "verdicts": [VERDICT, VERDICT],
     },
@@ -286,7 +291,16 @@ def test_top_names_the_worst_and_counts_the_rest(broker: Canned) -> None:
 
 def test_top_as_json(broker: Canned) -> None:
     ran = Ran("top", "--json", "--admin", broker.url)
-    assert json.loads(ran.out) == {"broker": BROKER, "consumers": [CONSUMER, WELL], "publishers": [PUBLISHER]}
+    assert json.loads(ran.out) == {
+        "broker": BROKER, "consumers": [CONSUMER, WELL], "publishers": [PUBLISHER], "queues": [QUEUE],
+    }  # fmt: skip
+
+
+def test_top_shows_queues_where_something_waits(broker: Canned) -> None:
+    broker.answers["/v1/queues"] = {"queues": [QUEUE, {"name": "idle", "records": 0, "unacknowledged": 0}]}
+    out = Ran("top", "--once", "--admin", broker.url).out
+    assert "orders" in out
+    assert "and 1 more queues" in out
 
 
 def test_top_live_shows_rates_and_survives_a_broker_that_goes_away(broker: Canned) -> None:

@@ -50,7 +50,7 @@ def without_text(settings: Settings) -> Settings:
 def test_the_default_file_says_what_the_tables_default_to() -> None:
     default = without_text(load_settings())
     assert without_text(parse_settings("")) == default
-    assert without_text(parse_settings(MQTT)) == default
+    assert without_text(parse_settings(MQTT + '[listeners.amqp]\nurl = "amqp://127.0.0.1:5672"\n')) == default
 
 
 def test_the_default_file_names_every_key_there_is() -> None:
@@ -95,7 +95,9 @@ def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
     settings = load_settings()
     assert settings.source is None
     assert settings.server.admin == Url("http", "127.0.0.1", 9883)
-    assert {name: str(one.url) for name, one in settings.listeners.items()} == {"mqtt": "mqtt://127.0.0.1:1883"}
+    assert {name: str(one.url) for name, one in settings.listeners.items()} == {
+        "mqtt": "mqtt://127.0.0.1:1883", "amqp": "amqp://127.0.0.1:5672",
+    }  # fmt: skip
     (policy,) = settings.policies
     assert policy.topics == ("#",)
     assert [str(rule.when) for rule in policy.rules] == ["blocked_time > 30 s or credit_exhausted_time > 30 s"]
@@ -339,7 +341,7 @@ MISTAKES = [
     ("[listeners.a]\nurl = 'mqtt://127.0.0.1:99999'", "port out of range"),
     ("[listeners.a]\nurl = 'mqtt://127.0.0.1:x'", "port could not be cast"),
     ("[listeners.a]\nurl = 'mqtt://u:p@127.0.0.1/'", "there is nothing but a host and a port in it"),
-    ("[listeners.a]\nurl = 'amqp://127.0.0.1'", "unknown protocol 'amqp' (known: mqtt)"),
+    ("[listeners.a]\nurl = 'stomp://127.0.0.1'", "unknown protocol 'stomp' (known: mqtt, amqp)"),
     (MQTT + "allow_anonymous = 'yes'", 'listeners.mqtt.allow_anonymous: expected true or false, not "yes"'),
     (MQTT + "allow_anonymous = false", "listeners.mqtt.allow_anonymous: false, and there are no [auth.users]"),
     (MQTT + "in_flight_max = 70000", "listeners.mqtt.in_flight_max: 70000 is too much: from 1 to 65,535"),

@@ -44,6 +44,9 @@ class Admin:
     def publishers(self) -> list[dict[str, Any]]:
         return self._list("/v1/publishers", "publishers")
 
+    def queues(self) -> list[dict[str, Any]]:
+        return self._list("/v1/queues", "queues")
+
     def why(self, client: str) -> dict[str, Any]:
         return self._ask(f"/v1/why/{quote(client, safe='')}")
 

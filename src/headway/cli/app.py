@@ -173,6 +173,7 @@ def top(
     In a wide terminal:
     BLOCKED    its socket takes no bytes     NO CREDIT  records wait, but it has not acknowledged enough
     SKIPPED    records it was not given      STALLS     for how long it has held up publishers
+    Queues with something in them follow: how much waits, and how much is with consumers and may come back.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ from headway.core.units import format_count, format_duration, format_rate, forma
 WIDE, WIDER = 110, 140
 """From these widths on there is room for more columns."""
 OTHER_LINES = 9
-PUBLISHERS_SHOWN = 5
+PUBLISHERS_SHOWN = QUEUES_SHOWN = 5
 ONCE_ROWS = 50
 
 
@@ -31,13 +31,14 @@ class Picture(NamedTuple):
     broker: dict[str, Any]
     consumers: list[dict[str, Any]]
     publishers: list[dict[str, Any]]
+    queues: list[dict[str, Any]]
 
     def json(self) -> str:
-        return json.dumps({"broker": self.broker, "consumers": self.consumers, "publishers": self.publishers}, indent=2)
+        return json.dumps({name: getattr(self, name) for name in self._fields if name != "time_s"}, indent=2)
 
 
 def take(admin: Admin) -> Picture:
-    return Picture(time.monotonic(), admin.broker(), admin.consumers(), admin.publishers())
+    return Picture(time.monotonic(), admin.broker(), admin.consumers(), admin.publishers(), admin.queues())
 
 
 def watch(admin: Admin, console: Console, interval_s: float, wait: Callable[[float], object] = time.sleep) -> None:
@@ -60,13 +61,18 @@ def draw(picture: Picture, before: Picture | None, console: Console, trouble: st
     publishers = sorted(picture.publishers, key=lambda one: one.get("published_bytes", 0), reverse=True)
     shown_publishers = publishers[:PUBLISHERS_SHOWN]
     pools = picture.broker.get("pools", [])
-    room = console.height - OTHER_LINES - len(pools) - len(shown_publishers)
+    queues = [one for one in picture.queues if one.get("records") or one.get("unacknowledged")][:QUEUES_SHOWN]
+    room = console.height - OTHER_LINES - len(pools) - len(shown_publishers) - (len(queues) + 3 if queues else 0)
     rows = max(3, room) if console.is_terminal and before is not None else ONCE_ROWS
     pool_lines = [_pool_line(pool, console.width >= WIDE) for pool in pools]
     parts: list[Any] = [_headline(picture, before), *pool_lines, Text()]
     parts.append(_consumers(picture.consumers[:rows], console.width))
     if len(picture.consumers) > rows:
         parts.append(Text(f"and {format_count(len(picture.consumers) - rows)} more with less lag", style="dim"))
+    if queues:
+        parts += [Text(), _queues(queues)]
+        if len(picture.queues) > len(queues):
+            parts.append(Text(f"and {format_count(len(picture.queues) - len(queues))} more queues", style="dim"))
     if shown_publishers:
         parts += [Text(), _publishers(shown_publishers)]
     if len(publishers) > len(shown_publishers):
@@ -156,6 +162,24 @@ def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
         table.add_row(*cells, Text(shown.verdict_line(one.get("last_verdict"))))
     if not consumers:
         table.add_row(Text("none", style="dim"))
+    return table
+
+
+def _queues(queues: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("QUEUE", "WAIT", "BYTES", "AGE", "IN FLIGHT", "CONSUMERS", "SLOW", "DROPPED"):
+        table.add_column(name, justify="left" if name == "QUEUE" else "right", no_wrap=True, overflow="ellipsis")
+    for one in queues:
+        table.add_row(
+            Text(clean(one.get("name", "?"))),
+            shown.count(one.get("records")),
+            shown.size(one.get("bytes")),
+            shown.millis(one.get("age_ms")),
+            shown.count(one.get("unacknowledged")),
+            shown.count(one.get("consumers")),
+            shown.count(one.get("slow_consumers")),
+            shown.count(shown.total(one.get("dropped_records"))),
+        )
     return table
 
 

@@ -88,6 +88,11 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     def key(self) -> object:
         return self.filter if self.name is None else self.name
 
+    @property
+    def label(self) -> str:
+        """The name, for people."""
+        return "/".join(map(str, self.name)) if isinstance(self.name, tuple) else ""
+
 
 class QueueTerms(msgspec.Struct, frozen=True):
     """What a queue was declared with. None: no limit."""

@@ -266,6 +266,12 @@ class Queue:
         return [member for member in self.members if not member.request.polling]
 
     @property
+    def unacknowledged(self) -> int:
+        """Records that are with consumers, and may come back."""
+        out = sum(len(stretch.unacknowledged) for stretch in [*self.stretches, *self._settling])
+        return out - len(self._taken)
+
+    @property
     def _next_member(self) -> Subscription | None:
         """Who is told of what nobody gets."""
         return next(iter(self.members), None)

@@ -6,6 +6,7 @@ import msgspec
 
 from headway.core.broker import Broker
 from headway.core.pool import Pool
+from headway.core.queue import Queue
 from headway.core.sampling import Shares, peek, stall_s, state_of
 from headway.core.session import Session
 from headway.core.subscription import Subscription
@@ -17,6 +18,8 @@ class ConsumerStats(msgspec.Struct, frozen=True):
 
     client: str
     filter: str
+    consumer: str
+    """Which of the client's on that queue: channel and tag. Empty where there is but one."""
     listener: str
     protocol: str
     connected: bool
@@ -40,6 +43,23 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     policy: str
     producer_stall_ms: int
     last_verdict: Verdict | None
+
+
+class QueueStats(msgspec.Struct, frozen=True):
+    """One queue, of AMQP; a shared subscription's group shows as its members."""
+
+    name: str
+    records: int
+    """That wait for a consumer."""
+    bytes: int
+    age_ms: int
+    unacknowledged: int
+    consumers: int
+    slow_consumers: int
+    durable: bool
+    handed_records: int
+    dropped_records: dict[str, int]
+    """Left out, by reason; of those ``queue_length``, ``expired`` and ``rejected`` may have gone on as dead letters."""
 
 
 class PublisherStats(msgspec.Struct, frozen=True):
@@ -98,7 +118,7 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
     session = subscription.session
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
-        client=session.client, filter=subscription.filter, listener=session.listener, protocol=session.protocol,
+        client=session.client, filter=subscription.filter, consumer=subscription.request.label, listener=session.listener, protocol=session.protocol,
         connected=session.outlet is not None, state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
@@ -108,6 +128,22 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
         gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
         slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
         producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=subscription.last_verdict,
+    )  # fmt: skip
+
+
+def queues(broker: Broker, now: float) -> list[QueueStats]:
+    """Every queue, the longest first."""
+    found = [queue(one, now) for one in broker.registry.router.queues.values()]
+    found.sort(key=lambda stats: (-stats.records, stats.name))
+    return found
+
+
+def queue(queue: Queue, now: float) -> QueueStats:
+    oldest, consumers = queue.oldest_time(), queue.consumers
+    return QueueStats(
+        queue.name, queue.lag_records, queue.lag_bytes, 0 if oldest is None else _ms(now - oldest),
+        queue.unacknowledged, len(consumers), sum(member.meter.slow for member in consumers), queue.terms.durable,
+        queue.handed_records, {str(reason): count for reason, count in queue.dropped.items()},
     )  # fmt: skip
 
 

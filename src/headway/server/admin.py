@@ -43,6 +43,7 @@ class Admin:
             web.get("/v1/broker", self._broker),
             web.get("/v1/consumers", self._consumers),
             web.get("/v1/publishers", self._publishers),
+            web.get("/v1/queues", self._queues),
             web.get("/v1/why/{client:.+}", self._why),
             web.post("/v1/preview", self._preview),
             web.delete("/v1/clients/{client:.+}", self._disconnect),
@@ -86,6 +87,9 @@ class Admin:
 
     async def _publishers(self, _: web.Request) -> web.Response:
         return _json({"publishers": stats.publishers(self._engine.broker, self._engine.now())})
+
+    async def _queues(self, _: web.Request) -> web.Response:
+        return _json({"queues": stats.queues(self._engine.broker, self._engine.now())})
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker

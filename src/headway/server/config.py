@@ -172,7 +172,10 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
         if listener.allow_anonymous_given is False and not settings.users:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
         pool = settings.pools.get(name) or settings.pools[""]
-        if POOL_BYTES_MIN <= pool.memory_bytes < listener.packet_bytes_max / pool.client_share:
+        if (
+            listener.packet_bytes_given is not None
+            and POOL_BYTES_MIN <= pool.memory_bytes < listener.packet_bytes_max / pool.client_share
+        ):
             yield (
                 f"{where}.packet_max: {format_size(listener.packet_bytes_max)} is more than one client may take up of "
                 f"its pool, {format_share(pool.client_share)} of {format_size(pool.memory_bytes)}"

@@ -14,7 +14,7 @@ from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.telemetry import Telemetry
 
 CONSUMERS_MAX = 1000
-"""Consumers with series of their own: those with most lag. The rest is in the totals."""
+"""Consumers, and queues, with series of their own: those with most lag. The rest is in the totals."""
 
 
 class Metrics(Collector):
@@ -57,6 +57,28 @@ class Metrics(Collector):
             yield from self._telemetry(engine.telemetry)
         yield from self._pools(whole)
         yield from self._consumers(whole)
+        yield from self._queues()
+
+    def _queues(self) -> Iterator[Metric]:
+        families = {
+            name: GaugeMetricFamily(f"headway_queue_{name}", text, labels=["queue"])
+            for name, text in (
+                ("records", "Records that wait in this queue"),
+                ("bytes", "Bytes that wait in this queue"),
+                ("unacknowledged", "Records of this queue that are with consumers"),
+                ("consumers", "Consumers of this queue"),
+            )
+        }
+        dropped = CounterMetricFamily(
+            "headway_queue_dropped_records", "Records this queue left out", labels=["queue", "reason"]
+        )
+        for queue in stats.queues(self._engine.broker, self._engine.now())[:CONSUMERS_MAX]:
+            for name, family in families.items():
+                family.add_metric([queue.name], float(getattr(queue, name)))
+            for reason, count in queue.dropped_records.items():
+                dropped.add_metric([queue.name, reason], count)
+        yield from families.values()
+        yield dropped
 
     def _telemetry(self, telemetry: Telemetry) -> Iterator[Metric]:
         for name, text, value in (
@@ -83,7 +105,7 @@ class Metrics(Collector):
         for reason, count in whole.gap_records.items():
             gaps.add_metric([reason], count)
         yield gaps
-        labels = ["client", "filter"]
+        labels = ["client", "filter", "consumer"]
         families = {
             name: GaugeMetricFamily(f"headway_consumer_{name}", text, labels=labels)
             for name, text in (
@@ -97,5 +119,5 @@ class Metrics(Collector):
         now = self._engine.now()
         for consumer in stats.consumers(self._engine.broker, now)[:CONSUMERS_MAX]:
             for name, family in families.items():
-                family.add_metric([consumer.client, consumer.filter], float(getattr(consumer, name)))
+                family.add_metric([consumer.client, consumer.filter, consumer.consumer], float(getattr(consumer, name)))
         yield from families.values()

@@ -11,6 +11,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from headway.core.channel import Channel
 from headway.core.errors import Reason
 from headway.core.options import QueueTerms
 from headway.core.queue import Queue
@@ -46,11 +47,12 @@ class Entry:
 class Flight:
     """A delivery that its client has not settled."""
 
-    def __init__(self, entry: Entry, model: QueueModel, party: Party, channel: int, consumer: Consumer | None, id: int,
-                 now: float) -> None:
+    def __init__(self, entry: Entry, model: QueueModel, party: Party, core: Channel, channel: int,
+                 consumer: Consumer | None, id: int, now: float) -> None:
         self.entry = entry
         self.model = model
         self.party = party
+        self.core = core
         self.channel = channel
         self.consumer = consumer
         """None: it was asked for."""
@@ -58,6 +60,8 @@ class Flight:
         self.sent_s = now
         self.returned = False
         """The broker gave it to others; its client still counts it."""
+        self.lost = False
+        """Its channel, or its connection, is gone."""
 
 
 class QueueModel:
@@ -70,6 +74,8 @@ class QueueModel:
         self.owner: Party | None = None
         self.consumers: list[Consumer] = []
         """In the order they came."""
+        self.exclusive: Consumer | None = None
+        self.gone = False
         self.entries: dict[int, Entry] = {}
         self._waiting: list[tuple[int, int, int]] = []
         self._orders = 0

@@ -31,7 +31,7 @@ class Hub:
 class Wiring:
     def __init__(self) -> None:
         self.hubs = {name: Hub(kind) for name, kind in PREDECLARED.items()}
-        self.queues: set[str] = set()
+        self.queues: dict[str, None] = {}
 
     def tie(self, tie: Tie) -> None:
         self.hubs[tie.source].ties[tie] = None
@@ -50,7 +50,7 @@ class Wiring:
         self._forget(("exchange", name))
 
     def remove_queue(self, name: str) -> None:
-        self.queues.discard(name)
+        self.queues.pop(name, None)
         self._forget(("queue", name))
 
     def _forget(self, to: tuple[str, str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -188,13 +189,13 @@ class AmqpChannel:
         self._answer(command, commands.Queue.PurgeOk(queue.purge()))
 
     def _delete_queue(self, command: commands.Queue.Delete) -> None:
-        queues, name, count = self._broker.queues, self._queue_name(command.queue), 0
+        queues, name, waiting = self._broker.queues, self._queue_name(command.queue), 0
         if name in self._broker.registry.router.queues:  # gone already is what was wanted
             queue = queues.queue(self._session, name)
-            count = queues.delete(
+            waiting = queues.delete(
                 queue, self.peer.engine.now(), if_unused=command.if_unused, if_empty=command.if_empty
             )  # fmt: skip
-        self._answer(command, commands.Queue.DeleteOk(count))
+        self._answer(command, commands.Queue.DeleteOk(waiting))
 
     # -- consumers --------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class AmqpChannel:
 
     def _consume(self, command: commands.Basic.Consume) -> None:
         queues, now = self._broker.queues, self.peer.engine.now()
-        tag = command.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+        tag = command.consumer_tag or self._fresh_tag()
         if tag in self._tags:
             raise connection_fault(Code.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
         name = self._queue_name(command.queue)
@@ -226,6 +227,10 @@ class AmqpChannel:
             self._session, self.core, queue, request, prefetch, now, exclusive=command.exclusive
         )  # fmt: skip
         self._answer(command, commands.Basic.ConsumeOk(tag))
+
+    def _fresh_tag(self) -> str:
+        """Tags are the channel's own; clients that are served alike share the bytes of their deliveries."""
+        return next(tag for number in count(1) if (tag := f"amq.ctag-{number}") not in self._tags)
 
     def _reply_queue(self, *, no_ack: bool) -> str:
         """A queue of this channel's alone, for replies to what it publishes."""

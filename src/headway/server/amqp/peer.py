@@ -48,6 +48,8 @@ FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Nobody may have us keep more than this before we know who it is."""
+PARTS_MAX = 2
+"""So many of the largest messages may have come in part, on all of a connection's channels together."""
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 SILENCE = 2 / 1.5
@@ -64,7 +66,7 @@ class AmqpPeer:
     __slots__ = (
         "_beat_s", "_checking", "_client", "_closing", "_decoder", "_expected", "_final", "_heartbeat_s", "_held",
         "_taken_bytes", "_tells_blocked", "cancels", "channel_max", "channels", "connection", "engine",
-        "frame_bytes_max", "keep_alive_s", "listener", "session", "username", "version",
+        "frame_bytes_max", "keep_alive_s", "listener", "message_bytes_max", "session", "username", "version",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -77,6 +79,7 @@ class AmqpPeer:
         self.channels: dict[int, AmqpChannel] = {}
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MAX
+        self.message_bytes_max = listener.packet_bytes_max
         self.cancels = False
         """The client understands that a server cancels a consumer."""
         self.username = ""
@@ -106,6 +109,8 @@ class AmqpPeer:
 
     def _after(self) -> None:
         error = self._decoder.error
+        if self._decoder.buffered_bytes > PARTS_MAX * self._decoder.message_bytes_max:
+            error = connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
         if error is not None and not self._checking and self.connection.open:
             self._break_off(error, 0)
         elif self.session is None:
@@ -166,8 +171,8 @@ class AmqpPeer:
                 self.write(write_access_ok(number))
             case Oversize(number, _, size):
                 if self._channel(number) is not None:
-                    most = self.listener.packet_bytes_max
-                    raise ChannelFault(Code.CONTENT_TOO_LARGE, f"a message of {size} bytes (at most {most})")
+                    text = f"a message of {size} bytes (at most {self.message_bytes_max})"
+                    raise ChannelFault(Code.CONTENT_TOO_LARGE, text)
             case Heartbeat():
                 return
 
@@ -284,7 +289,9 @@ class AmqpPeer:
             self.engine.refused(self.connection, str(error))
             raise connection_fault(Code.RESOURCE_ERROR, str(error)) from error
         self._expected = None
-        self._decoder.message_bytes_max = self.listener.packet_bytes_max
+        pool = self.session.pool
+        share_bytes = int(pool.memory_limit * pool.client_share)
+        self.message_bytes_max = self._decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
         self.say(0, commands.Connection.OpenOk())
         self.engine.connected(self.connection)
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 FACTS_MAX = 256
-"""So many different properties are remembered as read."""
+"""So many different properties are remembered as read,"""
+FACTS_BYTES_MAX = 512
+"""... none of them larger than that."""
 
 
 class Publisher:
@@ -64,9 +66,10 @@ class Publisher:
         facts = self._facts.get(raw)
         if facts is None:
             facts = read(raw)
-            if len(self._facts) >= FACTS_MAX:
-                self._facts.clear()
-            self._facts[raw] = facts
+            if len(raw) <= FACTS_BYTES_MAX:
+                if len(self._facts) >= FACTS_MAX:
+                    self._facts.clear()
+                self._facts[raw] = facts
         return facts
 
     def _with_own_reply_to(self, raw: bytes) -> Facts:

@@ -1,0 +1,200 @@
+"""What must hold of the broker's books after every turn, when all has settled, and when all is over.
+
+Everything is counted anew from lanes, chunks and stretches, and compared with the running totals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.sim.queues.model import QueueModel, State
+
+from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
+from headway.core.feed import Feed
+from headway.core.pool import Pool
+
+if TYPE_CHECKING:
+    from tests.sim.queues.world import World
+
+
+def after_turn(world: World) -> None:
+    registry = world.broker.registry
+    for model in world.models.values():
+        model.check(world.now, allowed=world.allowed, readable=world.readable)
+        _ended_in_time(world, model)
+    for party in world.parties:
+        if party.outlet is not None:
+            party.outlet.check()
+    for feed in registry.router.feeds.values():
+        _lane(feed)
+    _pool(world)
+    _in_flight(world)
+    _nobody_forgotten(world)
+    _limit(world)
+    assert set(registry.router.queues) == set(world.models)
+    read = {feed for model in world.models.values() for feed in _feeds(model)}
+    extra = [feed.key.filter for feed in registry.router.feeds.values() if feed not in read]
+    assert not extra, f"lanes nobody reads: {extra}"
+
+
+# -- books ----------------------------------------------------------------------------------------------------------
+
+
+def _feeds(model: QueueModel) -> list[Feed]:
+    return [stretch.feed for stretch in [*model.queue.stretches, *model.queue._settling]]
+
+
+def _cursors(feed: Feed) -> list[Cursor]:
+    """Of a lane that only queues read."""
+    assert all(subscription.queue is not None for subscription in feed.subscriptions)
+    return [s for queue in feed.queues for s in [*queue.stretches, *queue._settling] if s.feed is feed]
+
+
+def _lane(feed: Feed) -> None:
+    lane, cursors = feed.lane, _cursors(feed)
+    chunks = list(lane.chunks())
+    assert len(cursors) == feed.reading
+    assert set(feed.listening) <= set(feed.queues)
+    standing: Counter[Chunk] = Counter()
+    for cursor in cursors:
+        if cursor.floor is not None:
+            assert cursor.floor in chunks, "a cursor's floor was dropped"
+            standing[cursor.floor] += 1
+        if cursor.chunk is not None:
+            assert cursor.chunk in chunks, "a cursor's chunk was dropped"
+            assert cursor.chunk.start <= cursor.position <= cursor.chunk.stop
+            assert cursor.chunk.at_boundary(cursor.position)
+        assert all(chunk in chunks for chunk in cursor.unacknowledged.values()), "a chunk in flight was dropped"
+    assert lane.holding == sum(bool(cursor.unacknowledged) for cursor in cursors)
+    for chunk in chunks:
+        assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
+        assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
+    assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
+    if all(cursor.position == lane.end and not cursor.unacknowledged for cursor in cursors):
+        assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
+
+
+def _pool(world: World) -> None:
+    pool, memory, disk = world.pool, 0, 0
+    for feed in world.broker.registry.router.feeds.values():
+        for chunk in feed.lane.chunks():
+            if chunk.spill is None:
+                memory += len(chunk.data)
+            else:
+                disk += chunk.size
+                memory += chunk.index_bytes
+    assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"
+    assert pool.disk_bytes == disk, f"{pool.disk_bytes} bytes on disk counted, {disk} there"
+    assert disk == sum(handle.size for handle in world.disk.held)
+
+
+def _in_flight(world: World) -> None:
+    """Channels and windows know what the clients know."""
+    for party in world.parties:
+        for number, channel in party.channels.items():
+            mine = {id for other, id in party.flights if other == number}
+            theirs = set(channel.in_flight) | set(channel.returned)
+            assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
+            assert channel.used == len(mine)
+        for consumer in party.consumers.values():
+            if consumer.live:
+                used = sum(flight.consumer is consumer for flight in party.flights.values())
+                assert consumer.subscription.window.used == used
+
+
+def _limit(world: World) -> None:
+    """Memory is within its limit, but for what each publisher's last read brought."""
+    pool = world.pool
+    if pool.memory_bytes <= pool.memory_limit:
+        world.last_own = 0
+        for party in world.parties:
+            party.last_bytes = 0
+        return
+    lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
+    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
+    allowed = pool.memory_limit + sum(party.last_bytes for party in world.parties) + world.last_own + index
+    assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
+
+
+# -- nobody is forgotten --------------------------------------------------------------------------------------------
+
+
+def _nobody_forgotten(world: World) -> None:
+    for party in world.parties:
+        if party.outlet is None:
+            continue
+        assert party.session is not None
+        if party.outlet.blocked:
+            assert party.outlet.waits, f"{party.name} is blocked and nobody will wake it"
+        else:
+            assert not party.outlet.out, f"{party.name} has room and bytes to send"
+        if party.paused:
+            assert party.session.paused_by, "paused for no reason"
+            for by in party.session.paused_by:
+                if isinstance(by, Pool):
+                    continue  # it is looked at with the clock
+                assert isinstance(by, Feed)
+                assert by.gated, f"{party.name} is paused by a lane that nobody gates: {by.key.filter}"
+    for model in world.models.values():
+        if not model.queue.lag_records:
+            continue
+        live = [consumer for consumer in model.consumers if consumer.live]
+        for consumer in live[:1] if model.terms.single_active else live:
+            party = next(party for party in world.parties if party.consumers.get(consumer.tag) is consumer)
+            assert party.outlet is not None
+            if party.outlet.blocked:
+                continue
+            credit = not consumer.acks or (
+                sum(flight.consumer is consumer for flight in party.flights.values()) < consumer.prefetch
+                and party._flying(consumer.channel) < party.channels[consumer.channel].limit
+            )
+            assert not credit, f"{party.name} could take what {model} has: {model.queue.lag_records}"
+
+
+def _ended_in_time(world: World, model: QueueModel) -> None:
+    terms = model.terms
+    if any(consumer.live for consumer in model.consumers):
+        return
+    assert not (terms.auto_delete and model.had_consumer), f"{model} should have ended with its last consumer"
+    assert not (terms.exclusive and model.owner is None), f"{model} should have ended with its connection"
+    if terms.idle_s is not None:
+        assert world.now <= model.used_s + terms.idle_s + 6.0, f"{model} should have ended, nobody uses it"
+
+
+# -- when all has settled -------------------------------------------------------------------------------------------
+
+
+def settled(world: World) -> None:
+    assert not world.disk.busy
+    for party in world.parties:
+        assert not party.flights, f"{party.name} settled everything, and it is not settled"
+        assert not party.paused, f"{party.name} is still not read"
+    for model in world.models.values():
+        assert not model.queue.lag_records, f"{model}: {model.queue.lag_records} wait, and somebody reads"
+        assert not model.counts[State.FLIES]
+        lost = model.counts[State.WAITS] + model.counts[State.PASSED]
+        told = model.queue.dropped
+        assert lost == told.total() - model.counts[State.REJECTED] - model.counts[State.PURGED], f"{model}: {told}"
+    assert world.pool.memory_bytes == world.pool.disk_bytes == 0
+    registry = world.broker.registry
+    assert not registry.slow
+    lagging = [subscription.filter for subscription in registry.watched if subscription.has_more]
+    assert not lagging
+
+
+def ended(world: World) -> None:
+    registry, pool = world.broker.registry, world.pool
+    assert not registry.sessions
+    assert not registry.router.feeds
+    assert not registry.router.queues
+    for table in (registry.watched, registry.dirty, registry.woken, registry.unused, registry.owned, registry.paused,
+                  registry.cuts, world.broker.queues._homes, world.broker.fanout.again):
+        assert not table, table
+    assert not any(registry.consumers.values())
+    assert not any(registry.slow_consumers.values())
+    assert not registry.slow
+    assert pool.memory_bytes == pool.disk_bytes == pool.spilling_bytes == 0
+    assert not world.disk.held, "files nobody needs are kept"
+    assert not registry.router.exchanges.queues

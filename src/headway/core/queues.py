@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headway.core.channel import Channel, Window
 from headway.core.effects import Cancelled
@@ -277,7 +277,7 @@ class Queues:
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, channel: Channel, delivery_ids: list[int]) -> None:
+    def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
         for delivery_id in delivery_ids:
             delivery = channel.settle(delivery_id)
             if delivery is None:
@@ -291,7 +291,7 @@ class Queues:
             self._registry.woken[queue] = None
         self._credit_is_back(channel)
 
-    def refuse(self, channel: Channel, delivery_ids: list[int], *, requeue: bool) -> None:
+    def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
         """The client will not have these: they go to others, or to nobody."""
         for delivery_id in delivery_ids:
             delivery = channel.remove(delivery_id)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PRIORITY_MAX = 255
 MS_MAX = 0xFFFF_FFFF
+MATCHES = {"all", "any", "all-with-x", "any-with-x"}
+"""What ``x-match`` of a headers exchange's binding may be."""
 _OVERFLOW = {"drop-head", "reject-publish", "reject-publish-dlx"}
 _QUEUE_TYPES = {"classic", "quorum"}
 

@@ -21,6 +21,7 @@ from headway.core.errors import ProtocolError, Reason, Refused
 from headway.core.session import ConnectRequest, Session
 from headway.core.subscription import Subscription
 from headway.server.amqp.channel import AmqpChannel
+from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.connection import Connection
 from headway.wire.amqp.acks import Acks
@@ -357,7 +358,8 @@ class AmqpPeer:
         if channel is None or channel.core is not subscription.channel or channel.closing or subscription.ended:
             return
         if self.cancels:
-            channel.cancel_by_server(subscription)
+            self.engine.broker.queues.cancel(subscription, self.engine.now())
+            cancelled(channel, subscription)
         else:
             self._close_channel(channel.number, Code.RESOURCE_ERROR, text, 0)
         self._after()
@@ -366,7 +368,7 @@ class AmqpPeer:
         """The consumer's queue is gone."""
         channel = self.channels.get(subscription.channel.number)
         if channel is not None and channel.core is subscription.channel and not channel.closing:
-            channel.cancelled(subscription)
+            cancelled(channel, subscription)
             self._after()
 
     def paused(self, paused: bool) -> None:

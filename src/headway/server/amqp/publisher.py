@@ -38,9 +38,6 @@ class Publisher:
         """Of the last message, since confirms were asked for."""
         self.confirms = False
 
-    def confirm(self) -> None:
-        self.confirms = True
-
     def checked(self, item: Publish) -> Run:
         """The run with all that is to be known of it. Raises :class:`ChannelFault` if it may not be published."""
         run, address, peer = item.run, item.address, self._channel.peer

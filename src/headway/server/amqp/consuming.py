@@ -1,0 +1,192 @@
+"""Consumers of a channel: who is delivered to, who asks, and what becomes of deliveries."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pamqp import commands
+
+from headway.core.channel import NO_LIMIT
+from headway.core.errors import Reason, Refused
+from headway.core.options import SubscribeRequest, SubscriptionOptions, parse_options
+from headway.core.subscription import Subscription
+from headway.server.amqp.arguments import read_terms
+from headway.server.amqp.declaring import DIALECT, queue_name
+from headway.server.amqp.faults import ChannelFault, connection_fault
+from headway.server.amqp.publisher import REPLY_TO
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.envelope import AmqpEnvelope
+from headway.wire.amqp.replies import write_get_ok
+
+if TYPE_CHECKING:
+    from headway.server.amqp.channel import AmqpChannel
+
+FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets")
+"""Options that queues have no use for."""
+
+
+# -- who is delivered to -----------------------------------------------------------------------------------------------
+
+
+def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
+    if command.prefetch_size:
+        raise connection_fault(Code.NOT_IMPLEMENTED, "a prefetch in bytes")
+    if command.global_:
+        channel.core.limit = min(command.prefetch_count or NO_LIMIT, channel.peer.listener.in_flight_max)
+        channel.wake()
+    else:
+        channel.prefetch = command.prefetch_count or NO_LIMIT
+    channel.say(commands.Basic.QosOk())
+
+
+def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
+    tag = command.consumer_tag or _fresh_tag(channel)
+    if tag in channel.tags:
+        raise connection_fault(Code.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
+    name = queue_name(channel, command.queue)
+    if name == REPLY_TO:
+        name = _reply_queue(channel, no_ack=command.no_ack)
+    queue = channel.queues.queue(channel.session, name)
+    request = SubscribeRequest(
+        f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, name=(channel.number, tag),
+        envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max), options=_options(command.arguments),
+    )  # fmt: skip
+    prefetch = NO_LIMIT if command.no_ack else channel.prefetch
+    channel.tags[tag] = channel.queues.consume(
+        channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
+    )  # fmt: skip
+    channel.answer(command, commands.Basic.ConsumeOk(tag))
+
+
+def _fresh_tag(channel: AmqpChannel) -> str:
+    """Tags are the channel's own; clients that are served alike share the bytes of their deliveries."""
+    return next(tag for number in count(1) if (tag := f"amq.ctag-{number}") not in channel.tags)
+
+
+def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
+    """What a consumer may ask for besides: a policy."""
+    pairs = [(name, value) for name, value in (arguments or {}).items() if isinstance(value, str)]
+    for name, _ in pairs:
+        if name in FOR_TOPICS:
+            raise Refused(Reason.PRECONDITION_FAILED, f"{name} is for subscriptions to topics, not for queues")
+    return msgspec.structs.replace(parse_options(pairs), key=None)
+
+
+def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
+    """A queue of this channel's alone, for replies to what it publishes."""
+    if not no_ack:
+        raise ChannelFault(Code.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
+    if channel.reply_queue:
+        raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has a consumer of replies already")
+    channel.reply_queue = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
+    terms = read_terms({}, durable=False, exclusive=True, auto_delete=True)
+    channel.queues.declare(channel.session, channel.reply_queue, terms, DIALECT, channel.now())
+    return channel.reply_queue
+
+
+def cancel(channel: AmqpChannel, command: commands.Basic.Cancel) -> None:
+    tag = command.consumer_tag or ""
+    subscription = channel.tags.get(tag)
+    if subscription is not None:
+        _forget(channel, tag, subscription)
+        channel.queues.cancel(subscription, channel.now())
+    channel.answer(command, commands.Basic.CancelOk(tag))
+
+
+def _forget(channel: AmqpChannel, tag: str, subscription: Subscription) -> None:
+    del channel.tags[tag]
+    if subscription.queue is not None and subscription.queue.name == channel.reply_queue:
+        channel.reply_queue = ""
+
+
+def cancelled(channel: AmqpChannel, subscription: Subscription) -> None:
+    """It gets nothing any more; a client that understands is told."""
+    tag = next((tag for tag, known in channel.tags.items() if known is subscription), None)
+    if tag is not None:
+        _forget(channel, tag, subscription)
+        if channel.peer.cancels:
+            channel.say(commands.Basic.Cancel(tag, nowait=True))
+
+
+# -- who asks ----------------------------------------------------------------------------------------------------------
+
+
+def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
+    name = queue_name(channel, command.queue)
+    queue = channel.queues.queue(channel.session, name)
+    request = SubscribeRequest(
+        f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, polling=True,
+        name=(channel.number, "get", name, command.no_ack),
+    )  # fmt: skip
+    try:
+        got = channel.queues.get(channel.session, channel.core, queue, request, NO_LIMIT, channel.now())
+    except OSError as error:
+        raise connection_fault(Code.INTERNAL_ERROR, f"the disk failed: {error.strerror or error}") from error
+    if got is None:
+        channel.say(commands.Basic.GetEmpty())
+        return
+    channel.peer.write(write_get_ok(
+        channel.number, got.delivery_id, got.frame, got.records_left, channel.peer.frame_bytes_max,
+        redelivered=got.redelivered,
+    ))  # fmt: skip
+
+
+# -- what becomes of deliveries ----------------------------------------------------------------------------------------
+
+
+def acknowledge(channel: AmqpChannel, tags: Sequence[int], *, multiple: bool) -> None:
+    if not multiple:
+        channel.queues.acknowledge(channel.core, tags)
+        return
+    for tag in tags:
+        channel.queues.acknowledge(channel.core, _upto(channel, tag))
+
+
+def _upto(channel: AmqpChannel, tag: int) -> list[int]:
+    found = channel.core.upto(tag)
+    if tag and tag not in found:
+        raise ChannelFault(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+    return found
+
+
+def nack(channel: AmqpChannel, command: commands.Basic.Nack) -> None:
+    channel.do(_refusal(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue))
+
+
+def reject(channel: AmqpChannel, command: commands.Basic.Reject) -> None:
+    channel.do(_refusal(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue))
+
+
+def _refusal(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> Callable[[], None]:
+    def refuse() -> None:
+        ids = _upto(channel, tag) if multiple else [tag]
+        channel.queues.refuse(channel.core, ids, requeue=requeue)
+
+    return refuse
+
+
+def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
+    recover_async(channel, command)
+    channel.say(commands.Basic.RecoverOk())
+
+
+def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+    if not command.requeue:
+        raise connection_fault(Code.NOT_IMPLEMENTED, "to recover without requeue")
+    channel.queues.recover(channel.core)
+
+
+METHODS: dict[type, Any] = {
+    commands.Basic.Qos: qos,
+    commands.Basic.Consume: consume,
+    commands.Basic.Cancel: cancel,
+    commands.Basic.Get: get,
+    commands.Basic.Nack: nack,
+    commands.Basic.Reject: reject,
+    commands.Basic.Recover: recover,
+    commands.Basic.RecoverAsync: recover_async,
+}

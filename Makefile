@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (two minutes)"
-	@echo "make serve   a broker on mqtt://127.0.0.1:1883"
+	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
 	@echo "make lint    ruff and mypy only"

@@ -32,14 +32,15 @@ def start_amqp(start: BrokerFactory, config: str, **server: str) -> AmqpBroker:
 class Named(Raw):
     """A raw client that says what it is called."""
 
-    def __init__(self, port: int, name: str, version: str = "0-9-1", **more: Any) -> None:
-        self.name = name
+    def __init__(self, port: int, name: str, version: str = "0-9-1", *, able: bool = True, **more: Any) -> None:
+        """``able``: it understands what a server says without being asked."""
+        self.name, self.able = name, able
         super().__init__(port, version, **more)
 
     def log_in(
         self, user: str = "guest", password: str = "guest", *, capabilities: tuple[str, ...] = CAPABILITIES
     ) -> None:
-        able = dict.fromkeys(capabilities, True)
+        able = dict.fromkeys(capabilities if self.able else (), True)
         about: Any = {"connection_name": self.name, "capabilities": able}
         self.do(Connection.StartOk(about, "PLAIN", f"\0{user}\0{password}"), 0)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from pika.exceptions import NackError, UnroutableError
+from pika.exceptions import AMQPError, NackError, UnroutableError
 from tests.interop.amqp_broker import AmqpBroker
 from tests.interop.amqp_pika import Delivery, Pika, PikaFactory, properties
 from tests.interop.waiting import until
@@ -285,8 +287,9 @@ def test_a_single_active_consumer_and_who_takes_over(
     assert second.so_far() == third.so_far() == []
     assert writer.count(word) == (1, 3)
     if how == "connection":  # pika's own close cancels the consumer first, and that is another row
-        client.connection._impl.close()
-        until(lambda: client.turn() is not None and client.connection.is_closed)
+        client.connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+        with suppress(AMQPError):
+            until(lambda: client.turn() is not None and client.connection.is_closed)
     elif how == "channel":
         client.channel._impl.close()
         client.turn()

@@ -622,6 +622,7 @@ class Queue:
         if self.terms.limited and not self.terms.refuses:
             self._keep_within()
         if not self.has_more:
+            self.cursor.step()  # or it would keep a chunk that it has read
             self.feed.listening[self] = None
             self._came = self.cursor.end_number
 
@@ -701,7 +702,12 @@ class Queue:
         """How far the records are left out for one reason, or (None) are not."""
 
         def why(index: int) -> Reason | None:
-            return Reason.EXPIRED if self._expired(chunk, index, now) else doom(member, chunk, index, now)
+            if self._expired(chunk, index, now):
+                return Reason.EXPIRED
+            try:
+                return doom(member, chunk, index, now)
+            except OSError:
+                return None  # its disk fails: that is seen when it is to be sent
 
         reason = why(first)
         upto = first + 1

@@ -118,8 +118,9 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
     session = subscription.session
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
-        client=session.client, filter=subscription.filter, consumer=subscription.request.label, listener=session.listener, protocol=session.protocol,
-        connected=session.outlet is not None, state=state_of(subscription),
+        client=session.client, filter=subscription.filter, consumer=subscription.request.label,
+        listener=session.listener, protocol=session.protocol, connected=session.outlet is not None,
+        state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),

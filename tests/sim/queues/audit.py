@@ -72,7 +72,7 @@ def _lane(feed: Feed) -> None:
         assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
         assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
     assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
-    if all(cursor.position == lane.end and not cursor.unacknowledged for cursor in cursors):
+    if not any(queue.has_more for queue in feed.queues) and not lane.holding:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 
 
@@ -122,6 +122,7 @@ def _limit(world: World) -> None:
 
 
 def _nobody_forgotten(world: World) -> None:
+    world.ungated = {key: since for key, since in world.ungated.items() if not key[1].gated}
     for party in world.parties:
         if party.outlet is None:
             continue
@@ -136,7 +137,9 @@ def _nobody_forgotten(world: World) -> None:
                 if isinstance(by, Pool):
                     continue  # it is looked at with the clock
                 assert isinstance(by, Feed)
-                assert by.gated, f"{party.name} is paused by a lane that nobody gates: {by.key.filter}"
+                since = world.ungated.setdefault((party.name, by), world.now) if not by.gated else world.now
+                late = world.now - since
+                assert late < 0.5, f"{party.name} is paused by a lane that nobody gates: {by.key.filter}"
     for model in world.models.values():
         if not model.queue.lag_records:
             continue

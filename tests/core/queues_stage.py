@@ -20,8 +20,8 @@ from tests.core.stage import STUCK, Client, Socket, Stage
 from headway.core.broker import Broker
 from headway.core.channel import NO_LIMIT, Channel
 from headway.core.effects import Cancelled, CloseChannel, CloseConsumer, DeadLetter, Disconnect, Pause, Resume, Spill
-from headway.core.exchange import Binding, Destination, Exchange
 from headway.core.errors import Reason
+from headway.core.exchange import Binding, Destination, Exchange
 from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.outlet import PeerState
 from headway.core.publishing import Published
@@ -235,8 +235,8 @@ class Peer:
         """Bind an exchange to another."""
         self.broker.queues.bind(self.session, Binding(source, Destination("exchange", to), key))
 
-    def consume(self, queue: str, prefetch: int = NO_LIMIT, *, acks: bool | None = True, tag: str = "", channel: int = 1,
-                exclusive: bool = False, policy: str | None = None) -> Subscription:
+    def consume(self, queue: str, prefetch: int = NO_LIMIT, *, acks: bool | None = True, tag: str = "",
+                channel: int = 1, exclusive: bool = False, policy: str | None = None) -> Subscription:
         """``acks``: whether it settles what it reads; None: nothing is to be settled (no-ack)."""
         tag = tag or queue
         queues = self.broker.queues
@@ -383,7 +383,7 @@ class QueueStage(Stage):
 
     def counts(self, name: str) -> Counter[str]:
         """What the queue left out, by reason."""
-        return Counter({str(reason): count for reason, count in self.queue(name).dropped.items()})
+        return Counter({str(reason): count for reason, count in self.queue(name).drops.by_reason.items()})
 
     @property
     def lanes(self) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.stage import STUCK
 
-from headway.core import handing, lane, queue
+from headway.core import drops, handing, lane, queue
 from headway.core.errors import Reason, Refused
 
 
@@ -108,7 +108,7 @@ def test_more_than_a_turn_takes_goes_out_in_the_next(stage: QueueStage, consumer
 
 def test_a_queue_without_consumers_keeps_its_records_for_whoever_comes(stage: QueueStage) -> None:
     filled(stage, 100)
-    assert stage.queue("q").lag_records == 100
+    assert stage.queue("q").backlog.lag_records == 100
     assert stage.pool.memory_bytes > 2000
     late = stage.peer("late")
     late.consume("q")
@@ -131,7 +131,7 @@ def test_a_prefetch_for_each_consumer(stage: QueueStage) -> None:
     stage.turn()
     assert (len(two.seen), len(five.seen)) == (3, 5), "one for one"
     assert owner.session.number not in (two.session.number, five.session.number)
-    assert stage.queue("q").lag_records == 12
+    assert stage.queue("q").backlog.lag_records == 12
 
 
 def test_a_prefetch_for_all_consumers_of_a_channel(stage: QueueStage) -> None:
@@ -198,7 +198,7 @@ def test_acks_single_and_multiple(stage: QueueStage) -> None:
     assert stage.pool.memory_bytes == 0
     peer.close()
     stage.turn()
-    assert stage.queue("q").lag_records == 0
+    assert stage.queue("q").backlog.lag_records == 0
 
 
 @pytest.mark.parametrize("delivery_id", [0, 3, 11])
@@ -208,10 +208,11 @@ def test_what_is_not_in_flight_cannot_be_settled(stage: QueueStage, delivery_id:
     peer.consume("q", acks=False)
     stage.turn()
     peer.ack(3)
-    for settle in (lambda: peer.ack(delivery_id), lambda: peer.nack(delivery_id, requeue=True)):
-        with pytest.raises(Refused, match=f"no delivery {delivery_id} ") as refused:
-            settle()
-        assert refused.value.reason is Reason.PRECONDITION_FAILED
+    with pytest.raises(Refused, match=f"no delivery {delivery_id} ") as acked:
+        peer.ack(delivery_id)
+    with pytest.raises(Refused, match=f"no delivery {delivery_id} ") as nacked:
+        peer.nack(delivery_id, requeue=True)
+    assert acked.value.reason is nacked.value.reason is Reason.PRECONDITION_FAILED
     assert len(peer.ids()) == 9
 
 
@@ -319,6 +320,19 @@ def test_no_ack_is_settled_when_it_is_sent(stage: QueueStage) -> None:
     assert heir.numbers == []
 
 
+def test_what_comes_back_and_goes_out_without_acks_is_let_go_of(stage: QueueStage) -> None:
+    filled(stage, 6)
+    gone = stage.peer("gone")
+    gone.consume("q", acks=False)
+    stage.turn()
+    gone.leave()
+    heir = stage.peer("heir")
+    heir.consume("q", acks=None)
+    stage.turn()
+    assert heir.numbers == heir.again == list(range(6))
+    assert stage.pool.memory_bytes == 0
+
+
 @pytest.mark.parametrize("dead_letters", [False, True])
 def test_rejected_records_go_to_nobody_or_to_the_dead(stage: QueueStage, dead_letters: bool) -> None:
     filled(stage, 4, dead_letter_exchange="dlx" if dead_letters else None)
@@ -330,7 +344,7 @@ def test_rejected_records_go_to_nobody_or_to_the_dead(stage: QueueStage, dead_le
     assert stage.counts("q") == {"rejected": 2}
     peer.close()
     stage.turn()
-    assert stage.queue("q").lag_records == 2
+    assert stage.queue("q").backlog.lag_records == 2
     letters = [(one.queue, one.reason, int(one.record.payload.split()[0])) for one in stage.dead]
     assert letters == ([("q", Reason.REJECTED, 1), ("q", Reason.REJECTED, 3)] if dead_letters else [])
 
@@ -415,7 +429,7 @@ def test_purging_forgets_what_waits_and_not_what_is_in_flight(stage: QueueStage)
     peer.consume("q", 3, acks=False)
     stage.turn()
     peer.nack(peer.id_of(1), requeue=True)
-    assert stage.queue("q").purge() == 8
+    assert stage.queue("q").drops.purge() == 8
     owner.publish("q", 10)
     peer.ack(peer.id_of(0))
     stage.turn()
@@ -430,10 +444,10 @@ def test_purging_forgets_what_waits_and_not_what_is_in_flight(stage: QueueStage)
 def test_a_purged_queue_holds_nothing(stage: QueueStage) -> None:
     filled(stage, 10)
     assert stage.pool.memory_bytes
-    assert stage.queue("q").purge() == 10
+    assert stage.queue("q").drops.purge() == 10
     stage.turn()
     assert stage.pool.memory_bytes == 0
-    assert stage.queue("q").lag_records == stage.queue("q").lag_bytes == 0
+    assert stage.queue("q").backlog.lag_records == stage.queue("q").backlog.lag_bytes == 0
 
 
 # -- how long -------------------------------------------------------------------------------------------------------
@@ -444,9 +458,9 @@ def test_records_of_a_queue_live_so_long(stage: QueueStage) -> None:
     stage.run(1)
     owner.publish("q", 3, 2)
     stage.run(0.9)
-    assert stage.queue("q").lag_records == 5
+    assert stage.queue("q").backlog.lag_records == 5
     stage.run(0.3)
-    assert stage.queue("q").lag_records == 2, "without anybody asking"
+    assert stage.queue("q").backlog.lag_records == 2, "without anybody asking"
     assert stage.counts("q") == {"expired": 3}
     peer = stage.peer("peer")
     peer.consume("q")
@@ -461,9 +475,9 @@ def test_a_record_lives_as_long_as_its_publisher_says_or_the_queue_if_that_is_le
     owner.publish("q", 1, ttl_s=5.0)
     owner.publish("q", 2)
     stage.run(1.1)
-    assert stage.queue("q").lag_records == 2
+    assert stage.queue("q").backlog.lag_records == 2
     stage.run(2)
-    assert stage.queue("q").lag_records == 0
+    assert stage.queue("q").backlog.lag_records == 0
     assert stage.counts("q") == {"expired": 3}
     assert stage.pool.memory_bytes == 0
 
@@ -513,25 +527,27 @@ def test_what_is_in_flight_does_not_expire_but_what_comes_back_late_does(stage: 
     assert [(one.reason, one.record.payload[:1]) for one in stage.dead] == [(Reason.EXPIRED, b"1")]
 
 
+@pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("ttl", ["of the queue", "of the records"])
-def test_however_many_expire_at_once_none_is_handed_out(stage: QueueStage, monkeypatch: pytest.MonkeyPatch, ttl: str
-                                                        ) -> None:
+def test_however_many_expire_at_once_none_is_handed_out(stage: QueueStage, monkeypatch: pytest.MonkeyPatch, ttl: str,
+                                                        asks: bool) -> None:
     """More than are dropped one by one in a turn, and somebody is ready before the clock rings."""
-    monkeypatch.setattr(queue, "DROPS_MAX", 10)
+    monkeypatch.setattr(drops, "DROPS_MAX", 10)
     owner = filled(stage, 1, ttl_s=0.3 if ttl == "of the queue" else None)
     peer, asking = stage.peer("peer"), stage.peer("asking")
     peer.consume("q", 1, acks=False)
     stage.turn()
-    owner.publish("q", 1, 100, ttl_s=0.3)
+    owner.publish("q", 1, 100, ttl_s=0.3 if ttl == "of the records" else None)
     stage.turn()
     stage.now += 0.3  # no tick
     owner.publish("q", 101, 2)
-    got = asking.get("q", acks=None)
-    assert got is not None
-    assert got[0].number == 101
+    if asks:
+        got = asking.get("q", acks=None)
+        assert got is not None
+        assert got[0].number == 101
     peer.ack(*peer.ids())
     stage.turn()
-    assert peer.numbers == [0, 102]
+    assert peer.numbers == [0, 102 if asks else 101]
     assert stage.counts("q") == {"expired": 100}
 
 
@@ -597,7 +613,7 @@ def test_too_much_and_the_oldest_are_dropped(stage: QueueStage, terms: dict[str,
     for number in range(0, 12, 2):
         owner.publish("q", number, 2, size=15)
         stage.turn()
-    kept = stage.queue("q").lag_records
+    kept = stage.queue("q").backlog.lag_records
     assert kept == 5, "what counts is bodies"
     assert stage.counts("q") == {"queue_length": 12 - kept}
     assert [int(one.record.payload.split()[0]) for one in stage.dead] == (
@@ -617,7 +633,7 @@ def test_a_burst_goes_to_who_is_ready_before_anything_is_dropped(stage: QueueSta
     owner.publish("q", 0, 10)
     stage.turn()
     assert peer.numbers == [0, 1, 2, 3], "what is in flight does not count"
-    assert stage.queue("q").lag_records == 3
+    assert stage.queue("q").backlog.lag_records == 3
     peer.acks[1, "q"] = True
     peer.ack_upto(0)
     stage.turn()
@@ -634,7 +650,7 @@ def test_what_comes_back_to_a_full_queue_counts(stage: QueueStage) -> None:
     stage.turn()
     peer.close()
     stage.turn()
-    assert stage.queue("q").lag_records == 3
+    assert stage.queue("q").backlog.lag_records == 3
     assert stage.counts("q") == {"queue_length": 3}
     heir = stage.peer("heir")
     heir.consume("q")
@@ -646,7 +662,7 @@ def test_a_limit_of_nothing(stage: QueueStage) -> None:
     owner = filled(stage, 0, records_max=0)
     owner.publish("q", 0, 5)
     stage.turn()
-    assert stage.queue("q").lag_records == 0
+    assert stage.queue("q").backlog.lag_records == 0
     peer = stage.peer("peer")
     peer.consume("q")
     owner.publish("q", 5, 5)
@@ -759,7 +775,7 @@ def test_a_queue_nobody_consumes_loses_its_oldest_when_room_is_wanted(disk: str)
     assert dropped > 100
     assert sent > 500, "publishers go on"
     assert stage.counts("q") == {reason: dropped}
-    assert stage.queue("q").lag_records == sent - dropped
+    assert stage.queue("q").backlog.lag_records == sent - dropped
     assert healthy.connected
     peer = stage.peer("peer")
     peer.consume("q")
@@ -788,7 +804,7 @@ def test_room_is_found_in_a_lane_that_a_queue_has_left(given_back: bool) -> None
     assert sent == 380, "publishers go on"
     assert 100_000 < min(held) < max(held) < 200_000, "no more is dropped than has to be"
     dropped = stage.counts("q")["memory_limit"]
-    assert stage.queue("q").lag_records == sent - dropped
+    assert stage.queue("q").backlog.lag_records == sent - dropped
     heir = stage.peer("heir")
     heir.consume("q")
     stage.run(1)
@@ -890,6 +906,49 @@ def test_spilled_records_come_in_order_and_whole() -> None:
     assert not stage.disk.held
 
 
+def test_what_was_in_flight_while_it_was_spilled_is_let_go_of_when_it_is_settled() -> None:
+    """Its chunk was sealed under the queue that stands at its end."""
+    stage = QueueStage(memory="30KB", disk="8MB", max_client_share="100%")
+    owner = filled(stage, 0)
+    owner.declare("other")
+    holds = stage.peer("holds")
+    holds.consume("q", acks=False)
+    owner.publish("q", 0, 20, size=800)
+    stage.turn()
+    owner.publish("other", 100, 15, size=800)
+    stage.run(1)
+    assert 10_000 < stage.pool.disk_bytes < 20_000
+    holds.ack_upto(0)
+    stage.turn()
+    assert stage.pool.disk_bytes == 0
+    assert not stage.disk.held
+    assert stage.pool.memory_bytes == stage.queue("other").backlog.lag_bytes
+
+
+def test_what_is_to_be_discarded_and_cannot_be_read_is_no_accident() -> None:
+    stage = QueueStage("""
+    [[policy]]
+    name = "some of it"
+
+    [[policy.rule]]
+    when = { lag_records = "> 10" }
+    then = { action = "discard", which = "selector", selector = "priority < 5" }
+    """, memory="20KB", disk="8MB", max_client_share="100%")
+    owner = filled(stage, 0)
+    peer = stage.peer("peer", reads=STUCK, buffer=600)
+    peer.consume("q", acks=None)
+    for first in range(0, 100, 20):
+        owner.publish("q", first, 20, size=500, priority=3 if first % 40 else 7)
+        stage.run(0.2)
+    assert stage.pool.disk_bytes > 0
+    stage.disk.unreadable = 1.0
+    peer.reads = inf
+    stage.run(1)
+    assert stage.counts("q")["spill_failed"] > 0
+    assert stage.queue("q").backlog.lag_records == 0
+    assert stage.pool.memory_bytes == stage.pool.disk_bytes == 0
+
+
 def test_what_cannot_be_read_back_is_counted_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(queue, "BATCH_BYTES", 2000)
@@ -903,7 +962,7 @@ def test_what_cannot_be_read_back_is_counted_and_the_rest_goes_on(monkeypatch: p
     stage.disk.unreadable = 1.0
     with pytest.raises(OSError, match="Input/output"):
         stage.peer("asking").get("q")
-    assert stage.queue("q").lag_records == 100, "nothing has changed"
+    assert stage.queue("q").backlog.lag_records == 100, "nothing has changed"
     peer = stage.peer("peer")
     peer.consume("q")
     stage.run(1)

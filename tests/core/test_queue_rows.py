@@ -162,6 +162,24 @@ def test_a1_who_blocks_publishers_does_so_no_more_when_its_queue_is_bound_elsewh
     assert slow.numbers == list(range(sent + 1))
 
 
+def test_a1_who_was_held_back_before_anybody_noted_it_goes_on_when_the_consumer_is_gone() -> None:
+    """The only one that did not block publishers leaves, and between two looks somebody publishes."""
+    stage = QueueStage(ALL_SLOW % '"block_publishers"')
+    publisher = owner(stage)
+    stuck = consumer(stage, "stuck", acks=None, reads=STUCK)
+    idle = consumer(stage, "idle", prefetch=1, acks=False)
+    publisher.publish("q", 0, 50, size=100)
+    stage.run(3)
+    assert not publisher.paused
+    idle.leave()
+    publisher.publish("q", 50)
+    stage.turn()
+    assert publisher.paused
+    stuck.leave()
+    stage.run(1)
+    assert not publisher.paused
+
+
 def test_a2_a_finite_amount_is_spooled_to_disk() -> None:
     stage = QueueStage(documented("A2"), memory="8MB", disk="2MB", max_client_share="100%")
     publisher = owner(stage)
@@ -271,7 +289,7 @@ def test_a7_all_slow_blocks_the_producer() -> None:
         sent += bool(publisher.publish("q", sent, size=500))
     assert sent == 100, "one of them still takes records, if too few"
     assert {one["client"] for one in stage.told("slow")} == {"stuck"}
-    assert stage.queue("q").lag_records > 30
+    assert stage.queue("q").backlog.lag_records > 30
     other.reads = STUCK
     stage.run(3)
     publisher.publish("q", sent)
@@ -310,7 +328,7 @@ def test_a7_all_slow_discards() -> None:
     other.reads = STUCK
     for number, _ in enumerate(stage.steps(6), 100):
         publisher.publish("q", number, size=500)
-    assert stage.queue("q").lag_records <= 7
+    assert stage.queue("q").backlog.lag_records <= 7
     dropped = stage.counts("q")["discarded"]
     assert dropped > 50
     for peer in (stuck, other):
@@ -400,7 +418,7 @@ def test_j2_the_pending_limit_is_a_multiple_of_the_prefetch() -> None:
     assert large.numbers == [*range(20), *range(160, 200)], "20 and 2 x 20"
     assert channel.numbers == [*range(4), *range(192, 200)], "4 and 2 x 4: what both windows leave"
     assert unbounded.connected
-    assert stage.queue("unbounded").lag_records > 490, "who has no window has no multiple of it"
+    assert stage.queue("unbounded").backlog.lag_records > 490, "who has no window has no multiple of it"
 
 
 def without_a_window(stage: QueueStage) -> Peer:
@@ -443,7 +461,7 @@ def test_j3_slow_for_too_long_or_too_often_and_never_for_one_bad_second() -> Non
     assert_told_why(often, Reason.CREDIT_EXHAUSTED, "for the 30th time")
     assert brief.connected
     assert len(brief.seen) == 50 + 950
-    assert stage.queue("behind and steady").lag_records > 40
+    assert stage.queue("behind and steady").backlog.lag_records > 40
     assert steady.connected, "who acknowledges is slow no more, and then again"
 
 
@@ -457,7 +475,6 @@ def test_j4_the_client_is_asked_to_close_or_channel_or_connection_is_cut(abort_c
     slow = consumer(stage, "slow", prefetch=5, acks=False)
     if elsewhere:
         slow.consume("other", channel=2)
-    heir = None
     publisher.publish("q", 0, 100)
     stage.run(29)
     assert slow.connected
@@ -778,7 +795,7 @@ def test_what_takes_too_long_to_acknowledge_goes_to_others_and_the_consumer_live
     stage.run(0.2)
     assert slow.numbers == [0, 1, 2, 20, 21, 22, 23, 24]
     assert not slow.again
-    assert stage.queue("q").lag_records == 0
+    assert stage.queue("q").backlog.lag_records == 0
     assert stage.pool.memory_bytes == 0
 
 
@@ -788,7 +805,7 @@ def test_the_only_consumer_gets_what_was_returned_when_it_settles() -> None:
     only = consumer(stage, "only", prefetch=1, acks=False)
     publisher.publish("q", 0, 2)
     stage.run(6)
-    assert stage.queue("q").lag_records == 2
+    assert stage.queue("q").backlog.lag_records == 2
     assert only.numbers == [0]
     only.ack(only.id_of(0))
     stage.run(0.2)
@@ -804,7 +821,7 @@ def test_each_is_returned_when_it_is_too_old() -> None:
     stage = QueueStage(ACK_TIMEOUT)
     publisher = owner(stage)
     slow = consumer(stage, "slow", prefetch=8, acks=False)
-    for number, now in enumerate(stage.steps(4)):
+    for number, _ in enumerate(stage.steps(4)):
         if number % 5 == 0:
             publisher.publish("q", number // 5)
     assert slow.numbers == list(range(8))

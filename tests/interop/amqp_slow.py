@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +15,15 @@ from tests.interop.process import BrokerProcess
 
 SMALL = 4096
 """Receive buffer of a client whose socket is to be full soon."""
+TEXT_MAX = 255
 PATIENT = "patient"
 """A policy that a consumer may ask for, and that does nothing."""
 
 
 def policy(name: str, topics: str, *rules: str) -> str:
     """``rules``: what stands in each [[policy.rule]]."""
-    return f'[[policy]]\nname = "{name}"\ntopics = ["{topics}"]\n' + "".join(f"[[policy.rule]]\n{one}\n" for one in rules)
+    head = f'[[policy]]\nname = "{name}"\ntopics = ["{topics}"]\n'
+    return head + "".join(f"[[policy.rule]]\n{one}\n" for one in rules)
 
 
 def start_amqp(start: BrokerFactory, config: str, **server: str) -> AmqpBroker:
@@ -44,6 +47,10 @@ class Named(Raw):
         about: Any = {"connection_name": self.name, "capabilities": able}
         self.do(Connection.StartOk(about, "PLAIN", f"\0{user}\0{password}"), 0)
 
+    def read_fast(self) -> None:
+        """As fast as others, whatever the receive buffer was."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+
     def consume(
         self, queue: str, channel: int = 1, *, no_ack: bool = False, prefetch: int = 0, policy: str = ""
     ) -> str:
@@ -64,6 +71,10 @@ class Named(Raw):
         """The broker has them all when this returns."""
         self.publish(exchange, queue, *bodies)
         self.sync()
+
+    def shared(self, queue: str) -> str:
+        """Declare a queue for others to consume; it goes with the last of them."""
+        return self.declare(queue, exclusive=False, auto_delete=True)
 
     def count(self, queue: str) -> int:
         """Records that wait."""
@@ -89,9 +100,25 @@ class Named(Raw):
         return True
 
 
+def numbered(count: int, size: int = 1000, first: int = 0) -> list[bytes]:
+    return [b"%06d" % number + b"." * (size - 6) for number in range(first, first + count)]
+
+
+def pool(broker: BrokerProcess) -> dict[str, Any]:
+    found: dict[str, Any] = broker.get("/v1/broker")["pools"][0]
+    return found
+
+
 def row(broker: BrokerProcess, client: str, queue: str) -> dict[str, Any]:
     """What the broker says of a consumer; empty when there is none."""
     return broker.consumer(client, f"$queue/{queue}")
+
+
+def assert_told_why(told: Any, verdict: dict[str, Any]) -> None:
+    """506, and as much of the verdict's sentence as there is room for; ``told``: what closes, or pika's exception."""
+    text = f"RESOURCE_ERROR - {verdict['text']}"
+    assert told.reply_code == 506
+    assert told.reply_text == (text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "...")
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """Qpid's test matrix (Q6): whoever is too slow is told so with 506, in every version, however it takes records and
-whatever it says; and who is not, is not. And Q3: who is deleted, and who is spared."""
+whatever it says; and who is not, is not. And Q3: who is deleted, and who is spared; Q5: whom a policy is for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from pamqp.commands import Basic, Channel, Connection, Queue, Tx
+from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from tests.interop.amqp_broker import AmqpBroker
 from tests.interop.amqp_raw import VERSIONS, Content
-from tests.interop.amqp_slow import SMALL, Named, policy, row, start_amqp
+from tests.interop.amqp_slow import SMALL, Named, assert_told_why, numbered, policy, row, start_amqp
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
@@ -30,6 +30,9 @@ CONFIG = "\n".join(
         ("delete", "$queue/delete/+", '"delete_subscription"'),
         ("delete durable", "$queue/delete-durable/+", DELETE),
         ("matrix", "$queue/+", '"disconnect"'),
+        ("key", "$exchange/q5-stocks/us/+", '"disconnect"'),
+        ("queue", "$queue/q5/orders", '"disconnect"'),
+        ("topics", "q5/us/#", '"disconnect"'),
     )
 )
 
@@ -50,8 +53,7 @@ def feeder(amqp_broker: AmqpBroker) -> Iterator[Named]:
 
 
 class Reader:
-    """Takes records from a queue on channel 2, by ``basic.get`` or as they are delivered; acknowledges as its mode is.
-    """
+    """Takes records from a queue on channel 2, asking or being called; acknowledges as its mode is."""
 
     def __init__(self, raw: Named, queue: str, mode: str, how: str) -> None:
         self.raw, self.queue, self.mode, self.how = raw, queue, mode, how
@@ -165,7 +167,7 @@ def assert_told(headway: BrokerProcess, reader: Reader, company: str, outcome: s
     [verdict] = headway.verdicts(raw.name)
     assert (verdict["reason"], verdict["policy"], verdict["enforced"]) == ("lag_records", "matrix", True)
     assert verdict["filter"] == f"$queue/{reader.queue}"
-    assert (close.reply_code, close.reply_text) == (506, f"RESOURCE_ERROR - {verdict['text']}")
+    assert_told_why(close, verdict)
     assert f"{LIMIT + 1} records" in verdict["text"]
     assert not reader.answers()
     assert not row(headway, raw.name, reader.queue)
@@ -197,6 +199,48 @@ def test_q3_deleting_spares_durable_queues_unless_told(
             assert got + reader.take(1) == sent[WINDOW:]
             feeder.call(Queue.Delete(queue=queue), Queue.DeleteOk)
         else:
-            close = raw.connection_closed()
-            assert (close.reply_code, close.reply_text) == (506, f"RESOURCE_ERROR - {verdict['text']}")
+            assert_told_why(raw.connection_closed(), verdict)
             until(lambda: not feeder.exists(queue), what="the queue is gone")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "queue", "expected"),
+    [
+        ("q5-stocks", "us.*", "", "key"), ("q5-stocks", "us.ibm", "", "key"), ("q5-stocks", "us.#", "", "none"),
+        ("q5-stocks", "uk.*", "", "none"), ("q5-others", "us.ibm", "", "none"),
+        ("amq.topic", "q5.us.*", "", "topics"), ("amq.topic", "q5.us.#", "", "topics"),
+        ("amq.topic", "q5.#", "", "none"), ("amq.topic", "us.ibm", "", "none"),
+        ("q5-others", "us.ibm", "q5/orders", "queue"), ("q5-stocks", "us.*", "q5/orders", "key"),
+    ],
+)  # fmt: skip
+def test_j5_q5_policies_by_exchange_and_key_by_queue_and_by_topic(
+    headway: BrokerProcess, feeder: Named, name: str, exchange: str, key: str, queue: str, expected: str
+) -> None:
+    """The first in the file that covers one of the queue's names."""
+    if not exchange.startswith("amq."):
+        feeder.call(Exchange.Declare(exchange=exchange, exchange_type="topic"), Exchange.DeclareOk)
+    queue = feeder.shared(queue or f"q5/{name}")
+    feeder.call(Queue.Bind(queue=queue, exchange=exchange, routing_key=key), Queue.BindOk)
+    with Named(headway.port, name) as slow:
+        slow.consume(queue, prefetch=1)
+        assert row(headway, name, queue)["policy"] == expected
+        feeder.put(key.replace("*", "ibm").replace("#", "ibm"), *numbered(LIMIT + 2, 10), exchange=exchange)
+        if expected != "none":
+            assert_told_why(slow.connection_closed(), headway.verdicts(name)[0])
+            assert f"policy '{expected}', rule 1" in headway.verdicts(name)[0]["text"]
+        else:
+            assert slow.sync().bodies(1) == numbered(1, 10)
+            assert headway.verdicts(name) == []
+
+
+def test_j5_q5_a_consumer_is_governed_by_what_its_queue_is_bound_to_later(
+    headway: BrokerProcess, feeder: Named, name: str
+) -> None:
+    feeder.call(Exchange.Declare(exchange="q5-stocks", exchange_type="topic"), Exchange.DeclareOk)
+    with Named(headway.port, name) as slow:
+        queue = slow.declare(f"q5/{name}")
+        slow.consume(queue, prefetch=1)
+        slow.call(Queue.Bind(queue=queue, exchange="q5-stocks", routing_key="us.later"), Queue.BindOk)
+        until(lambda: row(headway, name, queue)["policy"] == "key", 2)
+        feeder.put("us.later", *numbered(LIMIT + 2, 10), exchange="q5-stocks")
+        assert_told_why(slow.connection_closed(), headway.verdicts(name)[0])

@@ -44,7 +44,7 @@ def after_turn(world: World) -> None:
 
 def cursors(feed: Feed) -> list[Cursor]:
     found = [s.cursor for s in feed.subscriptions if s.queue is None]
-    return [*found, *(queue.cursor for queue in feed.queues)]
+    return [*found, *(queue.backlog.cursor for queue in feed.queues)]
 
 
 def _lane(feed: Feed) -> None:
@@ -154,7 +154,7 @@ def _liveness(world: World) -> None:
             stands = subscription.has_more and session.channel.left > 0 and not world.disk.unreadable
             assert not stands, f"{session.client} has room, credit and more of {subscription.filter}, and gets none"
     for feed in registry.router.feeds.values():
-        for member in (member for queue in feed.queues if queue.has_more for member in queue.members):
+        for member in (member for queue in feed.queues if queue.backlog.has_more for member in queue.members):
             session = member.session
             ready = session.outlet is not None and not session.outlet.blocked and session.channel.left > 0
             assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"
@@ -212,7 +212,7 @@ def _balances(world: World) -> None:
     for feed, group in world.groups.items():
         if group.live:
             (queue,) = feed.queues
-            wrong = group.balance(pending[group] + feed.lane.count - queue.cursor.number)
+            wrong = group.balance(pending[group] + feed.lane.count - queue.backlog.cursor.number)
             assert wrong is None, wrong
 
 

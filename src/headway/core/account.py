@@ -48,9 +48,9 @@ def account(subscription: Subscription) -> Account:
         drained_records, drained_bytes = subscription.state_records, subscription.handed_bytes
         return Account(
             drained_records, drained_bytes,
-            queue.handed_records - subscription.start_number - drained_records,
-            queue.handed_bytes - subscription.start_position - drained_bytes,
-            queue.lag_records, queue.lag_bytes,
+            queue.backlog.handed_records - subscription.start_number - drained_records,
+            queue.backlog.handed_bytes - subscription.start_position - drained_bytes,
+            queue.backlog.lag_records, queue.backlog.lag_bytes,
         )  # fmt: skip
     waits_for_clock = subscription.conflating and subscription.request.options.conflate_s
     resting = waits_for_clock and not subscription.conflate_due

@@ -175,6 +175,9 @@ class Broker:
 
     def _hand_out(self, now: float) -> None:
         """Queues that have more, and members that may take it."""
+        left, self.registry.left = self.registry.left, {}
+        for feed in left:
+            self.registry.ungate(feed, now)
         woken, self.registry.woken = self.registry.woken, {}
         for queue in woken:
             queue.dispatch(now)
@@ -220,7 +223,7 @@ class Broker:
         reading = Reading("pool_share", doomed.used / max(1, doomed.limit), ">", 1.0)
         for holder in doomed.holders:
             if isinstance(holder, Queue):
-                holder.give_up_chunk(holder.feed.lane.first, doomed.reason)
+                holder.drops.give_up_chunk(holder.feed.lane.first, doomed.reason)
             else:
                 self.governor.sacrifice(holder, doomed.reason, why, (reading,), now)
 

@@ -107,6 +107,8 @@ class Governor:
                 self._offline(subscription, now)
             elif rule.enforce and rule.then.kind is ActionKind.BLOCK_PUBLISHERS:
                 self._gate(subscription, now)
+            elif rule.enforce and rule.then.kind is ActionKind.RETURN:
+                self._return(subscription, rule.then, now)
         self._tell_gap(subscription, now)
         self._tell_offline(subscription, now)
         calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
@@ -177,7 +179,7 @@ class Governor:
                 registry.effects.append(CloseConsumer(subscription, verdict))
                 self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case ActionKind.RETURN:
-                self._return(subscription, action, now)
+                return  # as all that lasts, at each look
             case ActionKind.DISCONNECT:
                 self._cut(subscription, verdict.reason, verdict.text, now)
             case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:

@@ -93,9 +93,9 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     if which is Which.OLDEST and queue is not None:
         kept = action.records_kept(subscription.prefetch)
         if kept is not None:
-            queue.drop(queue.lag_records - kept, Reason.DISCARDED)
+            queue.drops.drop(queue.backlog.lag_records - kept, Reason.DISCARDED)
         if action.keep_bytes is not None:
-            queue.keep_bytes(action.keep_bytes, Reason.DISCARDED)
+            queue.drops.keep_bytes(action.keep_bytes, Reason.DISCARDED)
         return
     if which is Which.OLDEST:
         free_cursor(subscription)

@@ -177,7 +177,7 @@ class Observer:
     def _lane(self, feed: Feed, trail: _LaneTrail, now: float) -> None:
         lane, consumers = feed.lane, len(feed.subscriptions)
         if feed.queues:
-            lagging = sum(len(queue.members) for queue in feed.queues if queue.has_more)
+            lagging = sum(len(queue.members) for queue in feed.queues if queue.backlog.has_more)
         else:
             lagging = consumers - len(feed.waiting) - len(feed.resting)
         gated_s = feed.gated_s + (now - feed.gated_since_s if feed.gated else 0.0)

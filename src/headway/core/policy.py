@@ -123,10 +123,12 @@ class _RuleState:
 class PolicyState:
     """Where the rules of one policy stand for one consumer."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("_rules", "minds_acks")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [_RuleState() for _ in policy.rules]
+        self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
+        """A consumer is to be looked at while it has something to acknowledge, though nothing waits for it."""
 
     @property
     def settled(self) -> bool:

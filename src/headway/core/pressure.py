@@ -144,8 +144,8 @@ def _furthest_back(feed: Feed, now: float) -> list[Holder]:
 def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
     if queue.members:
         return [*queue.holders(oldest, now - GRACE_S)]
-    waiting = queue.oldest_time()
-    return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.wants(oldest) else []
+    waiting = queue.backlog.oldest_time()
+    return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.backlog.wants(oldest) else []
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

@@ -83,9 +83,9 @@ class Publishing:
         """How many records of the run a queue takes that refuses what is too much."""
         queue = next(queue for queue in feed.queues if queue.feed is feed)
         size = (run.ends[-1] - run.bodies[-1]) or 1
-        if queue.room(size) < len(run):
+        if queue.drops.room(size) < len(run):
             queue.dispatch(now)  # there may be consumers for some of it
-        return queue.room(size)
+        return queue.drops.room(size)
 
     def _dead_letter(self, feed: Feed, run: Run, accepted: int, first: int, now: float) -> None:
         for queue in [queue for queue in feed.queues if queue.terms.dead_letter_refused]:

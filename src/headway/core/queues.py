@@ -119,7 +119,7 @@ class Queues:
         """Returns how many records waited in it."""
         if if_unused and queue.consumers:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
-        waiting = queue.lag_records
+        waiting = queue.backlog.lag_records
         if if_empty and waiting:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")
         if queue.ended:
@@ -129,7 +129,7 @@ class Queues:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
         self._exchanges.remove_queue(queue.name)
         self._router.forget()
-        queue.purge()
+        queue.drops.purge()
         for member in list(queue.members):
             self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
             if not member.request.polling and not member.session.ended:
@@ -346,7 +346,7 @@ class Queues:
 
 def _text(binding: Binding) -> str:
     arguments = ", ".join(f"{_word(name)}={value!r}" for name, value in binding.arguments)
-    return f"$exchange/{_word(binding.source)}/{topic_of(_word(binding.key))}" + (f" ({arguments})" if arguments else "")
+    return f"$exchange/{_word(binding.source)}/{topic_of(_word(binding.key))}{f' ({arguments})' if arguments else ''}"
 
 
 def _word(text: str) -> str:

@@ -59,6 +59,8 @@ class Registry:
         """Feeds whose lane has grown since the last flush."""
         self.woken: dict[Queue, None] = {}
         """Queues that may be able to hand out more than at the last flush, though nothing came."""
+        self.left: dict[Feed, None] = {}
+        """Feeds that a queue reads no longer: what gates there were may be gone."""
         self.unused: dict[Queue, None] = {}
         """Queues that a consumer has left."""
         self.owned: dict[Session, dict[Queue, None]] = {}
@@ -159,11 +161,13 @@ class Registry:
         self.paused.setdefault(by, {})[session] = None
 
     def ungate(self, feed: Feed, now: float) -> None:
-        """Nobody holds publishers back any more, if somebody did when ``feed.was_gated`` was set."""
-        if feed.was_gated and not feed.gated:
+        """A consumer holds publishers back no longer, or is not the only one of its queue any more."""
+        if feed.gated:
+            return
+        if feed.was_gated:
             feed.was_gated = False
             feed.gated_s += now - feed.gated_since_s
-            self.resume(feed, now)
+        self.resume(feed, now)
 
     def resume(self, by: Feed | Pool, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""

@@ -71,7 +71,10 @@ class ActionKind(StrEnum):
 
 
 _STATEFUL = frozenset(
-    (ActionKind.NOTIFY, ActionKind.CONFLATE, ActionKind.DISCARD, ActionKind.OFFLINE, ActionKind.BLOCK_PUBLISHERS)
+    (
+        ActionKind.NOTIFY, ActionKind.CONFLATE, ActionKind.DISCARD, ActionKind.OFFLINE, ActionKind.BLOCK_PUBLISHERS,
+        ActionKind.RETURN,
+    )
 )
 
 

@@ -110,7 +110,7 @@ class Session:
         """What it takes up room with: those for whom something waits, and queues that are its alone."""
         yield from self.lagging
         for queue in self.queues:
-            if queue.owner is self and queue.has_more:
+            if queue.owner is self and queue.backlog.has_more:
                 yield from islice((member for member in queue.members if member.session is self), 1)
 
     def expires_at(self) -> float:

@@ -140,11 +140,12 @@ def queues(broker: Broker, now: float) -> list[QueueStats]:
 
 
 def queue(queue: Queue, now: float) -> QueueStats:
-    oldest, consumers = queue.oldest_time(), queue.consumers
+    backlog, consumers = queue.backlog, queue.consumers
+    oldest = backlog.oldest_time()
     return QueueStats(
-        queue.name, queue.lag_records, queue.lag_bytes, 0 if oldest is None else _ms(now - oldest),
-        queue.unacknowledged, len(consumers), sum(member.meter.slow for member in consumers), queue.terms.durable,
-        queue.handed_records, {str(reason): count for reason, count in queue.dropped.items()},
+        queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),
+        backlog.unacknowledged, len(consumers), sum(member.meter.slow for member in consumers), queue.terms.durable,
+        backlog.handed_records, {str(reason): count for reason, count in queue.drops.by_reason.items()},
     )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ class Subscription:
     def lag_bytes(self) -> int:
         """Bytes of the lane it has not been given, in whatever form, and is going to be."""
         if self.queue is not None:
-            return self.queue.lag_bytes
+            return self.queue.backlog.lag_bytes
         if self.conflating and not self.has_more:
             return 0
         skip = self._rest_skipped()
@@ -189,7 +189,7 @@ class Subscription:
     def lag_records(self) -> int:
         """Records it has not been given, in whatever form, and is going to be."""
         if self.queue is not None:
-            return self.queue.lag_records
+            return self.queue.backlog.lag_records
         if self.conflating:
             return self.feed.lane.count - self.cursor.number + self.conflate_owed if self.has_more else 0
         skip = self._rest_skipped()
@@ -199,7 +199,7 @@ class Subscription:
     def gating_bytes(self) -> int:
         """How much of the lane must be kept for it. A conflating consumer reads state, so nothing is."""
         if self.queue is not None:
-            return self.queue.lag_bytes
+            return self.queue.backlog.lag_bytes
         return 0 if self.conflating else self.cursor.lag_bytes
 
     # -- credit -----------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Subscription:
     def oldest_time(self) -> float | None:
         """Since when something waits for it; None when nothing does."""
         if self.queue is not None:
-            return self.queue.oldest_time()
+            return self.queue.backlog.oldest_time()
         if self.conflating:
             return self.current_s if self.has_more else None
         return self.cursor.oldest_time()
@@ -255,7 +255,7 @@ class Subscription:
     def has_more(self) -> bool:
         """Something waits for this consumer."""
         if self.queue is not None:
-            return self.queue.has_more
+            return self.queue.backlog.has_more
         if self.preface is not None:
             return True
         if self.conflating:

@@ -43,13 +43,13 @@ def after_turn(world: World) -> None:
 
 
 def _feeds(model: QueueModel) -> list[Feed]:
-    return [stretch.feed for stretch in [*model.queue.stretches, *model.queue._settling]]
+    return [stretch.feed for stretch in [*model.queue.backlog.stretches, *model.queue.backlog.settling]]
 
 
 def _cursors(feed: Feed) -> list[Cursor]:
     """Of a lane that only queues read."""
     assert all(subscription.queue is not None for subscription in feed.subscriptions)
-    return [s for queue in feed.queues for s in [*queue.stretches, *queue._settling] if s.feed is feed]
+    return [s for queue in feed.queues for s in [*queue.backlog.stretches, *queue.backlog.settling] if s.feed is feed]
 
 
 def _lane(feed: Feed) -> None:
@@ -72,7 +72,7 @@ def _lane(feed: Feed) -> None:
         assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
         assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
     assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
-    if not any(queue.has_more for queue in feed.queues) and not lane.holding:
+    if not any(queue.backlog.has_more for queue in feed.queues) and not lane.holding:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 
 
@@ -141,19 +141,19 @@ def _nobody_forgotten(world: World) -> None:
                 late = world.now - since
                 assert late < 0.5, f"{party.name} is paused by a lane that nobody gates: {by.key.filter}"
     for model in world.models.values():
-        if not model.queue.lag_records:
+        if not model.lag:
             continue
         live = [consumer for consumer in model.consumers if consumer.live]
         for consumer in live[:1] if model.terms.single_active else live:
             party = next(party for party in world.parties if party.consumers.get(consumer.tag) is consumer)
             assert party.outlet is not None
-            if party.outlet.blocked:
+            if party.outlet.blocked or consumer.subscription.paused:
                 continue
             credit = not consumer.acks or (
                 sum(flight.consumer is consumer for flight in party.flights.values()) < consumer.prefetch
                 and party._flying(consumer.channel) < party.channels[consumer.channel].limit
             )
-            assert not credit, f"{party.name} could take what {model} has: {model.queue.lag_records}"
+            assert not credit, f"{party.name} could take what {model} has: {model.lag}"
 
 
 def _ended_in_time(world: World, model: QueueModel) -> None:
@@ -175,10 +175,10 @@ def settled(world: World) -> None:
         assert not party.flights, f"{party.name} settled everything, and it is not settled"
         assert not party.paused, f"{party.name} is still not read"
     for model in world.models.values():
-        assert not model.queue.lag_records, f"{model}: {model.queue.lag_records} wait, and somebody reads"
+        assert not model.lag, f"{model}: {model.lag} wait, and somebody reads"
         assert not model.counts[State.FLIES]
         lost = model.counts[State.WAITS] + model.counts[State.PASSED]
-        told = model.queue.dropped
+        told = model.queue.drops.by_reason
         assert lost == told.total() - model.counts[State.REJECTED] - model.counts[State.PURGED], f"{model}: {told}"
     assert world.pool.memory_bytes == world.pool.disk_bytes == 0
     registry = world.broker.registry

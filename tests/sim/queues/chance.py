@@ -46,6 +46,7 @@ MANNERS = (
     Manner("late acks", ack_delay_s=0.7, gives_back=0.05),
     Manner("no acks", acks=False),
     Manner("choosy", rejects=0.2, gives_back=0.2, ack_delay_s=0.05),
+    Manner("picky", rejects=0.5, gives_back=0.1, multiple=True),
     Manner("flaps", vanishes=0.02, ack_delay_s=0.2),
     Manner("vanishes", reads=20_000.0, vanishes=0.01, ack_delay_s=0.05, multiple=True),
 )  # fmt: skip
@@ -67,7 +68,7 @@ def terms(rng: Random, *, may_refuse: bool) -> QueueTerms:
         records_max=rng.choice((0, 1, 5, 20)) if limited and not by_bytes else None,
         bytes_max=rng.choice((100, 1000)) if by_bytes else None,
         refuses=refuses,
-        dead_letter_exchange=DEAD if rng.random() < 0.3 else None,
+        dead_letter_exchange=DEAD if rng.random() < 0.5 else None,
         priorities=rng.choice((1, 3, 9)) if rng.random() < 0.2 else 0,
         single_active=rng.random() < 0.15,
     )
@@ -93,7 +94,9 @@ def policies(rng: Random) -> tuple[Policy, ...]:
     """One, for everything; often none."""
     if rng.random() < 0.4:
         return ()
-    rules = []
+    rules: list[dict[str, object]] = []
+    if rng.random() < 0.25:
+        rules.append({"when": {"ack_age": "400ms"}, "then": {"action": "return", "older": "300ms"}})
     for _ in range(rng.randint(1, 3)):
         rule: dict[str, object] = {"when": rng.choice(_WHEN), "then": rng.choice(_THEN)}
         if isinstance(rule["then"], dict) and rule["then"]["action"] == "return":

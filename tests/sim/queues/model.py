@@ -93,8 +93,10 @@ class QueueModel:
         """At most: some of them may have been dropped."""
         return len(self._waiting)
 
-    def settles(self) -> bool:
-        return self.counts[State.FLIES] == 0
+    @property
+    def lag(self) -> int:
+        """How many wait, as the queue tells people."""
+        return self.queue.backlog.lag_records
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
@@ -163,24 +165,24 @@ class QueueModel:
     def check(self, now: float, *, allowed: frozenset[Reason], readable: bool) -> None:
         """After every turn."""
         queue, counts = self.queue, self.counts
-        told = queue.dropped
+        told = queue.drops.by_reason
         dropped = told.total() - told[Reason.REJECTED] - told[Reason.PURGED]
-        lag = queue.lag_records
+        lag = self.lag
         assert told[Reason.REJECTED] == counts[State.REJECTED], f"{self}: {told}, {counts[State.REJECTED]} rejected"
         assert told[Reason.PURGED] == counts[State.PURGED], f"{self}: {told}, {counts[State.PURGED]} purged"
         there = lag + dropped
         expected = counts[State.WAITS] + counts[State.PASSED]
-        assert there == expected, f"{self}: {lag} wait and {dropped} were dropped, {expected} should be: {told}, {counts}"
+        assert there == expected, f"{self}: {lag} wait, {dropped} were dropped, not {expected} in all: {told}, {counts}"
         assert dropped >= counts[State.PASSED], f"{self}: {counts[State.PASSED]} were passed over, {dropped} dropped"
-        assert (queue.lag_bytes > 0) == (lag > 0), f"{self}: {lag} records wait in {queue.lag_bytes} bytes"
-        assert queue.has_more == (lag > 0)
+        size = queue.backlog.lag_bytes
+        assert (size > 0) == (lag > 0) == queue.backlog.has_more, f"{self}: {lag} records wait in {size} bytes"
         self._reasons(now, allowed)
         if readable and self.terms.dead_letter_exchange is not None:
             letters = Counter({reason: count for reason, count in told.items() if reason is not Reason.PURGED})
             assert self.dead == letters, f"{self}: dead letters {self.dead}, left out {told}"
 
     def _reasons(self, now: float, allowed: frozenset[Reason]) -> None:
-        told = self.queue.dropped
+        told = self.queue.drops.by_reason
         limited = self.terms.limited and not self.terms.refuses
         mortal = sum(entry.expires_s <= now for entry in self.entries.values()) if told[Reason.EXPIRED] else 0
         assert told[Reason.EXPIRED] <= mortal, f"{self}: {told[Reason.EXPIRED]} expired, {mortal} could have"
@@ -189,7 +191,7 @@ class QueueModel:
         strange = {reason for reason, count in told.items() if count} - usual - allowed
         assert not strange, f"{self}: {told}"
         if self.terms.records_max is not None and limited:
-            assert self.queue.lag_records <= self.terms.records_max, f"{self}: {self.queue.lag_records} wait"
+            assert self.lag <= self.terms.records_max, f"{self}: {self.lag} wait"
         if self.terms.records_max is not None and self.terms.refuses:
             most = self.terms.records_max + self.came_back
-            assert self.queue.lag_records <= most, f"{self}: {self.queue.lag_records} wait, {most} may"
+            assert self.lag <= most, f"{self}: {self.lag} wait, {most} may"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from tests.core.queues_stage import PLAIN, Delivered, Wrapping, run_of
 from tests.sim.queues.chance import HEADERS, KEYS, Manner
 from tests.sim.queues.model import Flight, QueueModel, State
@@ -155,17 +157,14 @@ class Party:
                                    envelope=Wrapping(number, tag))
         others = [one for one in model.consumers if one.live]
         only = any(one is model.exclusive for one in others)
-        self.consumers[tag] = made
-        try:
-            made.subscription = world.broker.queues.consume(
-                self.session, self.channel(number), model.queue, request, prefetch, world.now, exclusive=exclusive
-            )
-        except Refused as error:
-            del self.consumers[tag]
-            assert only or (exclusive and others), f"{self.name} may not consume {model}: {error}"
+        consume = partial(world.broker.queues.consume, self.session, self.channel(number), model.queue, request,
+                          prefetch, world.now, exclusive=exclusive)
+        if only or (exclusive and others):
+            with pytest.raises(Refused):
+                consume()
             return False
-        assert not only, f"{model} has a consumer that is to be the only one, and {self.name} is another"
-        assert not (exclusive and others), f"{model} has consumers, and {self.name} is the only one"
+        self.consumers[tag] = made
+        made.subscription = consume()
         model.exclusive = made if exclusive else None
         model.consumers.append(made)
         model.had_consumer = True
@@ -183,6 +182,12 @@ class Party:
         consumer.model.consumers.remove(consumer)
         consumer.model.used_s = self.world.now
 
+    def flow(self, *, active: bool) -> None:
+        """The client wants nothing for now, or again."""
+        for consumer in self.consumers.values():
+            consumer.subscription.paused = not active
+            self.world.broker.registry.woken[consumer.model.queue] = None
+
     def get(self, model: QueueModel) -> None:
         """Ask for one."""
         assert self.session is not None
@@ -193,23 +198,25 @@ class Party:
         model.used_s = world.now
         only = any(one is model.exclusive for one in model.consumers if one.live)
         full = acks and self._flying(1) >= channel.limit
+        ask = partial(world.broker.queues.get, self.session, channel, model.queue, request, NO_LIMIT, world.now)
+        if only:
+            with pytest.raises(Refused):
+                ask()
+            return
         try:
-            got = world.broker.queues.get(self.session, channel, model.queue, request, NO_LIMIT, world.now)
-        except Refused:
-            assert only
-            return
+            got = ask()
         except OSError:
-            assert world.disk.unreadable
-            return
-        assert not only
+            if world.disk.unreadable:
+                return
+            raise
         if got is None:
-            assert full or not model.queue.lag_records, f"{model}: {model.queue.lag_records} wait, and none is given"
+            assert full or not model.lag, f"{model}: {model.lag} wait, and none is given"
             return
         assert not full
         one = Delivered(1, "", got.delivery_id, got.redelivered, PLAIN.decode(got.frame))
         world.note("gets", self.name, one.number, one.redelivered)
         self._take(one, model, None, acks=acks)
-        assert got.records_left == model.queue.lag_records
+        assert got.records_left == model.lag
         if acks:
             self.hands.append((world.now, 1, one.id))
 
@@ -222,6 +229,7 @@ class Party:
         self.world.note("given", self.name, one.tag, one.id, one.number, one.redelivered)
         model = consumer.model
         assert consumer.live
+        assert not consumer.subscription.paused
         if model.terms.single_active:
             first = next(other for other in model.consumers if other.live)
             assert first is consumer, f"{model}: {one.number} went to {self.name}, and it is not its turn"

@@ -89,7 +89,8 @@ def _fits(kind: str, tie: Tie, key: str, headers: dict[str, object]) -> bool:
     if kind == "direct":
         return tie.key == key
     if kind == "topic":
-        words = [{"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}.get(word, re.escape(word) + r"\.") for word in tie.key.split(".")]
+        wild = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
+        words = [wild.get(word, re.escape(word) + r"\.") for word in tie.key.split(".")]
         return re.fullmatch("".join(words), key + ".") is not None
     wanted = dict(tie.wanted)
     some = wanted.pop("x-match", "all") == "any"

@@ -8,14 +8,15 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from tests.core.queues_stage import PLAIN
 from tests.sim.disk import Disk
 from tests.sim.queues import audit, chance
-from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel, State
+from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel
 from tests.sim.queues.party import Consumer, Party
 from tests.sim.queues.wiring import Tie, Wiring
 
-from headway.core import handing, lane, queue
+from headway.core import drops, handing, lane, queue
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.effects import Cancelled, CloseChannel, CloseConsumer, DeadLetter, Disconnect, Effect, Pause, Resume
 from headway.core.effects import Spill as SpillEffect
@@ -23,6 +24,7 @@ from headway.core.errors import Reason, Refused
 from headway.core.exchange import Binding, Destination, Exchange
 from headway.core.feed import Feed
 from headway.core.flap import FlapControl
+from headway.core.options import QueueTerms
 from headway.core.policy import ActionKind
 from headway.core.pool import Pool
 from headway.core.record import key_of
@@ -57,12 +59,10 @@ class World:
         self._next_tick = self.now
         self._moved: list[Flight] = []
         """Redelivered elsewhere by the broker's own decision; an effect must say why."""
-        actions = {rule.then.kind for policy in self.policies for rule in policy.rules}
-        self.may_return = ActionKind.RETURN in actions
-        self.may_delete = ActionKind.DELETE_SUBSCRIPTION in actions
-        self.allowed = PRESSURE | ({Reason.DISCARDED} if ActionKind.DISCARD in actions else frozenset())
-        if not self.readable:
-            self.allowed |= {Reason.SPILL_FAILED}
+        self.allowed = PRESSURE if self.readable else PRESSURE | {Reason.SPILL_FAILED}
+        """Why queues may leave records out, besides what their terms and clients say."""
+        self.may_return = self.may_delete = False
+        self._permit()
         self.last_own = 0
         """By how much the pool grew with what connections that are gone, and the broker itself, published."""
         self.ungated: dict[tuple[str, Feed], float] = {}
@@ -83,7 +83,15 @@ class World:
         queue.BATCH_BYTES = handing.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         queue.PUMP_BYTES = rng.choice((500, 5000, 1024 * 1024))
         queue.PORTION_RECORDS = rng.choice((1, 3, 32))
-        queue.DROPS_MAX = rng.choice((1, 5, 1000))
+        drops.DROPS_MAX = rng.choice((1, 5, 1000))
+
+    def _permit(self) -> None:
+        """What policies may do, from now on."""
+        actions = {rule.then.kind for policy in self.policies for rule in policy.rules}
+        self.may_return |= ActionKind.RETURN in actions
+        self.may_delete |= ActionKind.DELETE_SUBSCRIPTION in actions
+        if ActionKind.DISCARD in actions:
+            self.allowed |= {Reason.DISCARDED}
 
     def _begin(self) -> None:
         party = self.parties[-1]
@@ -148,7 +156,7 @@ class World:
             model = self.models[refusing]
             most = model.terms.records_max
             assert most is not None
-            assert model.queue.lag_records + accepted >= most, f"{model} refuses though it has room"
+            assert model.lag + accepted >= most, f"{model} refuses though it has room"
         grown = max(0, self.pool.memory_bytes - before)
         if party is not None:
             party.last_bytes += grown
@@ -161,16 +169,13 @@ class World:
         known = self.models.get(name)
         assert party.session is not None
         if known is not None:
-            try:
-                again = self.broker.queues.declare(party.session, name, known.terms, PLAIN, self.now)
-            except Refused as error:
-                assert error.reason is Reason.RESOURCE_LOCKED
-                assert known.owner is not party
+            if known.owner not in (None, party):
                 return
+            again = self.broker.queues.declare(party.session, name, known.terms, PLAIN, self.now)
             assert again is known.queue
             known.used_s = self.now
             return
-        terms = chance.QueueTerms() if plain else chance.terms(self.rng, may_refuse=not self.refusing)
+        terms = QueueTerms() if plain else chance.terms(self.rng, may_refuse=not self.refusing)
         if not self.readable:  # a record's priority cannot be read then either
             terms = msgspec.structs.replace(terms, priorities=0)
         self.refusing |= terms.refuses
@@ -192,12 +197,12 @@ class World:
         locked = model is not None and model.owner not in (None, party)
         assert party.session is not None
         self.note("binds" if tied else "unbinds", party.name, tie)
-        try:
-            (self.broker.queues.bind if tied else self.broker.queues.unbind)(party.session, binding)
-        except Refused as error:
-            assert locked, f"{tie}: {error}"
+        change = self.broker.queues.bind if tied else self.broker.queues.unbind
+        if locked:
+            with pytest.raises(Refused):
+                change(party.session, binding)
             return
-        assert not locked
+        change(party.session, binding)
         if tied:
             self.wiring.tie(tie)
         else:
@@ -415,9 +420,14 @@ class World:
             self._rewire()
         if rng.random() < 0.02:
             self._end_one()
+        if rng.random() < 0.003:
+            self.note("reload")
+            self.policies = chance.policies(rng)
+            self._permit()
+            self.broker.set_policies(self.policies, self.now)
         self.turn()
         self.note("state", self._numbers, self.pool.memory_bytes, self.pool.disk_bytes,
-                  {name: model.queue.lag_records for name, model in self.models.items()})  # fmt: skip
+                  {name: model.lag for name, model in self.models.items()})  # fmt: skip
 
     def _end_one(self) -> None:
         """Purge a queue, or delete it."""
@@ -426,10 +436,10 @@ class World:
         model = self.rng.choice(list(self.models.values()))
         if self.rng.random() < 0.6:
             self.note("purges", model.name)
-            model.purged(model.queue.purge())
+            model.purged(model.queue.drops.purge())
         elif model.name != chance.DEAD:
             self.note("deletes", model.name)
-            waiting = model.queue.lag_records
+            waiting = model.lag
             assert self.broker.queues.delete(model.queue, self.now) == waiting
             self.forget(model)
 
@@ -466,6 +476,10 @@ class World:
             self._declare(party, rng.choice(chance.QUEUES))
         elif dice < 0.45:
             party.hears_an_answer()
+        elif dice < 0.455 and not party.manner.healthy:
+            party.flow(active=False)
+        elif dice < 0.47:
+            party.flow(active=True)
         if party.connected and rng.random() < party.manner.vanishes:
             self.note("vanishes", party.name)
             party.leave()
@@ -500,6 +514,7 @@ class World:
         for party in self.parties:
             party.manner = chance.HEALTHY
             party.hands = [(self.now, number, delivery_id) for number, delivery_id in party.flights]
+            party.flow(active=True)
         self.turn()
         self.innocent |= {party.name for party in self.parties}
         for party in self.parties:

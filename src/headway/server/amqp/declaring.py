@@ -93,7 +93,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
     channel.last_queue = queue.name
     if not command.nowait:
         channel.peer.write(write_declare_ok(
-            channel.peer.version, channel.number, queue.name, queue.lag_records, len(queue.consumers)
+            channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.consumers)
         ))  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _queue_binding(channel: AmqpChannel, command: commands.Queue.Bind | commands
 
 def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
-    channel.answer(command, commands.Queue.PurgeOk(queue.purge()))
+    channel.answer(command, commands.Queue.PurgeOk(queue.drops.purge()))
 
 
 def delete_queue(channel: AmqpChannel, command: commands.Queue.Delete) -> None:

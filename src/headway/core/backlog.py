@@ -1,0 +1,263 @@
+"""Backlogs: what a queue has still to hand out. It has no records, it reads lanes as any consumer does.
+
+A queue's place is a list of *stretches*: cursors, each in the lane of one feed up to where the queue left it for
+another (its bindings changed); nearly always there is one, which has no end.
+
+A record that is out of its lane's order is *taken*: given back by a member, or of a queue that goes by priority. It is
+a reference (chunk and index) on a heap ordered by priority and place, so what comes back takes its old place again; it
+keeps its chunk as an unacknowledged one does. What is taken comes before what is fresh in the lane.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
+from headway.core.delivery import record_at
+from headway.core.feed import Feed
+from headway.core.registry import Registry
+
+if TYPE_CHECKING:
+    from headway.core.queue import Queue
+
+
+class Stretch(Cursor):
+    """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
+
+    __slots__ = ("feed", "order", "stop_number", "stop_position")
+
+    def __init__(self, feed: Feed, order: int) -> None:
+        super().__init__(feed.lane)
+        self.feed = feed
+        self.order = order
+        self.stop_number: int | None = None
+        self.stop_position = 0
+
+    @property
+    def end_number(self) -> int:
+        return self.lane.count if self.stop_number is None else self.stop_number
+
+    @property
+    def end_position(self) -> int:
+        return self.lane.end if self.stop_number is None else self.stop_position
+
+    @property
+    def finished(self) -> bool:
+        """There is nothing to come but by the next stretch."""
+        return self.stop_number is not None and self.position >= self.stop_position
+
+
+class Place(NamedTuple):
+    """A record out of its lane's order. The first three are its order on the heap, and no two are equal in them."""
+
+    rank: int
+    order: int
+    number: int
+    stretch: Stretch
+    chunk: Chunk
+    at: int
+    """Which of its chunk."""
+    redelivered: bool
+
+    @property
+    def size(self) -> int:
+        return self.chunk.ends[self.at] - self.chunk.record_start(self.at)
+
+
+class Backlog:
+    def __init__(self, queue: Queue, registry: Registry) -> None:
+        self.stretches: list[Stretch] = []
+        self.settling: dict[Stretch, None] = {}
+        """Read to their end, and not all of it settled."""
+        self.handed_records = 0
+        self.handed_bytes = 0
+        """Given to whichever member, or left out, since the queue began; some twice."""
+        self._queue = queue
+        self._registry = registry
+        self._taken: list[Place] = []
+        self._taken_bytes = 0
+        self._orders = 0
+
+    # -- where it reads ---------------------------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> Stretch:
+        """Where it reads on now."""
+        return self.stretches[0]
+
+    def read(self, feed: Feed) -> None:
+        """Go on in another feed's lane, from its end, once what waits has been handed out."""
+        if self.stretches:
+            last = self.stretches[-1]
+            last.stop_number, last.stop_position = last.lane.count, last.lane.end
+            last.feed.listening.pop(self._queue, None)
+            last.feed.limited.pop(self._queue, None)
+        self._orders += 1
+        self.stretches.append(Stretch(feed, self._orders))
+        feed.queues[self._queue] = None
+        feed.reading += 1
+
+    def step(self) -> None:
+        """Leave stretches that were read to their end."""
+        while self.stretches[0].finished:
+            done = self.stretches.pop(0)
+            done.detach()
+            self.settling[done] = None
+            self._settled(done)
+            self._queue.moved_on()
+
+    def settled(self, cursor: Cursor | None) -> None:
+        """A record of one of the stretches needs to be kept no longer."""
+        if isinstance(cursor, Stretch) and cursor in self.settling:
+            self._settled(cursor)
+
+    def _settled(self, stretch: Stretch) -> None:
+        if not stretch.unacknowledged:
+            del self.settling[stretch]
+            self._leave(stretch)
+
+    def _leave(self, stretch: Stretch) -> None:
+        feed = stretch.feed
+        stretch.close()
+        feed.reading -= 1
+        if feed.listening:
+            self._registry.woken[next(iter(feed.listening))] = None  # it may be that nobody needs the rest of it
+        if feed not in (other.feed for other in [*self.stretches, *self.settling]):
+            feed.queues.pop(self._queue, None)
+            feed.listening.pop(self._queue, None)
+        self._registry.close_if_unread(feed)
+
+    def close(self) -> None:
+        """The queue is over."""
+        self._taken.clear()
+        self._taken_bytes = 0
+        for stretch in [*self.stretches, *self.settling]:
+            stretch.close()
+            stretch.feed.reading -= 1
+            stretch.feed.queues.pop(self._queue, None)
+            stretch.feed.listening.pop(self._queue, None)
+            stretch.feed.limited.pop(self._queue, None)
+            self._registry.close_if_unread(stretch.feed)
+        self.settling.clear()
+
+    # -- how much waits ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_more(self) -> bool:
+        cursor = self.stretches[0]
+        return bool(self._taken) or cursor.position != cursor.end_position or len(self.stretches) > 1
+
+    @property
+    def lag_records(self) -> int:
+        return len(self._taken) + sum(
+            stretch.end_number - stretch.number for stretch in self.stretches
+            if stretch.attached and stretch.position != stretch.end_position
+        )  # fmt: skip
+
+    @property
+    def lag_bytes(self) -> int:
+        return self._taken_bytes + sum(stretch.end_position - stretch.position for stretch in self.stretches)
+
+    @property
+    def body_bytes(self) -> int:
+        """What the bodies of those that wait come to, if what stands in front of each is as long as with the next."""
+        head = self.head()
+        if head is None:
+            return 0
+        chunk, index = head
+        try:
+            body = len(record_at(self.cursor.lane.dialect, chunk, index).payload)
+        except OSError:
+            return self.lag_bytes
+        front = chunk.ends[index] - chunk.record_start(index) - body
+        return self.lag_bytes - self.lag_records * front
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records that are with members, and may come back."""
+        out = sum(len(stretch.unacknowledged) for stretch in [*self.stretches, *self.settling])
+        return out - len(self._taken)
+
+    def oldest_time(self) -> float | None:
+        """When what is to be handed out next was published; None when nothing is."""
+        if self._taken:
+            return self._taken[0].chunk.time_of(self._taken[0].at)
+        return next((time for s in self.stretches if (time := s.oldest_time()) is not None), None)
+
+    def wants(self, chunk: Chunk) -> bool:
+        """Some of the chunk is still to be handed out."""
+        waits = any(s.chunk is chunk and s.position != s.end_position for s in self.stretches)
+        return waits or any(place.chunk is chunk for place in self._taken)
+
+    def oldest_wanted(self, chunk: Chunk) -> Chunk:
+        """The oldest chunk of a lane it has left, if it wants that; else this one."""
+        firsts = (stretch.lane.first for stretch in [*self.settling, *self.stretches])
+        return next((first for first in firsts if self.wants(first)), chunk)
+
+    # -- one after the other ----------------------------------------------------------------------------------------
+
+    @property
+    def taken(self) -> Place | None:
+        """The next of those out of order."""
+        return self._taken[0] if self._taken else None
+
+    def has_fresh(self) -> bool:
+        """There is more in the lane."""
+        self.step()
+        return self.cursor.position != self.cursor.end_position
+
+    def fresh(self) -> tuple[Stretch, Chunk, int]:
+        """The next record in the lane, where there is one: its stretch, its chunk, and which of that."""
+        stretch = self.cursor
+        stretch.step()
+        chunk = stretch.chunk
+        assert chunk is not None
+        return stretch, chunk, chunk.index_at(stretch.position)
+
+    def head(self) -> tuple[Chunk, int] | None:
+        """The record that comes next."""
+        if self._taken:
+            return self._taken[0].chunk, self._taken[0].at
+        return self.fresh()[1:] if self.has_fresh() else None
+
+    def take(self, stretch: Stretch, chunk: Chunk, index: int, *, redelivered: bool) -> None:
+        """Put a record that is out of order where it belongs."""
+        rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
+        self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, redelivered))
+
+    def put(self, place: Place) -> None:
+        heappush(self._taken, place)
+        self._taken_bytes += place.size
+
+    def pop(self) -> Place:
+        place = heappop(self._taken)
+        self._taken_bytes -= place.size
+        return place
+
+    def sort_in(self) -> None:
+        """Put what came where its priority has it."""
+        while self.has_fresh():
+            stretch, chunk, index = self.fresh()
+            stretch.sent(chunk.first_number + index, chunk)
+            self.take(stretch, chunk, index, redelivered=False)
+            stretch.advance(chunk.ends[index] - chunk.record_start(index))
+
+    def _rank(self, chunk: Chunk, index: int) -> int:
+        try:
+            record = record_at(self.cursor.lane.dialect, chunk, index)
+        except OSError:
+            return 0
+        priority = record.properties.user_value("priority")
+        return -min(self._queue.terms.priorities, int(priority) if priority and priority.isdecimal() else 0)
+
+    def free(self, stretch: Stretch, number: int) -> None:
+        """A record that was taken, or in flight, needs to be kept no longer."""
+        stretch.acknowledge(number)
+        self.settled(stretch)
+
+    def handed(self, records: int, size: int) -> None:
+        """So much is out of it, to a member or to nobody."""
+        self.handed_records += records
+        self.handed_bytes += size

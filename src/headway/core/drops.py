@@ -1,0 +1,185 @@
+"""Drops: what a queue leaves out, and why: its length, a lifetime, a policy, or a member that wants it given to nobody.
+
+Rules:
+- What has waited longest goes first, and whoever is next in turn is told of the gap; publishers and the queue count it.
+- A record that expired while it waited is left out when it comes to the head, no sooner; one that came since everybody
+  had everything goes to who waits for it, even if its lifetime is nothing.
+- Where the queue has a dead letter exchange it is published there (an effect, for codecs know how); but not if purged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.backlog import Backlog
+from headway.core.chunk import Chunk
+from headway.core.delivery import record_at
+from headway.core.effects import DeadLetter
+from headway.core.errors import Reason
+from headway.core.registry import Registry
+from headway.core.subscription import Subscription
+
+if TYPE_CHECKING:
+    from headway.core.queue import Queue
+
+DROPS_MAX = 1000
+"""Records dropped one by one in a row; the rest waits for the next turn."""
+
+
+class Drops:
+    """``by_reason``: records left out."""
+
+    def __init__(self, queue: Queue, backlog: Backlog, registry: Registry) -> None:
+        self.by_reason: Counter[Reason] = Counter()
+        self.came: float = 0
+        """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
+        self._queue = queue
+        self._terms = queue.terms
+        self._backlog = backlog
+        self._registry = registry
+        self._alarm_s = inf
+
+    # -- leaving out ------------------------------------------------------------------------------------------------
+
+    def drop(self, records: int, reason: Reason) -> int:
+        """Leave out the records that would be handed out next. Returns how many that was."""
+        backlog, done = self._backlog, 0
+        while done < records and backlog.taken is not None:
+            place = backlog.pop()
+            self._drop_one(place.chunk, place.at, reason)
+            backlog.free(place.stretch, place.number)
+            done += 1
+        while done < records and backlog.has_fresh():
+            stretch, chunk, first = backlog.fresh()
+            last = min(first + records - done, len(chunk), stretch.end_number - chunk.first_number)
+            self._drop_fresh(chunk, first, last, reason)
+            stretch.skip_to(chunk.first_number + last)
+            done += last - first
+            backlog.step()
+        if not backlog.has_more:
+            self._registry.woken[self._queue] = None  # so that its lane lets go of what was dropped
+        return done
+
+    def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
+        if self._terms.dead_letter_exchange is not None and reason is not Reason.PURGED:
+            for index in range(first, last):
+                self._drop_one(chunk, index, reason)
+            return
+        self.by_reason[reason] += last - first
+        self._backlog.handed(last - first, chunk.record_start(last) - chunk.record_start(first))
+        if reason is not Reason.PURGED:
+            self._registry.lost(chunk.publishers(first, last), reason)
+            if (member := self._queue.next_member) is not None:
+                member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
+
+    def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
+        """It has a second chance where the queue has a dead letter exchange."""
+        self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
+        if reason is Reason.PURGED:
+            self.by_reason[reason] += 1
+        elif self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+            self.lose(self._queue.next_member, chunk, index, reason)
+
+    def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
+        """Nobody gets this record; the member is told."""
+        sequence = chunk.sequence_of(index)
+        if member is not None:
+            member.note_gap(1, sequence, sequence, reason)
+        self.by_reason[reason] += 1
+        self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    def _dead_letter(self, chunk: Chunk, index: int, reason: Reason) -> bool:
+        try:
+            record = record_at(self._backlog.cursor.lane.dialect, chunk, index)
+        except OSError:
+            return False
+        self.by_reason[reason] += 1
+        self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
+        return True
+
+    def reject(self, chunk: Chunk, index: int) -> None:
+        """A member has this record, and wants it to go to nobody."""
+        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
+            self.by_reason[Reason.REJECTED] += 1
+
+    def purge(self) -> int:
+        """Forget what waits. Returns how many records that was."""
+        return self.drop(self._backlog.lag_records, Reason.PURGED)
+
+    def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
+        """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
+        older ones, in a lane it has left, of the oldest."""
+        backlog = self._backlog
+        chunk = backlog.oldest_wanted(chunk)
+        while backlog.taken is not None and backlog.wants(chunk):
+            self.drop(1, reason)
+        while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
+            self.drop(chunk.first_number + len(chunk) - backlog.cursor.number, reason)
+            backlog.cursor.step()
+
+    # -- length -----------------------------------------------------------------------------------------------------
+
+    def room(self, body_bytes: int) -> int:
+        """How many more records with bodies of about this size the queue takes."""
+        terms, backlog, found = self._terms, self._backlog, 2**62
+        if terms.records_max is not None:
+            found = terms.records_max - backlog.lag_records
+        if terms.bytes_max is not None:
+            found = min(found, (terms.bytes_max - backlog.body_bytes) // max(1, body_bytes))
+        return max(0, found)
+
+    def keep_within(self) -> None:
+        """Drop what has waited longest, while more waits than may."""
+        terms, backlog = self._terms, self._backlog
+        if terms.records_max is not None and (excess := backlog.lag_records - terms.records_max) > 0:
+            self.drop(excess, Reason.QUEUE_LENGTH)
+        while terms.bytes_max is not None and (excess := backlog.body_bytes - terms.bytes_max) > 0:
+            self.drop(max(1, excess * backlog.lag_records // backlog.lag_bytes), Reason.QUEUE_LENGTH)
+
+    def keep_bytes(self, limit: int, reason: Reason) -> None:
+        """Leave out what would be handed out next until no more than so many bytes wait."""
+        backlog = self._backlog
+        while (excess := backlog.lag_bytes - limit) > 0 and (records := backlog.lag_records):
+            self.drop(max(1, excess * records // backlog.lag_bytes), reason)
+
+    # -- lifetimes --------------------------------------------------------------------------------------------------
+
+    def expired(self, chunk: Chunk, index: int, now: float) -> bool:
+        if chunk.first_number + index >= self.came:
+            return False
+        return self._expires_s(chunk, index) <= now
+
+    def _expires_s(self, chunk: Chunk, index: int) -> float:
+        run = chunk.run_of(index)
+        ttl_s = self._terms.ttl_s
+        return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
+
+    def drop_expired(self, now: float) -> None:
+        """Leave out what has expired, from the head on; see to it that this is done again when the next one does."""
+        for _ in range(DROPS_MAX):
+            head = self._backlog.head()
+            if head is None:
+                return
+            chunk, index = head
+            if chunk.soonest_s == inf and self._terms.ttl_s is None:
+                return
+            if not self.expired(chunk, index, now):
+                self._alarm(self._expires_s(chunk, index))
+                return
+            self.drop(1, Reason.EXPIRED)
+        self._registry.woken[self._queue] = None
+
+    def _alarm(self, when: float) -> None:
+        if when == inf or self._alarm_s <= when:
+            return
+        self._alarm_s = when
+
+        def ring(then: float) -> None:
+            if self._alarm_s <= then:
+                self._alarm_s = inf
+            if not self._queue.ended:
+                self._registry.woken[self._queue] = None
+
+        self._registry.timers.at(when, ring)

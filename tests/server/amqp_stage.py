@@ -1,0 +1,524 @@
+"""AMQP's side of the server without sockets or asyncio: engine, connections, peers and broker are the real ones; the
+loop, its clock, and what is called a socket are pretended. Nothing happens by itself, and nothing takes time.
+
+A client writes bytes of its own making and reads them with ``pamqp``, which has nothing to do with how they were
+written. What it was told can be had in ``words``, one for each thing: channel, method, and what matters about it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any, NamedTuple
+
+from pamqp import base, body, commands, frame, header, heartbeat
+from pamqp.commands import Basic, Channel, Connection, Queue
+
+from headway.core.errors import Reason
+from headway.core.queue import Queue as CoreQueue
+from headway.server.amqp.peer import AmqpPeer
+from headway.server.config import parse_settings
+from headway.server.connection import Connection as ServerConnection
+from headway.server.engine import Engine
+
+OPENINGS = {"0-9-1": b"AMQP\x00\x00\x09\x01", "0-9": b"AMQP\x01\x01\x00\x09", "0-8": b"AMQP\x01\x01\x08\x00"}
+ABLE = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")
+TURNS_MAX = 10_000
+WALL_S = 1_700_000_000.0
+"""What the calendar says at the clock's zero."""
+QUIET = """
+[listeners.amqp]
+url = "amqp://127.0.0.1:0"
+[pool]
+memory = "64MB"
+disk = 0
+[flap]
+base = "0s"
+"""
+
+
+# -- what is pretended -------------------------------------------------------------------------------------------------
+
+
+class Timer:
+    """Of the loop."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Task:
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self.work = work
+        self.done: list[Callable[[Task], object]] = []
+
+    def add_done_callback(self, call: Callable[[Task], object]) -> None:
+        self.done.append(call)
+
+
+class Loop:
+    """What the server asks of asyncio's. Tasks may be held back."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.hold_tasks = False
+        self._readers: dict[Socket, Callable[[], object]] = {}
+        self._writers: dict[Socket, Callable[[], object]] = {}
+        self._soon: deque[Callable[[], object]] = deque()
+        self._tasks: list[Task] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._numbers = count()
+
+    def add_reader(self, sock: Socket, call: Callable[..., object], *args: Any) -> None:
+        self._readers[sock] = lambda: call(*args)
+
+    def remove_reader(self, sock: Socket) -> None:
+        self._readers.pop(sock, None)
+
+    def add_writer(self, sock: Socket, call: Callable[..., object], *args: Any) -> None:
+        self._writers[sock] = lambda: call(*args)
+
+    def remove_writer(self, sock: Socket) -> None:
+        self._writers.pop(sock, None)
+
+    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+        self._soon.append(lambda: call(*args))
+
+    def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> Timer:
+        timer = Timer(lambda: call(*args))
+        heappush(self._timers, (self.now + seconds, next(self._numbers), timer))
+        return timer
+
+    def create_task(self, work: Coroutine[Any, Any, None]) -> Task:
+        self._tasks.append(Task(work))
+        return self._tasks[-1]
+
+    def once(self) -> bool:
+        """Call whoever has something to do. False: nobody has."""
+        ready = [self._soon.popleft() for _ in range(len(self._soon))]
+        ready += [call for sock, call in self._readers.items() if sock.readable]
+        ready += [call for sock, call in self._writers.items() if sock.writable]
+        for call in ready:
+            call()
+        tasks, self._tasks = ([], self._tasks) if self.hold_tasks else (self._tasks, [])
+        for task in tasks:
+            self._finish(task)
+        return bool(ready or tasks)
+
+    def _finish(self, task: Task) -> None:
+        """None of them waits for anything but other coroutines."""
+        try:
+            task.work.send(None)
+        except StopIteration:
+            for call in task.done:
+                call(task)
+        else:
+            raise AssertionError("a task that waits")
+
+    def due(self, upto: float) -> Iterator[Timer]:
+        """Timers up to a time, at their times."""
+        while self._timers and self._timers[0][0] <= upto:
+            when, _, timer = heappop(self._timers)
+            self.now = max(self.now, when)
+            if not timer.cancelled:
+                yield timer
+        self.now = max(self.now, upto)
+
+
+class Socket:
+    """The server's end. It takes ``capacity`` bytes that the client has not read."""
+
+    def __init__(self) -> None:
+        self.capacity: float = inf
+        self.incoming: deque[bytes] = deque()
+        """What each ``recv`` gets; an empty one is the client's end."""
+        self.taken = bytearray()
+        """What the client has not read."""
+        self.shut = False
+        """The server says no more."""
+        self.closed = False
+        self.late = bytearray()
+        """What it tried to say after that."""
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.incoming) or self.shut
+
+    @property
+    def writable(self) -> bool:
+        return len(self.taken) < self.capacity
+
+    def recv(self, most: int) -> bytes:
+        if self.shut:  # whoever reads that far closes too
+            return b""
+        data = self.incoming.popleft()
+        if len(data) > most:
+            self.incoming.appendleft(data[most:])
+        return data[:most]
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        if self.shut or self.closed:
+            self.late += data
+            raise BrokenPipeError(errno.EPIPE, "it was shut")
+        room = self.capacity - len(self.taken)
+        if room <= 0:
+            raise BlockingIOError
+        part = bytes(data)[: int(min(room, len(data)))]
+        self.taken += part
+        return len(part)
+
+    def sendmsg(self, views: list[bytes]) -> int:
+        return self.send(b"".join(views))
+
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int:
+        if size:
+            raise OSError(errno.ENOPROTOOPT, "nothing is known of the far side")
+        return 0
+
+    def setsockopt(self, level: int, option: int, value: int) -> None: ...
+
+    def shutdown(self, how: int) -> None:
+        self.shut = True
+
+    def close(self) -> None:
+        self.shut = self.closed = True
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+
+class House(Engine):
+    """The engine, of the configuration ``QUIET`` and what is added to it."""
+
+    def __init__(self, more: str = "") -> None:
+        self.pretended = Loop()
+        super().__init__(parse_settings(QUIET + more), self.pretended)  # type: ignore[arg-type]
+        self.now = lambda: self.pretended.now
+        self.broker.governor.wall_offset_s = WALL_S
+        self.right_password = b"right"
+        self.blamed: list[str] = []
+        """The log of protocol errors and refusals."""
+        self._ports = count(1)
+        self.start()
+
+    # What reads another clock in the engine.
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        self.turns += 1
+        self.broker.flush(self.now())
+        self._carry_out(self.now())
+        if self.broker.has_work or self.broker.registry.effects:
+            self.turn_soon()
+
+    def _tick(self) -> None:
+        self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
+        self.broker.tick(self.now())
+        self._carry_out(self.now())
+        if self.broker.has_work or self.broker.registry.effects:
+            self.turn_soon()
+
+    def writable(self, session: Any) -> None:
+        self.broker.writable(session, self.now())
+        if self.broker.has_work or self.broker.registry.effects:
+            self.turn_soon()
+
+    async def check_password(self, username: str, password: bytes) -> bool:
+        return password == self.right_password
+
+    def refused(self, connection: ServerConnection, text: str) -> None:
+        self.blamed.append(text)
+        super().refused(connection, text)
+
+    def protocol_error(self, connection: ServerConnection, error: Any) -> None:
+        self.blamed.append(str(error))
+        super().protocol_error(connection, error)
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def accept(self, sock: Socket, listener: str = "amqp", **changed: Any) -> ServerConnection:
+        """As a listener does; its table may be ``changed``."""
+        table = self.settings.listeners[listener].model_copy(update=changed)
+        address = f"127.0.0.1:{next(self._ports)}"
+        connection = ServerConnection(self, sock, address, listener, self.now())  # type: ignore[arg-type]
+        self.connections[connection] = None
+        connection.start(AmqpPeer(self, connection, table))
+        return connection
+
+    def run(self) -> None:
+        """Until there is nothing to be done."""
+        for _ in range(TURNS_MAX):
+            if not self.pretended.once():
+                return
+        raise AssertionError("the turn does not end")
+
+    def pass_time(self, seconds: float) -> None:
+        self.run()
+        for timer in self.pretended.due(self.now() + seconds):
+            timer.call()
+            self.run()
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> dict[str, CoreQueue]:
+        return self.broker.registry.router.queues
+
+    def lost(self, client: str) -> dict[str, int]:
+        """Records of this publisher that somebody was not given, by reason."""
+        registry = self.broker.registry
+        sessions = [*registry.sessions.values(), *registry.former.values()]
+        return dict(next(session for session in sessions if session.client == client).lost_records)
+
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+
+class Content(NamedTuple):
+    """A message as it arrived. ``method``: deliver, get-ok or return."""
+
+    method: Any
+    properties: Basic.Properties
+    body: bytes
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return dict(self.properties.headers or {})
+
+
+class Other(NamedTuple):
+    """A method that 0-9-1 does not have."""
+
+    index: int
+    arguments: bytes
+
+
+Heard = tuple[int, Any]
+"""Channel, and a command, Content, Other or Heartbeat."""
+
+
+def method(channel: int, command: base.Frame) -> bytes:
+    return frame.marshal(command, channel)
+
+
+def raw(kind: int, channel: int, payload: bytes) -> bytes:
+    """Any frame."""
+    return kind.to_bytes(1, "big") + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+def message(
+    channel: int, key: str, text: bytes, exchange: str = "", *, mandatory: bool = False, immediate: bool = False,
+    frame_max: int = 4096, **properties: Any,
+) -> list[bytes]:
+    """Frame by frame."""
+    command = Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
+    head = header.ContentHeader(body_size=len(text), properties=Basic.Properties(**properties))
+    most = frame_max - 8
+    parts = [body.ContentBody(text[at : at + most]) for at in range(0, len(text), most)]
+    return [frame.marshal(one, channel) for one in (command, head, *parts)]
+
+
+class Client:
+    """Says what it is told to. ``heard`` is all it ever heard; ``new`` what it has since it was last asked."""
+
+    def __init__(
+        self, house: House, name: str = "", *, version: str = "0-9-1", able: tuple[str, ...] = ABLE, heartbeat: int = 0,
+        frame_max: int = 0, channel_max: int = 0, channels: int = 1, begin: bool = True, capacity: float = inf,
+        **listener: Any,
+    ) -> None:  # fmt: skip
+        self.house = house
+        self.name = name
+        self.version = version
+        self.able = able
+        self.sock = Socket()
+        self.sock.capacity = capacity
+        self.heard: list[Heard] = []
+        self.reads = True
+        self.tail = b""
+        """Of a frame that has not come whole."""
+        self._asked = 0
+        self._parts: dict[int, list[Any]] = {}
+        self.connection = house.accept(self.sock, **listener)
+        if begin:
+            self.begin(heartbeat, frame_max, channel_max)
+            for number in range(1, channels + 1):
+                assert self.say(Channel.Open(), channel=number) == [f"{number} Channel.OpenOk"]
+
+    @property
+    def peer(self) -> AmqpPeer:
+        peer = self.connection.peer_side
+        assert isinstance(peer, AmqpPeer)
+        return peer
+
+    @property
+    def open(self) -> bool:
+        return self.connection.open
+
+    def begin(self, heartbeat: int = 0, frame_max: int = 0, channel_max: int = 0) -> None:
+        self.send(OPENINGS[self.version])
+        self.send(method(0, self.start_ok()))
+        self.send(method(0, Connection.TuneOk(channel_max, frame_max, heartbeat)))
+        self.send(method(0, Connection.Open()))
+        assert self.new() == ["Connection.Start", "Connection.Tune", "Connection.OpenOk"]
+
+    def start_ok(self, user: str = "guest", password: str = "guest", **about: Any) -> Connection.StartOk:
+        able: dict[str, Any] = dict.fromkeys(self.able, True)
+        about = {"capabilities": able, **({"connection_name": self.name} if self.name else {}), **about}
+        return Connection.StartOk(about, "PLAIN", f"\0{user}\0{password}")
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def send(self, *pieces: bytes) -> None:
+        """Each is read for itself; then whatever is due is done, and read."""
+        self.sock.incoming += [piece for piece in pieces if piece]
+        self.run()
+
+    def say(self, *said: base.Frame | list[bytes] | bytes, channel: int = 1) -> list[str]:
+        """All of it in one piece. Returns what it hears."""
+        self.new()
+        parts = []
+        for one in said:
+            if isinstance(one, base.Frame):
+                one = method(channel, one)
+            parts.append(one if isinstance(one, bytes) else b"".join(one))
+        self.send(b"".join(parts))
+        return self.new()
+
+    def put(self, key: str, *texts: bytes, exchange: str = "", channel: int = 1, **more: Any) -> list[str]:
+        return self.say(*(message(channel, key, text, exchange, **more) for text in texts))
+
+    def declare(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> None:
+        [answer] = self.say(Queue.Declare(queue=name, arguments=arguments or {}, **more))
+        assert answer.startswith(f"1 Queue.DeclareOk {name} "), answer
+
+    def take(self, queue: str, channel: int = 1) -> Content | None:
+        """One message, and for good."""
+        said = self.say(Basic.Get(queue=queue, no_ack=True), channel=channel)
+        got = self.heard[-1][1]
+        assert len(said) == 1, said
+        return got if isinstance(got, Content) else None
+
+    def drain(self, queue: str) -> list[bytes]:
+        return [one.body for one in iter(lambda: self.take(queue), None)]
+
+    def leave(self) -> None:
+        """Without a word."""
+        self.sock.incoming.append(b"")
+        self.run()
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self.house.run()
+        while self.reads and self.read():
+            self.house.run()
+
+    def read(self) -> bool:
+        """What has come. Whether there was any."""
+        fresh = bytes(self.sock.taken)
+        self.sock.taken.clear()
+        data, at = self.tail + fresh, 0
+        while at < len(data) and (size := _frame_bytes(data, at)):
+            self._hear(data[at : at + size])
+            at += size
+        self.tail = data[at:]
+        return bool(fresh)
+
+    def _hear(self, data: bytes) -> None:
+        if data[:4] == b"AMQP":
+            self.heard.append((0, data))
+            return
+        index = int.from_bytes(data[7:11], "big")
+        channel = int.from_bytes(data[1:3], "big")
+        if data[0] == 1 and (index not in commands.INDEX_MAPPING or index == 20 << 16 | 11 and self.version == "0-8"):
+            self.heard.append((channel, Other(index, data[11:-1])))
+            return
+        size, channel, item = frame.unmarshal(data)
+        assert size == len(data)
+        assert len(data) <= self.peer.frame_bytes_max
+        parts = self._parts.get(channel)
+        match item:
+            case header.ContentHeader():
+                assert parts is not None
+                assert len(parts) == 1, "a second header"
+                parts.append(item)
+            case body.ContentBody():
+                assert parts is not None
+                assert len(parts) > 1, "a body without a header"
+                parts.append(item.value)
+            case _:
+                assert parts is None, f"{item.name} in the middle of a message"
+                if not isinstance(item, Basic.Deliver | Basic.GetOk | Basic.Return):
+                    self.heard.append((channel, item))
+                    return
+                parts = self._parts[channel] = [item]
+                return
+        text = b"".join(parts[2:])
+        assert len(text) <= parts[1].body_size
+        if len(text) == parts[1].body_size:
+            del self._parts[channel]
+            self.heard.append((channel, Content(parts[0], parts[1].properties, text)))
+
+    def new(self) -> list[str]:
+        fresh = [words(channel, item) for channel, item in self.heard[self._asked :]]
+        self._asked = len(self.heard)
+        return fresh
+
+    def last(self, kind: type) -> Any:
+        """The last of its kind."""
+        return next(item for _, item in reversed(self.heard) if isinstance(item, kind))
+
+
+def _frame_bytes(data: bytes, at: int) -> int:
+    """Of the frame there; 0: it has not come whole."""
+    size = 8
+    if data[at : at + 4] != b"AMQP":
+        size += int.from_bytes(data[at + 3 : at + 7], "big")
+    return size if at + size <= len(data) else 0
+
+
+def words(channel: int, item: Any) -> str:
+    """What was heard, in short: what cannot be foreseen is left out, and the channel where there is none."""
+    match item:
+        case Content(Basic.Deliver() as said, _, text):
+            more: list[Any] = [said.consumer_tag, said.delivery_tag, text.decode() + "!" * said.redelivered]
+            name = said.name
+        case Content(Basic.GetOk() as said, _, text):
+            more, name = [said.delivery_tag, text.decode() + "!" * said.redelivered, said.message_count], said.name
+        case Content(Basic.Return() as said, _, text):
+            more, name = [said.reply_code, text.decode()], said.name
+        case Channel.Close() | Connection.Close():
+            more, name = [item.reply_code], item.name
+        case Basic.Ack() | Basic.Nack():
+            more, name = [f"{item.delivery_tag}{'+' * item.multiple}"], item.name
+        case Basic.ConsumeOk() | Basic.CancelOk() | Basic.Cancel():
+            more, name = [item.consumer_tag], item.name
+        case Queue.DeclareOk():
+            more, name = [item.queue, item.message_count, item.consumer_count], item.name
+        case Queue.DeleteOk() | Queue.PurgeOk():
+            more, name = [item.message_count], item.name
+        case Channel.FlowOk():
+            more, name = [item.active], item.name
+        case Other():
+            more, name = [item.index >> 16, item.index & 0xFFFF], "Other"
+        case bytes():
+            more, name = [], item[:4].decode()
+        case heartbeat.Heartbeat():
+            more, name = [], "Heartbeat"
+        case _:
+            more, name = [], item.name
+    return " ".join(map(str, [*([channel] if channel else []), name, *more]))
+
+
+def reason_of(client: Client) -> Reason | None:
+    """Why its session ended, as the broker sees it."""
+    former = client.house.broker.registry.former.values()
+    return next((session.last_reason for session in former if session.client == client.name), None)

@@ -291,6 +291,7 @@ def test_a_single_active_consumer_and_who_takes_over(
         with suppress(AMQPError):
             until(lambda: client.turn() is not None and client.connection.is_closed)
     elif how == "channel":
+        client.channel._impl._consumers.clear()
         client.channel._impl.close()
         client.turn()
     else:

@@ -3,7 +3,7 @@ them.
 
 What is said is what RabbitMQ says: a header ``x-death``, the latest first, one entry for each queue and reason with a
 count, and the first of them once more in three headers of their own. A record that comes back to a queue that gave it
-up before, without a client ever having rejected it on the way, would go round for ever: it is dropped.
+up before, without a client having rejected it since, would go round for ever: it is dropped.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
         raw = write_properties(record.properties, record.qos)
     facts = read(raw)
     headers = dict(facts.headers)
-    deaths = headers.get(_DEATHS)
-    past = [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+    past = _past(headers.get(_DEATHS))
     if exchange is None or known is None or _goes_round(past, letter.queue, reason):
         broker.registry.lost({record.publisher: 1}, letter.reason)
         return
@@ -52,10 +51,23 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
         broker.registry.lost({record.publisher: 1}, letter.reason)
 
 
+def _past(deaths: object) -> list[dict[str, object]]:
+    """The latest first. What a client made up and is no such entry is left out."""
+    entries = deaths if isinstance(deaths, list) else []
+    known = (entry for entry in entries if isinstance(entry, dict))
+    return [entry for entry in known if all(isinstance(entry.get(name), str) for name in ("queue", "reason", "exchange"))]
+
+
 def _goes_round(past: list[dict[str, object]], queue: str, reason: str) -> bool:
-    if reason == "rejected" or any(death.get("reason") == "rejected" for death in past):
+    """``past``: the latest first."""
+    if reason == "rejected":
         return False
-    return any(death.get("queue") == queue for death in past)
+    for death in past:
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
 
 
 def _account(

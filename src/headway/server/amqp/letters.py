@@ -54,8 +54,10 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
 def _past(deaths: object) -> list[dict[str, object]]:
     """The latest first. What a client made up and is no such entry is left out."""
     entries = deaths if isinstance(deaths, list) else []
-    known = (entry for entry in entries if isinstance(entry, dict))
-    return [entry for entry in known if all(isinstance(entry.get(name), str) for name in ("queue", "reason", "exchange"))]
+    return [
+        entry for entry in entries
+        if isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in ("queue", "reason", "exchange"))
+    ]  # fmt: skip
 
 
 def _goes_round(past: list[dict[str, object]], queue: str, reason: str) -> bool:

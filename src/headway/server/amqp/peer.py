@@ -1,4 +1,4 @@
-"""AMQP's side of a connection: from the protocol header to the close, and to which channel everything else is for.
+"""AMQP's side of a connection, and to which channel everything is for.
 
 Rules:
 - What a client does wrong on a channel closes the channel; what breaks the protocol closes the connection. Both are
@@ -23,12 +23,12 @@ from headway.core.subscription import Subscription
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
+from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.connection import Connection
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
-from headway.wire.amqp.decoder import FRAME_BYTES_MIN, Decoder
+from headway.wire.amqp.decoder import Decoder
 from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, Publish
-from headway.wire.amqp.login import Login, read_login
 from headway.wire.amqp.replies import (
     HEARTBEAT,
     write_access_ok,
@@ -36,17 +36,13 @@ from headway.wire.amqp.replies import (
     write_close_channel,
     write_close_connection,
     write_method,
-    write_start,
 )
-from headway.wire.amqp.versions import AMQP_0_9_1, OFFERED, Version
+from headway.wire.amqp.versions import AMQP_0_9_1, Version
 
 if TYPE_CHECKING:
     from headway.server.engine import Engine
     from headway.server.settings import ListenerTable
 
-CHANNEL_MAX = 2047
-FRAME_BYTES_MAX = 131_072
-HEARTBEAT_S = 60
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Nobody may have us keep more than this before we know who it is."""
 PARTS_MAX = 2
@@ -55,19 +51,16 @@ READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 SILENCE = 2 / 1.5
 """Two heartbeats may be missed; the engine allows one and a half."""
-NAME_CHARS_MAX = 200
 _INDEXES: dict[type, int] = {Publish: 60 << 16 | 40, Oversize: 60 << 16 | 40, Acks: 60 << 16 | 80}
-GUEST = Login("guest", b"guest")
-"""Whoever has not been told to be somebody else."""
 
 
 class AmqpPeer:
     """One client's protocol state. ``session`` is None until ``connection.open`` is granted."""
 
     __slots__ = (
-        "_beat_s", "_checking", "_client", "_closing", "_decoder", "_expected", "_final", "_heartbeat_s", "_held",
-        "_taken_bytes", "_tells_blocked", "cancels", "channel_max", "channels", "connection", "engine",
-        "frame_bytes_max", "keep_alive_s", "listener", "message_bytes_max", "session", "username", "version",
+        "_beat_s", "_closing", "_decoder", "_final", "_handshake", "_heartbeat_s", "_held", "_taken_bytes", "cancels",
+        "channel_max", "channels", "connection", "engine", "frame_bytes_max", "keep_alive_s", "listener",
+        "message_bytes_max", "session", "tells_blocked", "username", "version",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -84,15 +77,13 @@ class AmqpPeer:
         self.cancels = False
         """The client understands that a server cancels a consumer."""
         self.username = ""
-        self._client = ""
-        self._tells_blocked = False
-        self._expected: type[base.Frame] | None = None
-        """What comes next in the handshake; None once it is over."""
+        self.tells_blocked = False
+        """... and that it is told when it is not read."""
+        self._handshake = Handshake(self)
         self._decoder = Decoder(HANDSHAKE_BYTES_MAX)
         self._closing = False
         self._final = b""
         """Our last word, if it has been decided on."""
-        self._checking = False
         self._held: list[Item] = []
         self._heartbeat_s = 0.0
         self._beat_s = 0.0
@@ -102,7 +93,7 @@ class AmqpPeer:
 
     def received(self, data: bytes) -> None:
         items = self._decoder.feed(data)
-        if self._checking:
+        if self._handshake.checking:
             self._held += items
         else:
             self._handle(items)
@@ -112,7 +103,7 @@ class AmqpPeer:
         error = self._decoder.error
         if self._decoder.buffered_bytes > PARTS_MAX * self._decoder.message_bytes_max:
             error = connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
-        if error is not None and not self._checking and self.connection.open:
+        if error is not None and not self._handshake.checking and self.connection.open:
             self._break_off(error, 0)
         elif self.session is None:
             self.connection.send_out()
@@ -135,7 +126,7 @@ class AmqpPeer:
                 self._blame(item, fault_of(refusal))
             if not self.connection.open:
                 return
-            if self._checking:
+            if self._handshake.checking:
                 self._held += items[index + 1 :]
                 return
 
@@ -166,7 +157,7 @@ class AmqpPeer:
             case Method(number, command):
                 self._channel_method(number, command)
             case Opening(version):
-                self._begin(version)
+                self._handshake.begin(version)
             case Access(number):
                 self._channel(number)
                 self.write(write_access_ok(number))
@@ -186,124 +177,48 @@ class AmqpPeer:
             raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not open")
         return None if channel.closing else channel
 
-    # -- the handshake ----------------------------------------------------------------------------------------------
-
-    def _begin(self, version: Version | None) -> None:
-        if version is None:
-            self._final = OFFERED
-            self.engine.protocol_error(self.connection, connection_fault(Code.FRAME_ERROR, "no protocol there is here"))
-            self.connection.say_goodbye(Reason.PROTOCOL_ERROR, "")
-            return
-        self.version = version
-        self._expected = commands.Connection.StartOk
-        self.write(write_start(version))
+    # -- the connection ---------------------------------------------------------------------------------------------
 
     def _connection_method(self, command: base.Frame) -> None:
         if isinstance(command, commands.Connection.Close):
             self.say(0, commands.Connection.CloseOk())
-            self._final = b""
-            self._closing = True
-            self.connection.say_goodbye(Reason.NORMAL, "")
-            return
-        if self._expected is not None and not isinstance(command, self._expected):
-            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} before {self._expected.name}")
-        match command:
-            case commands.Connection.StartOk() if self._expected:
-                self._start(command)
-            case commands.Connection.TuneOk() if self._expected:
-                self._tune(command)
-            case commands.Connection.Open() if self._expected:
-                self._open(command)
-            case commands.Connection.UpdateSecret():
-                self.say(0, commands.Connection.UpdateSecretOk())
-            case _:
-                raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
-
-    def _start(self, command: commands.Connection.StartOk) -> None:
-        about = command.client_properties or {}
-        abilities = about.get("capabilities")
-        able = abilities if isinstance(abilities, dict) else {}
-        self.cancels = bool(able.get("consumer_cancel_notify"))
-        self._tells_blocked = bool(able.get("connection.blocked"))
-        name = about.get("connection_name")
-        if isinstance(name, str) and name.isprintable():
-            self._client = name[:NAME_CHARS_MAX]
-        login = read_login(command.mechanism, command.response)
-        if login is None:
-            raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
-        self.username = login.user
-        if self.listener.allow_anonymous and (login == GUEST or not len(self.engine.users)):
-            self._propose()  # no users are configured, or it does not say who it is: a name is only a label
-        elif self.engine.users.remembers(login.user, login.password):
-            self._propose()
+            self.end_with(b"", Reason.NORMAL)
+        elif self.session is None:
+            self._handshake.handle(command)
+        elif isinstance(command, commands.Connection.UpdateSecret):
+            self.say(0, commands.Connection.UpdateSecretOk())
         else:
-            self._checking = True
-            self.connection.hold("password")
-            self.engine.spawn(self._check(login, told=bool(able.get("authentication_failure_close"))))
+            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
 
-    async def _check(self, login: Login, *, told: bool) -> None:
-        right = await self.engine.check_password(login.user, login.password)
-        self._checking = False
-        if not self.connection.open:
-            return
-        self.connection.let_go("password")
-        if right:
-            self._propose()
-        else:
-            text = "there is no such user, or it has another password"
-            self.engine.refused(self.connection, text)
-            self._final = write_close_connection(self.version, Code.ACCESS_REFUSED, text) if told else b""
-            self.connection.say_goodbye(Reason.NOT_AUTHORIZED, "")
-        held, self._held = self._held, []
-        if self.connection.open:
-            self._handle(held)
-            self._after()
-            self.engine.turn_soon()
+    def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
+        self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
+        self._decoder.frame_bytes_max = frame_bytes_max
+        self._heartbeat_s = heartbeat_s
+        self.keep_alive_s = heartbeat_s * SILENCE or inf
 
-    def _propose(self) -> None:
-        self._expected = commands.Connection.TuneOk
-        self.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
-
-    def _tune(self, command: commands.Connection.TuneOk) -> None:
-        frame_max, channel_max = command.frame_max or FRAME_BYTES_MAX, command.channel_max or CHANNEL_MAX
-        if not FRAME_BYTES_MIN <= frame_max <= FRAME_BYTES_MAX:
-            text = f"frame_max {frame_max} (from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX})"
-            raise connection_fault(Code.NOT_ALLOWED, text)
-        if channel_max > CHANNEL_MAX:
-            raise connection_fault(Code.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
-        self.frame_bytes_max, self.channel_max = frame_max, channel_max
-        self._decoder.frame_bytes_max = frame_max
-        self._heartbeat_s = float(command.heartbeat or 0)
-        self.keep_alive_s = self._heartbeat_s * SILENCE or inf
-        self._expected = commands.Connection.Open
-
-    def _open(self, command: commands.Connection.Open) -> None:
-        if command.virtual_host not in ("/", ""):
-            raise connection_fault(Code.NOT_ALLOWED, f"there is no vhost '{command.virtual_host}', only '/'")
+    def opened(self, name: str) -> None:
+        """The handshake is over: there is a session."""
         request = ConnectRequest(
-            self._name(), self.connection.listener, credit=1, username=self.username,
-            protocol=f"amqp-{self.version.name}",
+            name, self.connection.listener, credit=1, username=self.username, protocol=f"amqp-{self.version.name}",
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
         except Refused as error:
             self.engine.refused(self.connection, str(error))
             raise connection_fault(Code.RESOURCE_ERROR, str(error)) from error
-        self._expected = None
         pool = self.session.pool
         share_bytes = int(pool.memory_limit * pool.client_share)
         self.message_bytes_max = self._decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
         self.say(0, commands.Connection.OpenOk())
         self.engine.connected(self.connection)
 
-    def _name(self) -> str:
-        """By which operators know the client: as it calls its connection, if nobody else is called so."""
-        wanted = self._client or f"amqp-{self.connection.address}"
-        taken, name, number = self.engine.broker.registry.sessions, wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}#{number}"
-        return name
+    def checked(self) -> None:
+        """A password was; on with what came meanwhile."""
+        held, self._held = self._held, []
+        if self.connection.open:
+            self._handle(held)
+            self._after()
+            self.engine.turn_soon()
 
     # -- channels ---------------------------------------------------------------------------------------------------
 
@@ -373,7 +288,7 @@ class AmqpPeer:
 
     def paused(self, paused: bool) -> None:
         """The client is (not) read, for it publishes faster than others can take."""
-        if self._tells_blocked and self.session is not None:
+        if self.tells_blocked and self.session is not None:
             if paused:
                 self.write(write_blocked("consumers cannot keep up"))
             else:
@@ -404,9 +319,12 @@ class AmqpPeer:
         """The client broke the protocol: tell it, and end the connection."""
         self.engine.protocol_error(self.connection, error)
         code = Code(error.code) if error.code else Code.SYNTAX_ERROR
-        self._final = write_close_connection(self.version, code, str(error), method)
-        self._closing = True
-        self.connection.say_goodbye(error.reason, str(error))
+        self.end_with(write_close_connection(self.version, code, str(error), method), error.reason)
+
+    def end_with(self, word: bytes, reason: Reason) -> None:
+        """Say this, and no more."""
+        self._final, self._closing = word, True
+        self.connection.say_goodbye(reason, "")
 
     def unfinished(self) -> bytes | None:
         session = self.session
@@ -415,7 +333,7 @@ class AmqpPeer:
         return self.engine.broker.unfinished(session)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
-        if self._final or self._closing or self.session is None:
+        if self._closing or self.session is None:
             return self._final
         return write_close_connection(self.version, code_of(reason), text)
 

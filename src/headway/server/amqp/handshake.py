@@ -1,0 +1,137 @@
+"""The handshake: protocol header, login, limits, vhost; from there on there is a session.
+
+While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client, and
+what it had sent before is handled after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import base, commands
+
+from headway.core.errors import Reason
+from headway.server.amqp.faults import connection_fault
+from headway.wire.amqp.codes import Code
+from headway.wire.amqp.decoder import FRAME_BYTES_MIN
+from headway.wire.amqp.login import Login, read_login
+from headway.wire.amqp.replies import write_close_connection, write_start
+from headway.wire.amqp.versions import OFFERED, Version
+
+if TYPE_CHECKING:
+    from headway.server.amqp.peer import AmqpPeer
+
+CHANNEL_MAX = 2047
+FRAME_BYTES_MAX = 131_072
+HEARTBEAT_S = 60
+NAME_CHARS_MAX = 200
+GUEST = Login("guest", b"guest")
+"""Whoever has not been told to be somebody else."""
+
+
+class Handshake:
+    """``checking``: a password is. What it finds out of the client it leaves with the peer."""
+
+    __slots__ = ("_client", "_expected", "_peer", "checking")
+
+    def __init__(self, peer: AmqpPeer) -> None:
+        self._peer = peer
+        self._client = ""
+        self._expected: type[base.Frame] | None = None
+        """What comes next."""
+        self.checking = False
+
+    def begin(self, version: Version | None) -> None:
+        peer = self._peer
+        if version is None:
+            fault = connection_fault(Code.FRAME_ERROR, "asked for a protocol that is not spoken here")
+            peer.engine.protocol_error(peer.connection, fault)
+            peer.end_with(OFFERED, Reason.PROTOCOL_ERROR)
+            return
+        peer.version = version
+        self._expected = commands.Connection.StartOk
+        peer.write(write_start(version))
+
+    def handle(self, command: base.Frame) -> None:
+        if self._expected is None or not isinstance(command, self._expected):
+            wanted = self._expected.name if self._expected is not None else "the protocol header"
+            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} before {wanted}")
+        match command:
+            case commands.Connection.StartOk():
+                self._start(command)
+            case commands.Connection.TuneOk():
+                self._tune(command)
+            case commands.Connection.Open():
+                self._open(command)
+
+    # -- who it is --------------------------------------------------------------------------------------------------
+
+    def _start(self, command: commands.Connection.StartOk) -> None:
+        peer = self._peer
+        about = command.client_properties or {}
+        abilities = about.get("capabilities")
+        able = abilities if isinstance(abilities, dict) else {}
+        peer.cancels = bool(able.get("consumer_cancel_notify"))
+        peer.tells_blocked = bool(able.get("connection.blocked"))
+        name = about.get("connection_name")
+        if isinstance(name, str) and name.isprintable():
+            self._client = name[:NAME_CHARS_MAX]
+        login = read_login(command.mechanism, command.response)
+        if login is None:
+            raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
+        peer.username = login.user
+        users = peer.engine.users
+        if peer.listener.allow_anonymous and (login == GUEST or not len(users)):
+            self._propose()  # no users are configured, or it does not say who it is: a name is only a label
+        elif users.remembers(login.user, login.password):
+            self._propose()
+        else:
+            self.checking = True
+            peer.connection.hold("password")
+            peer.engine.spawn(self._check(login, told=bool(able.get("authentication_failure_close"))))
+
+    async def _check(self, login: Login, *, told: bool) -> None:
+        peer = self._peer
+        right = await peer.engine.check_password(login.user, login.password)
+        self.checking = False
+        if not peer.connection.open:
+            return
+        peer.connection.let_go("password")
+        if right:
+            self._propose()
+        else:
+            text = "there is no such user, or it has another password"
+            peer.engine.refused(peer.connection, text)
+            word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
+            peer.end_with(word, Reason.NOT_AUTHORIZED)
+        peer.checked()
+
+    # -- limits and vhost -------------------------------------------------------------------------------------------
+
+    def _propose(self) -> None:
+        self._expected = commands.Connection.TuneOk
+        self._peer.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
+
+    def _tune(self, command: commands.Connection.TuneOk) -> None:
+        frame_max, channel_max = command.frame_max or FRAME_BYTES_MAX, command.channel_max or CHANNEL_MAX
+        if not FRAME_BYTES_MIN <= frame_max <= FRAME_BYTES_MAX:
+            text = f"frame_max {frame_max} (from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX})"
+            raise connection_fault(Code.NOT_ALLOWED, text)
+        if channel_max > CHANNEL_MAX:
+            raise connection_fault(Code.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
+        self._peer.tuned(channel_max, frame_max, float(command.heartbeat or 0))
+        self._expected = commands.Connection.Open
+
+    def _open(self, command: commands.Connection.Open) -> None:
+        if command.virtual_host not in ("/", ""):
+            raise connection_fault(Code.NOT_ALLOWED, f"there is no vhost '{command.virtual_host}', only '/'")
+        self._peer.opened(self._name())
+
+    def _name(self) -> str:
+        """By which operators know the client: as it calls its connection, if nobody else is called so."""
+        wanted = self._client or f"amqp-{self._peer.connection.address}"
+        taken, name, number = self._peer.engine.broker.registry.sessions, wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}#{number}"
+        return name

@@ -831,6 +831,22 @@ def test_a_queue_whose_consumers_are_stuck_is_given_up_with_them_and_no_other() 
     assert stage.pool.memory_bytes <= 220_000
 
 
+def test_who_stands_by_is_not_given_up_with_who_is_stuck() -> None:
+    stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
+    owner = filled(stage, 0, single_active=True)
+    stuck, standby = stage.peer("stuck", reads=STUCK, buffer=1000), stage.peer("standby", buffer=10**6)
+    stuck.consume("q", acks=None)
+    standby.consume("q", acks=None)
+    sent = 0
+    for _ in stage.steps(20):
+        if owner.publish("q", sent, 10, size=1000) is not None:
+            sent += 10
+    assert not stuck.connected
+    assert standby.connected
+    assert standby.numbers == list(range(sent - len(standby.seen), sent)), "it is its turn"
+    assert stage.counts("q") == {}
+
+
 def test_while_somebody_takes_records_nobody_is_given_up() -> None:
     stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
     owner = filled(stage, 0)
@@ -847,13 +863,23 @@ def test_while_somebody_takes_records_nobody_is_given_up() -> None:
     assert sent * 1000 < 1_500_000, "the publisher waits"
 
 
-@pytest.mark.parametrize("who", ["asked once", "paused", "stands by"])
+@pytest.mark.parametrize("who", ["asked once", "paused", "stands by", "was relieved"])
 def test_who_gets_nothing_anyway_does_not_keep_a_queue_from_being_given_up(who: str) -> None:
-    stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
-    owner = filled(stage, 0, single_active=who == "stands by")
+    stage = QueueStage("""
+    [[policy]]
+    name = "ack timeout"
+
+    [[policy.rule]]
+    when = { ack_age = "500ms" }
+    then = "return"
+    """, memory="200KB", disk="0B", max_client_share="100%")
+    owner = filled(stage, 1 if who == "was relieved" else 0, single_active=who == "stands by")
     if who == "stands by":
         stage.peer("stuck", reads=STUCK, buffer=1000).consume("q", acks=None)
         stage.peer("next").consume("q")
+    elif who == "was relieved":
+        stage.peer("relieved").consume("q", 10, acks=False)
+        stage.run(1)
     elif who == "paused":
         stage.peer("paused").consume("q").paused = True
     else:

@@ -461,6 +461,24 @@ def test_the_others_of_a_lane_that_was_left_let_go_of_it_too(stage: QueueStage, 
     assert stage.pool.memory_bytes == 0
 
 
+def test_what_others_go_on_getting_is_not_dropped_with_what_waits(stage: QueueStage, peer: Peer) -> None:
+    """Where a queue left a lane that ends, though the lane goes on in the same chunk."""
+    for name in ("leaves", "stays"):
+        peer.declare(name)
+        peer.bind(name, "amq.direct", "a")
+    peer.publish("a", 0, 3, exchange="amq.direct")
+    peer.bind("leaves", "amq.direct", "b")
+    peer.unbind("leaves", "amq.direct", "a")
+    peer.publish("a", 3, 5, exchange="amq.direct")
+    peer.publish("b", 8, 2, exchange="amq.direct")
+    assert stage.queue("leaves").drops.drop(4, Reason.DISCARDED) == 4
+    assert drained(stage, "leaves") == [9]
+    assert stage.counts("leaves") == {"discarded": 4}
+    assert drained(stage, "stays") == list(range(8))
+    stage.turn()
+    assert stage.pool.memory_bytes == 0
+
+
 def test_a_deleted_exchange_and_one_that_ends_with_its_last_binding(stage: QueueStage, peer: Peer) -> None:
     peer.declare("q")
     peer.exchange("deleted", "fanout")

@@ -309,18 +309,21 @@ def test_an_ack_timeout_returns_the_records_and_kills_no_long_job(
     assert named.count(queue) == (0, 2)
 
 
+@pytest.mark.parametrize("company", [True, False])
 def test_an_ack_timeout_gives_nothing_back_to_who_has_it(
-    headway: BrokerProcess, named: Pika, connect: PikaFactory, name: str
+    headway: BrokerProcess, named: Pika, connect: PikaFactory, name: str, company: bool
 ) -> None:
-    """It is at work on it, whatever room there is in its window, and though nobody else is there."""
-    queue = named.queue(f"return/{name}", exclusive=False, auto_delete=True)
+    """It is at work on it, whatever room there is in its window; also while nobody else is there."""
+    queue, heir = named.queue(f"return/{name}", exclusive=False, auto_delete=True), connect()
     named.consume(queue)
     named.put(queue, *numbered(3, 10))
     job = named.wait(3)
+    if company:
+        heir.consume(queue, auto_ack=True)
     until(lambda: headway.verdicts(name))
     assert named.so_far() == []
-    heir = connect()
-    heir.consume(queue, auto_ack=True)
+    if not company:
+        heir.consume(queue, auto_ack=True)
     assert [(one.body, one.redelivered) for one in heir.wait(3)] == [(body, True) for body in numbered(3, 10)]
     named.ack(*job)
     assert named.count(queue) == (0, 2)

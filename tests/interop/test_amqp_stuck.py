@@ -193,15 +193,20 @@ def test_a_reader_that_vanishes_in_the_middle_of_a_record(
         reader.consume(queue, no_ack=no_ack)
         feeder.put(queue, *sent)
         assert reader.bodies(1) == sent[:1]
-        handed = until(lambda: (one := row(headway, name, queue))["blocked_ms"] > 100 and one["delivered_records"])
         assert len(reader.sock.recv(1000)) == 1000
+        handed = until(lambda: (one := row(headway, name, queue))["blocked_ms"] > 100 and one["delivered_records"])
         reader.close()
         until(lambda: not row(headway, name, queue))
         heir.consume(queue, no_ack=True)
-        left = sent[handed:] if no_ack else sent
-        got = heir.contents(len(left))
-        assert [one.body for one in got] == left
-        assert [one.method.redelivered for one in got] == [not no_ack and at < handed for at in range(len(left))]
+        got: list[Content] = []
+        while not got or got[-1].body != sent[-1]:
+            got.append(heir.expect(Content))
+        again = sum(one.method.redelivered for one in got)
+        assert [one.body for one in got] == sent[-len(got) :]
+        assert [one.method.redelivered for one in got[:again]] == [True] * again
+        taken = len(sent) - len(got) if no_ack else again
+        assert (again, len(got)) == ((0, len(sent) - taken) if no_ack else (taken, len(sent)))
+        assert handed <= taken <= handed + 1  # its socket may have had room for one more
         until(lambda: pool(headway)["memory_bytes"] == 0)
     feeder.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
@@ -332,11 +337,12 @@ def test_a3_the_oldest_are_discarded_until_it_is_slow_no_more(
     with Named(headway.port, name, receive_buffer=SMALL) as slow:
         slow.consume(queue, no_ack=True)
         feeder.put(queue, *sent)
-        until(lambda: row(headway, name, queue)["lag_records"] == 50)
+        until(lambda: row(headway, name, queue)["lag_records"] <= 50)
         discarded = row(headway, name, queue)["gap_records"]["discarded"]
+        assert discarded > 100
         got = slow.bodies(500 - discarded)
-        first = len(got) - 50
-        assert got == sent[:first] + sent[-50:]
+        assert got == sorted(got)
+        assert (got[0], got[-50:]) == (sent[0], sent[-50:])
         assert headway.publisher(feeder.name)["lost_records"] == {"discarded": discarded}
         until(lambda: not row(headway, name, queue)["slow"])
         feeder.put(queue, *sent[:99])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pamqp import base, body, commands, frame, header, heartbeat
 from pamqp.commands import Basic, Channel, Connection, Queue
 
+from headway.core import stats
 from headway.core.errors import Reason
 from headway.core.queue import Queue as CoreQueue
 from headway.server.amqp.peer import AmqpPeer
@@ -278,6 +279,9 @@ class House(Engine):
     def queues(self) -> dict[str, CoreQueue]:
         return self.broker.registry.router.queues
 
+    def stats(self, queue: str) -> stats.QueueStats:
+        return stats.queue(self.queues[queue], self.now())
+
     def lost(self, client: str) -> dict[str, int]:
         """Records of this publisher that somebody was not given, by reason."""
         registry = self.broker.registry
@@ -301,12 +305,14 @@ class Content(NamedTuple):
 
 
 class Other(NamedTuple):
-    """A method that 0-9-1 does not have."""
+    """A method that 0-9-1 does not have, or that is another there."""
 
     index: int
     arguments: bytes
 
 
+OTHERWISE = {20 << 16 | 11, 10 << 16 | 60, 10 << 16 | 61}
+"""Methods of which 0-8 has another idea: channel.open-ok, and what are connection.close and close-ok there."""
 Heard = tuple[int, Any]
 """Channel, and a command, Content, Other or Heartbeat."""
 
@@ -444,7 +450,7 @@ class Client:
             return
         index = int.from_bytes(data[7:11], "big")
         channel = int.from_bytes(data[1:3], "big")
-        if data[0] == 1 and (index not in commands.INDEX_MAPPING or index == 20 << 16 | 11 and self.version == "0-8"):
+        if data[0] == 1 and (index not in commands.INDEX_MAPPING or (index in OTHERWISE and self.version == "0-8")):
             self.heard.append((channel, Other(index, data[11:-1])))
             return
         size, channel, item = frame.unmarshal(data)

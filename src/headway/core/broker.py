@@ -183,6 +183,9 @@ class Broker:
             queue.dispatch(now)
         self.registry.cuts.clear()
         self.queues.tidy(now)
+        renamed, self.registry.renamed = self.registry.renamed, {}
+        for subscription in [member for queue in renamed for member in queue.members]:
+            self.governor.change_policy(subscription, now)
         for feed in {queue.feed: None for queue in woken}:
             feed.settle_down()
 

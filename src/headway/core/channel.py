@@ -41,11 +41,13 @@ class Delivery:
 class Window:
     """So many deliveries may be in flight together."""
 
-    __slots__ = ("exhausted_since_s", "limit", "used")
+    __slots__ = ("exhausted_since_s", "limit", "returned", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.returned = 0
+        """Of those: taken back for taking too long, and not settled. Nothing more goes to who has any."""
         self.exhausted_since_s: float | None = None
         """Since when something waits that it does not let through."""
 
@@ -54,13 +56,13 @@ class Window:
         return self.limit - self.used
 
 
-NOTHING_RETURNED: dict[int, Window] = {}
+NOTHING: dict[int, Window] = {}
 
 
 class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
-    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "returned")
+    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "taken_back")
 
     def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
         super().__init__(limit)
@@ -72,9 +74,8 @@ class Channel(Window):
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
         self.replay: list[int] = []
         """Deliveries to be sent again, to a client that has come back; the next one last."""
-        self.returned: dict[int, Window] = NOTHING_RETURNED
-        """Deliveries that were taken back for taking too long, and the windows they are still counted in: their client
-        gets no more in their place until it settles them."""
+        self.taken_back: dict[int, Window] = NOTHING
+        """Deliveries that were taken back for taking too long, and the windows they are still counted in."""
         self._last_id = 0
 
     def next_id(self) -> int:
@@ -129,17 +130,19 @@ class Channel(Window):
 
     def take_back(self, delivery_id: int) -> Delivery:
         """It is in flight no longer, but for its client, whose credit is not given back."""
-        if self.returned is NOTHING_RETURNED:
-            self.returned = {}
+        if self.taken_back is NOTHING:
+            self.taken_back = {}
         delivery = self.in_flight.pop(delivery_id)
-        self.returned[delivery_id] = delivery.subscription.window
+        window = self.taken_back[delivery_id] = delivery.subscription.window
+        window.returned += 1
         return delivery
 
     def forget(self, delivery_id: int) -> bool:
         """The client settles what was taken back. False: it was not."""
-        window = self.returned.pop(delivery_id, None) if self.returned else None
+        window = self.taken_back.pop(delivery_id, None) if self.taken_back else None
         if window is None:
             return False
+        window.returned -= 1
         self.used -= 1
         if window is not self:
             window.used -= 1
@@ -150,8 +153,8 @@ class Channel(Window):
         """What the client has not settled up to this one, the oldest first; for channels whose ids do not begin again.
         0: all."""
         if not delivery_id:
-            return [*self.returned, *self.in_flight]
-        old = [returned for returned in self.returned if returned <= delivery_id]
+            return [*self.taken_back, *self.in_flight]
+        old = [returned for returned in self.taken_back if returned <= delivery_id]
         return [*old, *takewhile(delivery_id.__ge__, self.in_flight)]
 
     def clear(self) -> None:

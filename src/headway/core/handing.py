@@ -38,6 +38,8 @@ def has_room(member: Subscription, now: float) -> bool:
         return False
     if session.half_sent is not None or session.rest or session.dead:
         return False
+    if member.window.returned:
+        return False  # it is at work on what others have been given in its stead
     if not member.request.qos or member.credit_left > 0:
         return True
     for window in (member.window, member.channel):
@@ -53,6 +55,8 @@ def moves(member: Subscription, late_s: float) -> bool:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s
+    if member.window.returned:
+        return False
     unsettled = member.oldest_unacknowledged_s()
     return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
 

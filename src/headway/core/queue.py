@@ -240,9 +240,10 @@ class Queue:
 
     def holders(self, chunk: Chunk, late_s: float) -> list[Subscription]:
         """Who keeps the lane from letting go of a chunk: those who have long not settled what they were sent of it, or,
-        if some of it was not sent, all of them; nobody, while somebody still takes records."""
+        if some of it was not sent, all whom it could go to; nobody, while somebody still takes records."""
         if self.backlog.wants(chunk):
-            return [] if self._anybody_moves(late_s) else list(self.members)
+            holders = self.takers if self.terms.single_active else list(self.members)
+            return [] if self._anybody_moves(late_s) else holders
         return [
             member for member in self.members
             if any(d.chunk is chunk and d.subscription is member and d.sent_s <= late_s

@@ -209,6 +209,7 @@ class Queues:
         """Read the feed of the bindings there are now."""
         bindings = tuple(sorted(self._exchanges.bound_to(Destination("queue", queue.name)), key=str))
         queue.filters = _filters(queue.name, bindings)
+        self._registry.renamed[queue] = None
         dialect, pool = self._homes[queue]
         feed = self._feed(queue.name, queue.terms, dialect, pool, bindings, called=queue.called)
         if feed is not queue.feed:
@@ -338,7 +339,7 @@ class Queues:
             if delivery is not None and delivery.subscription.queue is not None:
                 delivery.subscription.queue.give_back(delivery)
                 delivery.subscription.window.exhausted_since_s = None
-        for delivery_id in list(channel.returned):
+        for delivery_id in list(channel.taken_back):
             channel.forget(delivery_id)
             self._wake(channel)
         self._credit_is_back(channel)

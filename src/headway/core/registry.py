@@ -61,6 +61,8 @@ class Registry:
         """Queues that may be able to hand out more than at the last flush, though nothing came."""
         self.left: dict[Feed, None] = {}
         """Feeds that a queue reads no longer: what gates there were may be gone."""
+        self.renamed: dict[Queue, None] = {}
+        """Queues that go by other names: other policies may govern their consumers."""
         self.unused: dict[Queue, None] = {}
         """Queues that a consumer has left."""
         self.owned: dict[Session, dict[Queue, None]] = {}

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections import Counter
 
+import pytest
 from tests.sim.queues.world import World
 
 
@@ -30,7 +31,7 @@ def main() -> int:
         try:
             world = World(seed)
             digest = world.run(args.steps)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other seeds run on
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, the other seeds run on
             failed += 1
             last = traceback.extract_tb(error.__traceback__)[-1]
             kinds[f"{type(error).__name__} {last.name}:{last.lineno} {str(error)[:60]}"] += 1

@@ -95,7 +95,7 @@ def _in_flight(world: World) -> None:
     for party in world.parties:
         for number, channel in party.channels.items():
             mine = {id for other, id in party.flights if other == number}
-            theirs = set(channel.in_flight) | set(channel.returned)
+            theirs = set(channel.in_flight) | set(channel.taken_back)
             assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
             assert channel.used == len(mine)
         for consumer in party.consumers.values():
@@ -149,8 +149,9 @@ def _nobody_forgotten(world: World) -> None:
             assert party.outlet is not None
             if party.outlet.blocked or consumer.subscription.paused:
                 continue
+            mine = [flight for flight in party.flights.values() if flight.consumer is consumer]
             credit = not consumer.acks or (
-                sum(flight.consumer is consumer for flight in party.flights.values()) < consumer.prefetch
+                len(mine) < consumer.prefetch and not any(flight.returned for flight in mine)
                 and party._flying(consumer.channel) < party.channels[consumer.channel].limit
             )
             assert not credit, f"{party.name} could take what {model} has: {model.lag}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headway.core.options import QueueTerms
 from headway.core.policy import Policy, parse_policy
 
-QUEUES = tuple(f"q{number}" for number in range(6))
+QUEUES = tuple(f"q{number}" for number in range(5))
 DEAD = "the dead"
 """A queue without limits behind the exchange of this name; what others leave out goes there."""
 EXCHANGES = {"e.direct": "direct", "e.fanout": "fanout", "e.topic": "topic", "e.headers": "headers", "e.rest": "fanout"}

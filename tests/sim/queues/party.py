@@ -148,7 +148,7 @@ class Party:
         assert self.session is not None
         world, rng = self.world, self.rng
         number = rng.choice((1, 1, 2)) if channel is None else channel
-        acks = rng.random() < 0.7 if acks is None else acks
+        acks = rng.random() < 0.6 if acks is None else acks
         tag = f"t{world.next_number()}"
         prefetch = rng.choice((1, 3, 10, NO_LIMIT)) if prefetch is None else prefetch
         made = Consumer(tag, model, number, prefetch if acks else NO_LIMIT, acks=acks)
@@ -234,8 +234,9 @@ class Party:
             first = next(other for other in model.consumers if other.live)
             assert first is consumer, f"{model}: {one.number} went to {self.name}, and it is not its turn"
         if consumer.acks:
-            mine = sum(flight.consumer is consumer for flight in self.flights.values())
-            assert mine < consumer.prefetch, f"{self.name}: {mine} in flight, prefetch {consumer.prefetch}"
+            mine = [flight for flight in self.flights.values() if flight.consumer is consumer]
+            assert len(mine) < consumer.prefetch, f"{self.name}: {len(mine)} in flight, prefetch {consumer.prefetch}"
+            assert not any(flight.returned for flight in mine), f"{self.name} has not settled what was taken back"
             limit = self.channels[one.channel].limit
             assert self._flying(one.channel) < limit, f"{self.name}: more than {limit} in flight on a channel"
         self._take(one, model, consumer, acks=consumer.acks)

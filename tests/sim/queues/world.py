@@ -102,8 +102,10 @@ class World:
             self._declare(self.rng.choice(self.parties), self.rng.choice(chance.QUEUES))
         for _ in range(self.rng.randint(1, 6)):
             self._rewire()
+        if self.rng.random() < 0.6:
+            self._alike()
         for party in self.parties:
-            if self.models and self.rng.random() < 0.7:
+            for _ in range(self.rng.choice((0, 1, 1, 2))):
                 self._consume(party)
 
     # -- notes ------------------------------------------------------------------------------------------------------
@@ -228,7 +230,9 @@ class World:
                 self.note("deletes exchange", name)
                 self.broker.queues.delete_exchange(name, if_unused=False)
                 self.wiring.remove(name)
-        elif ties and dice < 0.5:
+        elif dice < 0.45:
+            self._alike()
+        elif ties and dice < 0.55:
             self._tie(party, rng.choice(ties), tied=False)
         else:
             source = rng.choice([name for name in self.wiring.hubs if name and name != chance.DEAD])
@@ -240,9 +244,23 @@ class World:
             wanted = tuple(sorted(rng.choice(chance.WANTED).items())) if kind == "headers" else ()
             self._tie(party, Tie(source, to, key, wanted))
 
+    def _alike(self) -> None:
+        """Bind one queue as another is, so that they share a lane."""
+        names = [name for name in self.models if name != chance.DEAD]
+        if not names:
+            return
+        like, other = self.rng.choice(names), self.rng.choice(names)
+        owner = self.models[other].owner or self.parties[-1]
+        if not owner.connected:
+            return
+        for tie in [tie for tie in self.wiring.all() if tie.to == ("queue", other)]:
+            self._tie(owner, tie, tied=False)
+        for tie in [tie for tie in self.wiring.all() if tie.to == ("queue", like)]:
+            self._tie(owner, tie._replace(to=("queue", other)))
+
     def _consume(self, party: Party) -> None:
         models = [model for model in self.models.values() if model.owner in (None, party)]
-        if party.manner.healthy and self.rng.random() < 0.7:  # not all of them at one queue
+        if party.manner.healthy and self.rng.random() < 0.4:  # not all of them at one queue
             models = [model for model in models if not model.consumers] or models
         if not models:
             return
@@ -259,7 +277,7 @@ class World:
         """
         flight = entry.flight
         assert flight is not None
-        if flight.id in flight.core.returned:
+        if flight.id in flight.core.taken_back:
             self._returned(flight)
             return
         session = flight.party.session
@@ -283,7 +301,7 @@ class World:
         """What was taken back for taking too long, and which queues there are."""
         for party in self.parties:
             for number, channel in party.channels.items():
-                for delivery_id in channel.returned:
+                for delivery_id in channel.taken_back:
                     self._returned(party.flights[number, delivery_id])
         self.reap()
 

@@ -268,11 +268,11 @@ class AmqpPeer:
             self._after()
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
-        """Ask the client to close; one that cannot be asked has its channel closed."""
+        """Ask the client to close; one that cannot be asked, or polls, has its channel closed."""
         channel = self.channels.get(subscription.channel.number)
         if channel is None or channel.core is not subscription.channel or channel.closing or subscription.ended:
             return
-        if self.cancels:
+        if self.cancels and not subscription.request.polling:
             self.engine.broker.queues.cancel(subscription, self.engine.now())
             cancelled(channel, subscription)
         else:

@@ -203,7 +203,7 @@ class Peer:
 
     def ids(self, channel: int = 1) -> list[int]:
         """Deliveries it has not settled, as it knows them itself."""
-        return list(self.channels[channel].in_flight)
+        return list(self.channels[channel].in_flight) if channel in self.channels else []
 
     def id_of(self, number: int) -> int:
         """Of its last delivery of this record."""

@@ -55,7 +55,8 @@ then = "block_publishers"
 MESSAGE_MAX = 9000
 SOFT = {311, 403, 404, 405, 406, 506}
 """With these a channel is closed; the last is a hard one, which Headway uses for whoever is too slow."""
-HARD = {320, 501, 502, 503, 504, 505, 506, 530, 540, 541}
+HARD = {320, 501, 502, 503, 504, 505, 506, 530, 540}
+"""541 would be a bug of ours."""
 NEVER_OPENED = 9
 NOWHERE = "nowhere"
 """There is no such queue."""
@@ -393,7 +394,7 @@ class World:
     def __init__(self, sizes: list[int], drawn: Callable[[], int]) -> None:
         self.house = House(POLICIES)
         table = self.house.settings.listeners["amqp"]
-        self.house.settings.listeners["amqp"] = table.model_copy(update={"packet_bytes_given": MESSAGE_MAX})
+        self.house.settings.listeners["amqp"] = table.model_copy(update={"packet_bytes_given": MESSAGE_MAX, "in_flight_given": 30})
         self.sizes = cycle(sizes or [1 << 20])
         self.drawn = drawn
         self.bodies: set[bytes] = set()
@@ -416,6 +417,8 @@ class World:
         self.house.run()
         for actor in self.actors:
             actor.hear()
+        for actor in self.actors:
+            credit_is_counted(actor)
         self.consumed |= {queue for queue in self.house.queues.values() if queue.consumers}
 
     def take(self, step: Step) -> None:
@@ -601,12 +604,35 @@ def own_terms(number: int) -> Queue.Declare:
     )  # fmt: skip
 
 
+def cancelled(actor: Actor, step: Step) -> None:
+    """One of the channel's consumers, and then there is something for it."""
+    life = actor.life(step.channel)
+    actor.finish(step.channel, life)
+    if life.consumers:
+        tags = sorted(life.consumers)
+        actor.say(step.channel, Basic.Cancel(tags[step.number % len(tags)]))
+        published(times=2)(actor, step)
+
+
+def then(do: Do, seconds: float) -> Do:
+    """After which some time passes."""
+
+    def both(actor: Actor, step: Step) -> None:
+        do(actor, step)
+        actor.world.settle()
+        actor.world.house.pass_time(seconds)
+
+    return both
+
+
 def hold_back(actor: Actor, step: Step) -> None:
     """Only one of them, for two could wait for each other."""
-    if step.who == 0:
-        said(lambda n: Basic.Qos(prefetch_count=1), lambda n: Basic.Consume(queue="gate", consumer_tag=f"g{n}"))(
+    if step.who == 0 and "gate" not in actor.life(step.channel).consumers:
+        said(lambda _: Basic.Qos(prefetch_count=1), lambda _: Basic.Consume(queue="gate", consumer_tag="gate"))(
             actor, step
         )
+    elif step.who:
+        then(published("gate", times=5), 0.5)(actor, step)
 
 
 def published_and_rejected(actor: Actor, step: Step) -> None:
@@ -673,7 +699,8 @@ GOOD: dict[str, Do] = {
     "consume, no tag": said(lambda n: Basic.Consume(queue=queue(n))),
     "consume, no ack": said(lambda n: Basic.Consume(queue=queue(n), consumer_tag=f"n{n}", no_ack=True)),
     "consume, no wait": said(lambda n: Basic.Consume(queue="plain", consumer_tag=f"w{n}", nowait=True)),
-    "cancel": said(lambda n: Basic.Cancel(f"{'tnsx'[n % 4]}{n}")),
+    "cancel": cancelled,
+    "cancel nobody": said(lambda n: Basic.Cancel(f"nobody{n}")),
     "cancel, no wait": said(lambda n: Basic.Cancel(f"w{n}", nowait=True)),
     "get": said(lambda n: Basic.Get(queue=queue(n))),
     "get some": said(*[lambda n: Basic.Get(queue="plain")] * 4),
@@ -688,10 +715,10 @@ GOOD: dict[str, Do] = {
     "recover, no answer": said(lambda n: Basic.RecoverAsync(True)),
     "publish": published(),
     "publish more": published("plain", times=5),
-    "publish to slow": published("slow", times=6),
-    "publish to shy": published("shy", times=6),
-    "publish to late": published("late"),
-    "publish to gate": published("gate", times=5),
+    "publish to slow": then(published("slow", times=6), 0.5),
+    "publish to shy": then(published("shy", times=6), 0.5),
+    "publish to late": then(published("late"), 1.5),
+    "publish to gate": then(published("gate", times=5), 0.5),
     "publish and reject": published_and_rejected,
     "publish with a past": false_past,
     "publish large": published("plain", size=5000),
@@ -716,7 +743,7 @@ GOOD: dict[str, Do] = {
     "new secret": of_the_connection(Connection.UpdateSecret("s", "t")),
     "heartbeat": bytes_of(raw(8, 0, b"")),
 }  # fmt: skip
-OFTEN = ["consume", "get some", "ack", "ack upto", "nack", "publish", "publish more", "confirm", "commit"]
+OFTEN = ["consume", "consume slow", "consume and hold back", "consume and hold back", "cancel", "get some", "ack", "ack upto", "nack", "publish", "publish more", "confirm", "commit"]
 SOFT_FAULTS: dict[str, Do] = {
     "exchange, reserved": said(lambda n: Exchange.Declare(exchange="amq.x", exchange_type="fanout")),
     "exchange, otherwise": said(lambda n: Exchange.Declare(exchange="fan", exchange_type="direct")),
@@ -798,6 +825,16 @@ def drawn(seed: int) -> Plan:
         [step() for _ in range(rng.randint(10, 70))], [rng.randint(1, 300) for _ in range(rng.randrange(4))],
         [rng.randrange(4) for _ in range(3)],
     )  # fmt: skip
+
+
+def credit_is_counted(actor: Actor) -> None:
+    """Whatever is in flight is counted once for its channel, and once for the connection."""
+    peer = actor.client.peer
+    cores = [channel.core for channel in peer.channels.values()]
+    for core in cores:
+        assert core.used == len(core.in_flight) + len(core.taken_back)
+    if peer.session is not None:
+        assert peer.session.channel.used == sum(core.used for core in cores)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

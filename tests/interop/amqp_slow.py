@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from pamqp.commands import Basic, Channel, Connection, Queue
 from tests.interop.amqp_broker import LISTENER, AmqpBroker
@@ -39,6 +39,9 @@ class Named(Raw):
         """``able``: it understands what a server says without being asked."""
         self.name, self.able = name, able
         super().__init__(port, version, **more)
+
+    def __enter__(self) -> Self:
+        return self
 
     def log_in(
         self, user: str = "guest", password: str = "guest", *, capabilities: tuple[str, ...] = CAPABILITIES
@@ -78,7 +81,7 @@ class Named(Raw):
 
     def count(self, queue: str) -> int:
         """Records that wait."""
-        return int(self.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk).message_count)
+        return self.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk).message_count or 0
 
     def drain(self, queue: str) -> list[bytes]:
         """All that wait, taken for good, by a consumer that is not governed."""

@@ -66,7 +66,9 @@ class Reader:
     def _next(self) -> Content:
         if self.how == "callback":
             return self.raw.expect(Content, 2)
-        return until(lambda: self.raw.get(self.queue, 2, no_ack=not self.acks))
+        got = until(lambda: self.raw.get(self.queue, 2, no_ack=not self.acks))
+        assert got
+        return got
 
     def take(self, count: int) -> list[bytes]:
         """The next ones, all settled."""

@@ -41,6 +41,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "return": ('when = { ack_age = "300ms" }\nthen = "return"',),
 }  # fmt: skip
 CONFIG = "[flap]\nbase = '300ms'\n" + "".join(policy(name, f"$queue/{name}/+", *rules) for name, rules in RULES.items())
+CONFIG += policy("late acks", "$exchange/late-acks/#", *RULES["return"])
 
 
 @pytest.fixture(scope="module")
@@ -327,6 +328,19 @@ def test_an_ack_timeout_gives_nothing_back_to_who_has_it(
     assert [(one.body, one.redelivered) for one in heir.wait(3)] == [(body, True) for body in numbered(3, 10)]
     named.ack(*job)
     assert named.count(queue) == (0, 2)
+
+
+def test_an_ack_timeout_counts_for_what_was_sent_before_it_was_in_force(
+    headway: BrokerProcess, named: Pika, name: str
+) -> None:
+    """Its queue comes under the policy when it is bound; nothing more happens to it."""
+    queue = named.queue()
+    named.consume(queue)
+    named.put(queue, *numbered(2, 10))
+    named.wait(2)
+    named.channel.queue_bind(queue, named.exchange("late-acks"))
+    verdict = until(lambda: headway.verdicts(name))[0]
+    assert (verdict["reason"], verdict["policy"]) == ("ack_age", "late acks")
 
 
 @pytest.mark.parametrize("does", ["waits", "commits"])

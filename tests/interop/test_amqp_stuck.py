@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_beyond_the_disk_only_the_stuck_go_and_find_the_reason(
         sent, longest = flood(feeder, name, 2500, healthy)
         assert longest < 2
         for client in stuck:
-            verdict = until(lambda client=client: broker.verdicts(client.name))[0]
+            verdict = until(partial(broker.verdicts, client.name))[0]
             assert verdict["reason"] in ("disk_limit", "client_share")
             assert_told_why(client.connection_closed(), verdict)
             got = [item.body for _, item in client.inbox if isinstance(item, Content)]

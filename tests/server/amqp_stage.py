@@ -8,6 +8,7 @@ written. What it was told can be had in ``words``, one for each thing: channel, 
 from __future__ import annotations
 
 import errno
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from heapq import heappop, heappush
@@ -41,6 +42,22 @@ disk = 0
 [flap]
 base = "0s"
 """
+
+
+class Crashes(logging.Handler):
+    """What the server puts down to a bug of its own, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[BaseException] = []
+        logging.getLogger("headway").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.found.append(record.exc_info[1])
+
+
+CRASHES = Crashes()
 
 
 # -- what is pretended -------------------------------------------------------------------------------------------------
@@ -266,6 +283,9 @@ class House(Engine):
             turns = turns + 1 if reads == self.pretended.reads else 0
             reads = self.pretended.reads
             assert turns < TURNS_MAX, "the turn does not end"
+            if CRASHES.found:
+                crash, CRASHES.found = CRASHES.found[0], []
+                raise crash
 
     def pass_time(self, seconds: float) -> None:
         self.run()
@@ -354,6 +374,8 @@ class Client:
         self.sock.capacity = capacity
         self.heard: list[Heard] = []
         self.reads = True
+        self.bytes = b""
+        """All that was ever read."""
         self.tail = b""
         """Of a frame that has not come whole."""
         self._asked = 0
@@ -437,6 +459,7 @@ class Client:
         """What has come. Whether there was any."""
         fresh = bytes(self.sock.taken)
         self.sock.taken.clear()
+        self.bytes += fresh
         data, at = self.tail + fresh, 0
         while at < len(data) and (size := _frame_bytes(data, at)):
             self._hear(data[at : at + size])

@@ -10,7 +10,7 @@ keeps its chunk as an unacknowledged one does. What is taken comes before what i
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.chunk import Chunk
@@ -235,6 +235,16 @@ class Backlog:
         place = heappop(self._taken)
         self._taken_bytes -= place.size
         return place
+
+    def withdraw(self, stretch: Stretch, number: int) -> None:
+        """Leave out a record that was given back, if it is still there."""
+        found = [at for at, p in enumerate(self._taken) if p.order == stretch.order and p.number == number]
+        for at in found:
+            place = self._taken.pop(at)
+            heapify(self._taken)
+            self._taken_bytes -= place.size
+            self.handed(1, place.size)
+            self.free(place.stretch, place.number)
 
     def sort_in(self) -> None:
         """Put what came where its priority has it."""

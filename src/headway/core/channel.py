@@ -1,7 +1,8 @@
 """Windows and channels: what a client permits to be in flight, and what is.
 
 Credit is counted where the client gives it: MQTT's Receive Maximum is one window for the whole session; AMQP has one
-for each consumer and one for all consumers of a channel. What may be sent is what both leave.
+for each consumer, one for all consumers of a channel, and ours for all channels of a session. What may be sent is what
+all of them leave.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Window:
         return self.limit - self.used
 
 
-NOTHING: dict[int, Window] = {}
+NOTHING: dict[int, Delivery] = {}
 
 
 class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
-    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "taken_back")
+    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "taken_back", "whole")
 
     def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
         super().__init__(limit)
@@ -71,11 +72,13 @@ class Channel(Window):
         """The number of its session, where that has several."""
         self.id_max = id_max
         """After it ids begin again at 1."""
+        self.whole: Window = self
+        """That of its session, where that has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
         self.replay: list[int] = []
         """Deliveries to be sent again, to a client that has come back; the next one last."""
-        self.taken_back: dict[int, Window] = NOTHING
-        """Deliveries that were taken back for taking too long, and the windows they are still counted in."""
+        self.taken_back: dict[int, Delivery] = NOTHING
+        """Deliveries that were taken back for taking too long, and are still counted."""
         self._last_id = 0
 
     def next_id(self) -> int:
@@ -99,26 +102,25 @@ class Channel(Window):
 
     def add(self, delivery_id: int, delivery: Delivery) -> None:
         self.in_flight[delivery_id] = delivery
-        self.used += 1
-        window = delivery.subscription.window
-        if window is not self:
-            window.used += 1
+        self._use(delivery.subscription.window, 1)
 
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window) -> None:
         """All of one subscription, whose window this is, with ids in a row."""
         self.in_flight.update(enumerate(deliveries, first_id))
-        self.used += len(deliveries)
+        self._use(window, len(deliveries))
+
+    def _use(self, window: Window, count: int) -> None:
+        self.used += count
         if window is not self:
-            window.used += len(deliveries)
+            window.used += count
+        if self.whole is not self:
+            self.whole.used += count
 
     def remove(self, delivery_id: int) -> Delivery | None:
         """It is in flight no longer; what becomes of its record is the caller's affair."""
         delivery = self.in_flight.pop(delivery_id, None)
         if delivery is not None:
-            self.used -= 1
-            window = delivery.subscription.window
-            if window is not self:
-                window.used -= 1
+            self._use(delivery.subscription.window, -1)
         return delivery
 
     def settle(self, delivery_id: int) -> Delivery | None:
@@ -132,22 +134,20 @@ class Channel(Window):
         """It is in flight no longer, but for its client, whose credit is not given back."""
         if self.taken_back is NOTHING:
             self.taken_back = {}
-        delivery = self.in_flight.pop(delivery_id)
-        window = self.taken_back[delivery_id] = delivery.subscription.window
-        window.returned += 1
+        delivery = self.taken_back[delivery_id] = self.in_flight.pop(delivery_id)
+        delivery.subscription.window.returned += 1
         return delivery
 
-    def forget(self, delivery_id: int) -> bool:
-        """The client settles what was taken back. False: it was not."""
-        window = self.taken_back.pop(delivery_id, None) if self.taken_back else None
-        if window is None:
-            return False
+    def forget(self, delivery_id: int) -> Delivery | None:
+        """The client settles what was taken back. None: it was not."""
+        delivery = self.taken_back.pop(delivery_id, None) if self.taken_back else None
+        if delivery is None:
+            return None
+        window = delivery.subscription.window
         window.returned -= 1
-        self.used -= 1
-        if window is not self:
-            window.used -= 1
-            window.exhausted_since_s = None
-        return True
+        window.exhausted_since_s = None
+        self._use(window, -1)
+        return delivery
 
     def upto(self, delivery_id: int) -> list[int]:
         """What the client has not settled up to this one, the oldest first; for channels whose ids do not begin again.

@@ -19,6 +19,7 @@ class Reason(StrEnum):
     TAKEN_OVER = "taken_over"
     SHUTDOWN = "shutdown"
     ADMIN = "admin"
+    INTERNAL_ERROR = "internal_error"
     # The client's fault.
     PROTOCOL_ERROR = "protocol_error"
     MALFORMED = "malformed"

@@ -169,11 +169,20 @@ class ByHeaders(Bindings):
         return (binding.destination for binding in self.all if _fits(dict(binding.arguments), headers))
 
 
+def hashable(value: object) -> object:
+    """Tables and arrays as they are kept in bindings."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, hashable(inner)) for name, inner in value.items()))
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
 def _fits(wanted: Headers, headers: Headers) -> bool:
     how = wanted.get("x-match", "all")
     with_x = str(how).endswith("-with-x")
     names = [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
-    found = (name in headers and wanted[name] in (None, headers[name]) for name in names)
+    found = (name in headers and wanted[name] in (None, hashable(headers[name])) for name in names)
     return any(found) if str(how).startswith("any") else all(found)
 
 

@@ -76,11 +76,14 @@ class Governor:
             for subscription in registry.watched:
                 subscription.policy_state.shift(late)
             return shares
+        registry.came_back.clear()
         for subscription in list(islice(registry.watched, LOOKS_MAX)):
             if subscription.ended:
                 continue
             registry.watched.pop(subscription)
             registry.watched[subscription] = None
+            if subscription.queue in registry.came_back:
+                continue  # what another had to give back just now is nothing against this one
             try:
                 self._look(subscription, now, shares)
             except OSError as error:
@@ -230,6 +233,7 @@ class Governor:
         for decision in decisions:
             self._decide(subscription, decision, sample, now)
         subscription.policy, subscription.policy_state = policy, state
+        self.watch(subscription, now)
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:
         """An acknowledgement takes too long: others get the records, and the consumer may go on with its work."""

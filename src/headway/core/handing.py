@@ -42,7 +42,7 @@ def has_room(member: Subscription, now: float) -> bool:
         return False  # it is at work on what others have been given in its stead
     if not member.request.qos or member.credit_left > 0:
         return True
-    for window in (member.window, member.channel):
+    for window in (member.window, member.channel, member.channel.whole):
         if window.left <= 0 and window.exhausted_since_s is None:
             window.exhausted_since_s = now
     return False

@@ -100,7 +100,6 @@ class Publishing:
         registry.sequence += count
         registry.published_records += count
         registry.published_bytes += len(run.data)
-        run.publisher = 0
         if session is not None:
             run.publisher = session.number
             session.published_records += count

@@ -191,6 +191,12 @@ class Queue:
         self.drops.came = inf
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
+        self._registry.came_back[self] = None
+
+    def withdraw(self, delivery: Delivery) -> None:
+        """What was taken back from a member is settled by it after all: if nobody has it yet, nobody needs to."""
+        if not self.ended and isinstance(delivery.cursor, Stretch):
+            self.backlog.withdraw(delivery.cursor, delivery.number)
 
     def reject(self, delivery: Delivery) -> None:
         """A member wants this record to go to nobody."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from headway.core.channel import Channel, Window
+from headway.core.channel import Channel, Delivery, Window
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
@@ -282,7 +282,9 @@ class Queues:
         for delivery_id in delivery_ids:
             delivery = channel.settle(delivery_id)
             if delivery is None:
-                self._unknown(channel, delivery_id)
+                late = self._late(channel, delivery_id)
+                assert late.subscription.queue is not None
+                late.subscription.queue.withdraw(late)
                 continue
             subscription = delivery.subscription
             queue = subscription.queue
@@ -297,7 +299,7 @@ class Queues:
         for delivery_id in delivery_ids:
             delivery = channel.remove(delivery_id)
             if delivery is None:
-                self._unknown(channel, delivery_id)
+                self._late(channel, delivery_id)
                 continue
             queue = delivery.subscription.queue
             assert queue is not None
@@ -309,15 +311,18 @@ class Queues:
             self._registry.woken[queue] = None
         self._credit_is_back(channel)
 
-    def _unknown(self, channel: Channel, delivery_id: int) -> None:
-        if not channel.forget(delivery_id):
+    def _late(self, channel: Channel, delivery_id: int) -> Delivery:
+        """It was taken back meanwhile, or never was."""
+        delivery = channel.forget(delivery_id)
+        if delivery is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"there is no delivery {delivery_id} that could be settled")
         self._wake(channel)
+        return delivery
 
     def _credit_is_back(self, channel: Channel) -> None:
-        """All consumers of the channel may go on, if it was its window that they waited for."""
-        if channel.exhausted_since_s is not None:
-            channel.exhausted_since_s = None
+        """All consumers of the channel, or the session, may go on, if it was its window that they waited for."""
+        if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
+            channel.exhausted_since_s = channel.whole.exhausted_since_s = None
             self._wake(channel)
 
     def _wake(self, channel: Channel) -> None:

@@ -63,6 +63,8 @@ class Registry:
         """Feeds that a queue reads no longer: what gates there were may be gone."""
         self.renamed: dict[Queue, None] = {}
         """Queues that go by other names: other policies may govern their consumers."""
+        self.came_back: dict[Queue | None, None] = {}
+        """Queues that had records given back in this sweep."""
         self.unused: dict[Queue, None] = {}
         """Queues that a consumer has left."""
         self.owned: dict[Session, dict[Queue, None]] = {}

@@ -206,17 +206,17 @@ class Subscription:
 
     @property
     def credit_left(self) -> int:
-        return min(self.window.left, self.channel.left)
+        return min(self.window.left, self.channel.left, self.channel.whole.left)
 
     @property
     def credit_exhausted_since_s(self) -> float | None:
-        own = self.window.exhausted_since_s
-        return self.channel.exhausted_since_s if own is None else own
+        windows = (self.window, self.channel, self.channel.whole)
+        return next((w.exhausted_since_s for w in windows if w.exhausted_since_s is not None), None)
 
     @property
     def prefetch(self) -> int:
         """How many deliveries its client lets be in flight; 0: it acknowledges none."""
-        return min(self.window.limit, self.channel.limit) if self.request.qos else 0
+        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
 
     def oldest_unacknowledged_s(self) -> float | None:
         """When the delivery that has waited longest for its acknowledgement was sent."""

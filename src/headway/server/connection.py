@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import struct
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from headway.core.effects import CloseChannel
     from headway.core.session import Session
     from headway.core.subscription import Subscription
+
+log = logging.getLogger("headway")
 
 TCP_INFO_BYTES = 232
 """struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
@@ -102,7 +105,11 @@ class Connection(Outlet):
             self.close(Reason.CLIENT_GONE)
             return
         self.heard_s = self.host.now()
-        self.peer_side.received(data)
+        try:
+            self.peer_side.received(data)
+        except Exception:  # a bug of ours, whatever it is: it is put on record, and ends this connection alone
+            log.exception("what %s sent could not be handled; its connection is closed", self.address)
+            self.say_goodbye(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
             self.hold("replies")
         if self.open and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -172,7 +179,7 @@ class Connection(Outlet):
 
     def send_out(self) -> None:
         """Send replies while there is no session to do it (before CONNECT is granted)."""
-        if self.out and not self.blocked:
+        if self.open and self.out and not self.blocked:
             total = len(self.out)
             taken = self.send([self.out], total)
             del self.out[:taken]

@@ -310,9 +310,12 @@ class Party:
         self.world.note("acks", self.name, channel, ids)
         for delivery_id in ids:
             flight = self.flights.pop((channel, delivery_id))
-            if not flight.returned and not flight.model.gone:
+            before = flight.model.queue.backlog.lag_records
+            self.world.broker.queues.acknowledge(self.channels[channel], [delivery_id])
+            # Late: if nobody else has been given it, nobody needs to be; it may have been dropped meanwhile.
+            withdrawn = flight.returned and flight.model.queue.backlog.lag_records < before
+            if not flight.model.gone and (not flight.returned or withdrawn):
                 flight.model.settled(flight.entry)
-        self.world.broker.queues.acknowledge(self.channels[channel], ids)
 
     def refuse(self, channel: int, ids: list[int], *, requeue: bool) -> None:
         self.world.note("refuses", self.name, channel, ids, requeue)
@@ -348,7 +351,7 @@ class Party:
         world, rng = self.world, self.rng
         if self.outlet is None or self.paused:
             return
-        exchange = rng.choice([name for name in world.wiring.hubs if name] + [""] * 4)
+        exchange = rng.choice([name for name in world.wiring.hubs if name] + [""] * 4 * world.by_name)
         key = rng.choice(list(world.wiring.queues) or ["nobody"]) if not exchange else rng.choice(KEYS)
         headers = rng.choice(HEADERS) if exchange.endswith("headers") else {}
         size = rng.choice((0, 10, 10, 40, world.size_max))

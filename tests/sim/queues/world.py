@@ -50,6 +50,8 @@ class World:
                          rng.choice((0.0, 0.1, 1.0)))
         self.readable = not self.disk.unreadable
         self.shy = rng.choice((0.0, 0.1, 0.5))
+        self.by_name = rng.random() < 0.6
+        """Queues are published to by their names as well; from then on they share no lane."""
         self.size_max = rng.choice((100, 100, 3000))
         self.wiring = Wiring()
         self.models: dict[str, QueueModel] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from headway.core.exchange import hashable
 from headway.core.options import QueueTerms
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
@@ -63,15 +64,7 @@ def read_alternate(arguments: Table) -> str | None:
 
 def frozen(arguments: Table) -> tuple[tuple[str, object], ...]:
     """A binding's arguments, in one order whatever order they came in."""
-    return tuple(sorted((name, _hashable(value)) for name, value in arguments.items()))
-
-
-def _hashable(value: object) -> object:
-    if isinstance(value, dict):
-        return frozen(value)
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    return bytes(value) if isinstance(value, bytearray) else value
+    return tuple(sorted((name, hashable(value)) for name, value in arguments.items()))
 
 
 def _read(arguments: Table, name: str, read: Callable[[str, object], T]) -> T | None:

@@ -7,6 +7,7 @@ publisher, and nowhere else: what a transaction has put off, and the numbers of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 class AmqpChannel:
     __slots__ = (
-        "_publisher", "_put_off", "closing", "core", "last_queue", "number", "peer", "prefetch", "queues",
-        "reply_queue", "session", "tags",
+        "_named", "_publisher", "_put_off", "closing", "core", "flows", "last_queue", "number", "peer", "prefetch",
+        "queues", "reply_queue", "session", "tags",
     )  # fmt: skip
 
     def __init__(self, peer: AmqpPeer, session: Session, number: int) -> None:
@@ -36,9 +37,12 @@ class AmqpChannel:
         self.session = session
         self.number = number
         self.queues: Queues = peer.engine.broker.queues
-        self.core = Channel(peer.listener.in_flight_max, NO_LIMIT, number, session.number)
+        self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number)
+        self.core.whole = session.channel
         self.closing = False
         """We have closed it, and the client has not said that it knows."""
+        self.flows = True
+        """The client wants to be delivered to."""
         self.last_queue = ""
         """The last one declared: that is meant where a queue has no name."""
         self.reply_queue = ""
@@ -50,6 +54,8 @@ class AmqpChannel:
         self._publisher = Publisher(self, session)
         self._put_off: list[Callable[[], None]] | None = None
         """What is to be done at the transaction's commit; None: there are no transactions."""
+        self._named: set[int] = set()
+        """Deliveries that are to be settled then."""
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -75,6 +81,7 @@ class AmqpChannel:
         self.peer.engine.broker.registry.woken |= self.session.queues
 
     def flow(self, command: commands.Channel.Flow) -> None:
+        self.flows = bool(command.active)
         for subscription in self.tags.values():
             subscription.paused = not command.active
         self.wake()
@@ -88,18 +95,32 @@ class AmqpChannel:
 
     # -- what a transaction puts off --------------------------------------------------------------------------------
 
-    def do(self, step: Callable[[], None]) -> None:
-        """Now, or at the commit."""
-        if self._put_off is None:
-            step()
-        else:
-            self._put_off.append(step)
+    def settle(self, tags: Sequence[int], *, multiple: bool, do: Callable[[Sequence[int]], None]) -> None:
+        """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
+        for ids in (self._upto(tag) for tag in tags) if multiple else (tags,):
+            if self._put_off is None:
+                do(ids)
+            else:
+                self._name(ids)
+                self._put_off.append(partial(do, ids))
+
+    def _upto(self, tag: int) -> list[int]:
+        found = [known for known in self.core.upto(tag) if known not in self._named]
+        if tag and tag not in found:
+            raise unknown_tag(tag)
+        return found
+
+    def _name(self, ids: Sequence[int]) -> None:
+        for tag in ids:
+            if tag in self._named or (tag not in self.core.in_flight and tag not in self.core.taken_back):
+                raise unknown_tag(tag)
+            self._named.add(tag)
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
-        if self._put_off is None:
-            consuming.acknowledge(self, tags, multiple=multiple)
-        else:
-            self._put_off.append(lambda: consuming.acknowledge(self, tags, multiple=multiple))
+        self.settle(tags, multiple=multiple, do=self._acknowledge)
+
+    def _acknowledge(self, ids: Sequence[int]) -> None:
+        self.queues.acknowledge(self.core, ids)
 
     def publish(self, item: Publish) -> None:
         run = self._publisher.checked(item)
@@ -125,6 +146,7 @@ class AmqpChannel:
         if self._put_off is None:
             raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has no transactions: there was no tx.select")
         put_off, self._put_off = self._put_off, []
+        self._named.clear()
         return put_off
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:
@@ -135,6 +157,10 @@ class AmqpChannel:
     def tx_rollback(self, command: commands.Tx.Rollback) -> None:
         self._take_put_off()
         self.say(commands.Tx.RollbackOk())
+
+
+def unknown_tag(tag: int) -> ChannelFault:
+    return ChannelFault(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
 
 def _nothing(channel: AmqpChannel, command: base.Frame) -> None:

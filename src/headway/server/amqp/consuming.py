@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
     if command.prefetch_size:
         raise connection_fault(Code.NOT_IMPLEMENTED, "a prefetch in bytes")
     if command.global_:
-        channel.core.limit = min(command.prefetch_count or NO_LIMIT, channel.peer.listener.in_flight_max)
+        channel.core.limit = command.prefetch_count or NO_LIMIT
         channel.wake()
     else:
         channel.prefetch = command.prefetch_count or NO_LIMIT
@@ -45,7 +45,8 @@ def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
 
 def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
-    if tag in channel.tags:
+    known = channel.tags.get(tag)
+    if known is not None and not known.ended:
         raise connection_fault(Code.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
     name = queue_name(channel, command.queue)
     if name == REPLY_TO:
@@ -56,9 +57,10 @@ def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
         envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max), options=_options(command.arguments),
     )  # fmt: skip
     prefetch = NO_LIMIT if command.no_ack else channel.prefetch
-    channel.tags[tag] = channel.queues.consume(
+    subscription = channel.tags[tag] = channel.queues.consume(
         channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
     )  # fmt: skip
+    subscription.paused = not channel.flows
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
@@ -138,35 +140,16 @@ def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
 # -- what becomes of deliveries ----------------------------------------------------------------------------------------
 
 
-def acknowledge(channel: AmqpChannel, tags: Sequence[int], *, multiple: bool) -> None:
-    if not multiple:
-        channel.queues.acknowledge(channel.core, tags)
-        return
-    for tag in tags:
-        channel.queues.acknowledge(channel.core, _upto(channel, tag))
-
-
-def _upto(channel: AmqpChannel, tag: int) -> list[int]:
-    found = channel.core.upto(tag)
-    if tag and tag not in found:
-        raise ChannelFault(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-    return found
-
-
 def nack(channel: AmqpChannel, command: commands.Basic.Nack) -> None:
-    channel.do(_refusal(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue))
+    _refuse(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue)
 
 
 def reject(channel: AmqpChannel, command: commands.Basic.Reject) -> None:
-    channel.do(_refusal(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue))
+    _refuse(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue)
 
 
-def _refusal(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> Callable[[], None]:
-    def refuse() -> None:
-        ids = _upto(channel, tag) if multiple else [tag]
-        channel.queues.refuse(channel.core, ids, requeue=requeue)
-
-    return refuse
+def _refuse(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> None:
+    channel.settle([tag], multiple=multiple, do=partial(channel.queues.refuse, channel.core, requeue=requeue))
 
 
 def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:

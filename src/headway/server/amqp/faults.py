@@ -41,4 +41,6 @@ def code_of(reason: Reason) -> Code:
     match reason:
         case Reason.SHUTDOWN | Reason.ADMIN | Reason.TAKEN_OVER | Reason.KEEP_ALIVE | Reason.CONNECT_TIMEOUT:
             return Code.CONNECTION_FORCED
+        case Reason.INTERNAL_ERROR:
+            return Code.INTERNAL_ERROR
     return Code.RESOURCE_ERROR

@@ -37,17 +37,21 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
         broker.registry.lost({record.publisher: 1}, letter.reason)
         return
     key = key_of(record.topic)
-    headers = _account(past, letter, reason, key, facts.expiration_ms, wall_s) | {
-        name: value for name, value in headers.items() if name != _DEATHS
-    }
-    raw = with_headers(without_expiration(raw), headers)
+    others = {name: value for name, value in headers.items() if name != _DEATHS}
+    raw = without_expiration(raw)
+    try:
+        raw = with_headers(raw, _account(past, letter, reason, key, facts.expiration_ms, wall_s) | others)
+    except (OverflowError, ValueError, TypeError):  # a client made up numbers that cannot be written again
+        raw = with_headers(raw, _account([], letter, reason, key, facts.expiration_ms, wall_s) | others)
     facts = read(raw)
     topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
     run = Run(
         topic, record.payload, [len(record.payload)], [0], None, record.qos, False, facts.properties, None, exchange,
         facts.headers,
     )  # fmt: skip
-    if not broker.publish_to(None, run, now).taken:
+    run.publisher = record.publisher
+    published = broker.publish_to(None, run, now)
+    if not published.taken or not published.accepted:
         broker.registry.lost({record.publisher: 1}, letter.reason)
 
 
@@ -77,9 +81,8 @@ def _account(
 ) -> dict[str, object]:
     """The headers that say so."""
     same = next((d for d in past if d.get("queue") == letter.queue and d.get("reason") == reason), None)
-    count = same.get("count") if same is not None else 0
     latest: dict[str, object] = {
-        "count": (count if isinstance(count, int) else 0) + 1,
+        "count": 1,
         "reason": reason,
         "queue": letter.queue,
         "time": datetime.fromtimestamp(int(wall_s), UTC),
@@ -88,6 +91,9 @@ def _account(
     }
     if expiration_ms is not None:
         latest["original-expiration"] = str(expiration_ms)  # the lifetime itself is taken away, or it would die again
+    if same is not None:  # of what is said about a queue and a reason only the count changes
+        count = same.get("count")
+        latest = same | {"count": (count if isinstance(count, int) else 0) + 1}
     deaths = [latest, *(death for death in past if death is not same)]
     first = deaths[-1]
     return {

@@ -159,8 +159,8 @@ class AmqpPeer:
             case Opening(version):
                 self._handshake.begin(version)
             case Access(number):
-                self._channel(number)
-                self.write(write_access_ok(number))
+                if self._channel(number) is not None:
+                    self.write(write_access_ok(number))
             case Oversize(number, _, size):
                 if self._channel(number) is not None:
                     text = f"a message of {size} bytes (at most {self.message_bytes_max})"
@@ -199,7 +199,8 @@ class AmqpPeer:
     def opened(self, name: str) -> None:
         """The handshake is over: there is a session."""
         request = ConnectRequest(
-            name, self.connection.listener, credit=1, username=self.username, protocol=f"amqp-{self.version.name}",
+            name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
+            protocol=f"amqp-{self.version.name}",
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
@@ -244,7 +245,6 @@ class AmqpPeer:
             if not channel.closing:
                 channel.close()
                 del self.channels[number]
-            self._decoder.forget(number)
             self.say(number, commands.Channel.CloseOk())
             return
         channel = self._channel(number)

@@ -847,6 +847,24 @@ def test_who_stands_by_is_not_given_up_with_who_is_stuck() -> None:
     assert stage.counts("q") == {}
 
 
+@pytest.mark.parametrize("single_active", [False, True])
+def test_a_disk_that_takes_nothing_hits_only_who_stands_in_the_way(single_active: bool) -> None:
+    """Neither who stands by nor, while it takes records, who shares a queue with one that is stuck."""
+    stage = QueueStage(memory="200KB", disk="8MB", max_client_share="100%")
+    stage.disk.full = 1.0
+    owner = filled(stage, 0, single_active=single_active)
+    stuck, other = stage.peer("stuck", reads=STUCK, buffer=1000), stage.peer("other", reads=50_000, buffer=2000)
+    for peer in (stuck, other):
+        peer.consume("q", acks=None)
+    sent = 0
+    for _ in stage.steps(20):
+        if owner.publish("q", sent, 10, size=1000) is not None:
+            sent += 10
+    assert stage.disk.failures > 0
+    assert other.connected
+    assert stuck.connected is not single_active
+
+
 def test_while_somebody_takes_records_nobody_is_given_up() -> None:
     stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
     owner = filled(stage, 0)

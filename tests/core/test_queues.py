@@ -445,6 +445,20 @@ def test_back_to_a_lane_that_was_left_and_is_still_read(stage: QueueStage, peer:
     assert stage.pool.memory_bytes == 0
 
 
+def test_the_others_of_a_lane_let_go_of_it_when_the_last_who_needs_it_is_deleted(stage: QueueStage, peer: Peer
+                                                                                 ) -> None:
+    for name in ("stays", "goes"):
+        peer.declare(name)
+        peer.bind(name, "amq.direct", "a")
+    reader(stage, "stays")
+    peer.publish("a", 0, 5, exchange="amq.direct")
+    stage.turn()
+    assert stage.pool.memory_bytes
+    assert peer.delete("goes") == 5
+    stage.turn()
+    assert stage.pool.memory_bytes == 0
+
+
 def test_the_others_of_a_lane_that_was_left_let_go_of_it_too(stage: QueueStage, peer: Peer) -> None:
     """Whoever reads the rest of a lane last may be one who has left it."""
     for name in ("stays", "leaves"):

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 
@@ -25,10 +26,8 @@ def terms(arguments: dict[str, Any], **flags: bool) -> QueueTerms:
 
 def said(arguments: dict[str, Any]) -> dict[str, Any]:
     """In what it differs from a queue without arguments."""
-    found, usual = terms(arguments), QueueTerms()
-    return {
-        name: getattr(found, name) for name in QueueTerms.__struct_fields__ if getattr(found, name) != getattr(usual, name)
-    }
+    found, usual = asdict(terms(arguments)), asdict(QueueTerms())
+    return {name: value for name, value in found.items() if value != usual[name]}
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

@@ -3,16 +3,27 @@ at once, or too late."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from tests.server.amqp_stage import ABLE, OPENINGS, Client, House, Other, message, method, raw, reason_of
+from tests.sim.outlet import PretendedOutlet
 
 from headway.core.effects import CloseChannel
 from headway.core.errors import Reason
+from headway.core.options import SubscribeRequest
+from headway.core.session import ConnectRequest
+from headway.wire.mqtt.dialect import MqttDialect
+
+
+def bug(text: str) -> Any:
+    """Known, and to be taken away with it."""
+    return pytest.mark.xfail(strict=True, reason=text)
 
 
 @pytest.fixture
@@ -233,9 +244,10 @@ MUTE: dict[str, base.Frame | list[bytes]] = {
     "basic.consume": Basic.Consume(queue="q"), "basic.get": Basic.Get(queue="q"), "basic.qos": Basic.Qos(),
     "qos in bytes": Basic.Qos(prefetch_size=1), "basic.ack": Basic.Ack(1), "ack of nothing": MISTAKE,
     "basic.nack": Basic.Nack(1), "basic.recover": Basic.Recover(True), "channel.flow": Channel.Flow(False),
-    "confirm.select": Confirm.Select(), "tx.select": Tx.Select(), "tx.commit": Tx.Commit(), "what": Channel.FlowOk(True),
-    "basic.publish": message(1, "q", b"no"), "large": message(1, "q", bytes(9000)),
-    "too large": message(1, "q", bytes(17_000_000), frame_max=131_072),
+    "confirm.select": Confirm.Select(), "tx.select": Tx.Select(), "tx.commit": Tx.Commit(),
+    "channel.flow-ok": Channel.FlowOk(True), "basic.publish": message(1, "q", b"no"),
+    "large": message(1, "q", bytes(9000)),
+    "too large": [message(1, "q", b"")[0], raw(2, 1, struct.pack(">HHQH", 60, 0, 17_000_000, 0))],
 }  # fmt: skip
 
 
@@ -326,7 +338,8 @@ def test_a_channel_ends_in_the_middle_of_a_message(client: Client, said: int, th
 @pytest.mark.parametrize("said", [1, 2, 3], ids=["method", "header", "some of its body"])
 def test_a_mistake_and_some_of_a_message(client: Client, said: int) -> None:
     assert client.say(MISTAKE, *PARTS[:said]) == ["1 Channel.Close 406"]
-    assert client.say(*PARTS[said:], Channel.CloseOk(), Channel.Open(), *message(1, "q", b"new")) == ["1 Channel.OpenOk"]
+    again = [Channel.CloseOk(), Channel.Open(), message(1, "q", b"new")]
+    assert client.say(*PARTS[said:], *again) == ["1 Channel.OpenOk"]
     assert client.drain("q") == [b"new"]
 
 
@@ -359,6 +372,15 @@ def test_a_message_that_is_too_large_ends_its_channel_at_once(house: House) -> N
     assert client.say(*PARTS[2:]) == []
     assert client.say(Channel.CloseOk(), Channel.Open(), message(1, "q", b"x" * 5000)) == ["1 Channel.OpenOk"]
     assert client.drain("q") == [b"x" * 5000]
+
+
+def test_parts_of_too_many_messages(house: House) -> None:
+    """Two of the largest may be there in part, on however many channels."""
+    client = Client(house, packet_bytes_given=5000, channels=4)
+    for channel in (1, 2):
+        assert client.say(message(channel, "q", b"x" * 4999, frame_max=5006)[:3], channel=channel) == []
+    assert client.say(message(3, "q", b"x" * 4999, frame_max=5006)[:2], message(4, "q", b"x"), channel=4) == []
+    assert client.say(message(3, "q", b"x" * 4999, frame_max=5006)[2]) == ["Connection.Close 506"]
 
 
 # -- the end, in the middle of anything --------------------------------------------------------------------------------
@@ -614,6 +636,17 @@ def test_a_commit_is_of_all_or_nothing(tx: Client, other: Client, said: base.Fra
     assert other.drain("q") == []
 
 
+@bug("consuming.py, recover_async: what a transaction is to settle is given back, and its commit fails half-way")
+@pytest.mark.parametrize("how", [Basic.Ack(1), Basic.Nack(1, requeue=False), Basic.Reject(1, requeue=False)],
+                         ids=["ack", "nack", "reject"])  # fmt: skip
+def test_what_is_to_be_settled_is_not_recovered(tx: Client, other: Client, how: base.Frame) -> None:
+    other.put("q", b"1", b"2")
+    tx.say(Basic.Get(queue="q"), Basic.Get(queue="q"))
+    tx.put("q", b"3")
+    assert tx.say(how, Basic.Recover(True), Tx.Commit()) == ["1 Basic.RecoverOk", "1 Tx.CommitOk"]
+    assert other.drain("q") == [b"2", b"3"]
+
+
 # -- confirms ----------------------------------------------------------------------------------------------------------
 
 
@@ -782,6 +815,24 @@ def test_who_publishes_too_fast_is_told_if_it_understands(able: bool) -> None:
     assert publisher.new() == ["Connection.Unblocked"] * able + ["1 Basic.QosOk"]
 
 
+@bug("registry.py, ungate: who is held back by others is not let go while its own consumer lags")
+def test_nobody_waits_for_itself(house: House) -> None:
+    """Not even if it waited for somebody else before: its acks would never be read."""
+    house = House(policy("block_publishers"))
+    both, consumer = Client(house, "both"), Client(house, "consumer")
+    both.declare("q")
+    for one in (both, consumer):
+        one.say(Basic.Qos(prefetch_count=1), Basic.Consume(queue="q", consumer_tag="t"))
+    Client(house, "publisher").put("q", *[b"x"] * 8)
+    house.pass_time(0.5)
+    both.put("q", b"x")
+    assert both.connection.held_by == {"publisher": None}
+    consumer.leave()
+    house.pass_time(0.5)
+    assert both.connection.held_by == {}
+    assert "1 Basic.Deliver t 2 x!" in both.say(Basic.Ack(1))
+
+
 def test_who_is_not_in_yet_is_told_nothing(house: House) -> None:
     client = Client(house, begin=False)
     client.send(OPENING, method(0, client.start_ok()))
@@ -856,7 +907,8 @@ def test_a_slow_consumer_is_closed(able: bool, expected: str) -> None:
     assert client.new()[-1] == expected
     assert house.queues["q"].consumers == []
     if able:  # the rest of the channel goes on; what it has it may settle
-        assert client.say(Basic.Ack(1), Basic.Consume(queue="q", consumer_tag="t", no_ack=True))[0] == "1 Basic.ConsumeOk t"
+        said = client.say(Basic.Ack(1), Basic.Consume(queue="q", consumer_tag="t", no_ack=True))
+        assert said[0] == "1 Basic.ConsumeOk t"
 
 
 def test_a_consumer_that_is_to_be_closed_and_has_gone(client: Client) -> None:
@@ -898,6 +950,40 @@ def test_a_queue_made_anew_in_the_same_breath(client: Client) -> None:
     client.say(Basic.Consume(queue="q", consumer_tag="t"))
     said = client.say(Queue.Delete(queue="q"), Queue.Declare(queue="q"), Basic.Consume(queue="q", consumer_tag="t"))
     assert said == ["1 Queue.DeleteOk 0", "1 Queue.DeclareOk q 0 0", "1 Basic.ConsumeOk t"]
+
+
+# -- ways to a queue ---------------------------------------------------------------------------------------------------
+
+
+@bug("router.py, route_from: only what is published there itself makes a queue one that is called by its name")
+@pytest.mark.parametrize("how", ["bound to it", "its alternate"])
+def test_by_way_of_the_default_exchange(client: Client, how: str) -> None:
+    """To the queue of that name, and not to those that are bound as it is."""
+    for name in ("a", "b"):
+        client.declare(name)
+        client.say(Queue.Bind(queue=name, exchange="amq.direct", routing_key="k"))
+    alternate = {"alternate-exchange": ""} if how == "its alternate" else {}
+    client.say(Exchange.Declare(exchange="e", exchange_type="fanout" if how == "bound to it" else "direct",
+                                arguments=alternate))  # fmt: skip
+    if how == "bound to it":
+        client.say(Exchange.Bind(destination="", source="e"))
+    client.put("a", b"x", exchange="e")
+    assert client.drain("b") == []
+    assert client.drain("a") == [b"x"]
+
+
+@bug("router.py, _work_out: a key with a NUL is no topic, and whoever subscribes to topics has to hang up on it")
+def test_a_key_that_is_no_topic(client: Client) -> None:
+    """Queues get it, subscribers to topics do not."""
+    taken = bytearray()
+    outlet, house = PretendedOutlet(client.house.now(), 1 << 20, Random(0), 0.0, taken.extend), client.house
+    session = house.broker.connect(ConnectRequest("mqtt", "", protocol="mqtt5"), outlet, house.now())
+    house.broker.subscribe(session, SubscribeRequest("#", MqttDialect(5, 0, None, False, False)), house.now())
+    client.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"))
+    for key in ("a\0b", "a.+", "#", ""):
+        client.put(key, b"x", exchange="amq.topic")
+    assert client.drain("q") == [b"x"] * 4
+    assert not taken
 
 
 # -- last words --------------------------------------------------------------------------------------------------------
@@ -949,3 +1035,16 @@ def test_the_close_of_0_8_has_a_number_of_its_own(house: House) -> None:
     _, item = client.heard[-1]
     assert isinstance(item, Other)
     assert item.arguments[:2] == (504).to_bytes(2, "big")
+
+
+def test_a_bug_of_ours_ends_one_connection(client: Client, other: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is put on record, and the others go on."""
+    with monkeypatch.context() as broken:
+        broken.setattr(client.house.broker.queues, "queue", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            client.say(Basic.Get(queue="q"))
+    client.run()
+    assert client.new() == ["Connection.Close 541"]
+    assert not client.open
+    assert other.put("q", b"x") == []
+    assert other.drain("q") == [b"x"]

@@ -122,11 +122,15 @@ class Backlog:
         feed = stretch.feed
         stretch.close()
         feed.reading -= 1
-        if feed.listening:
-            self._registry.woken[next(iter(feed.listening))] = None  # it may be that nobody needs the rest of it
         if feed not in (other.feed for other in [*self.stretches, *self.settling]):
             feed.queues.pop(self._queue, None)
             feed.listening.pop(self._queue, None)
+        self._let_go(feed)
+
+    def _let_go(self, feed: Feed) -> None:
+        """It is read no longer; it may be that nobody else needs the rest of it."""
+        if feed.listening:
+            self._registry.woken[next(iter(feed.listening))] = None
         self._registry.close_if_unread(feed)
 
     def close(self) -> None:
@@ -139,7 +143,7 @@ class Backlog:
             stretch.feed.queues.pop(self._queue, None)
             stretch.feed.listening.pop(self._queue, None)
             stretch.feed.limited.pop(self._queue, None)
-            self._registry.close_if_unread(stretch.feed)
+            self._let_go(stretch.feed)
         self.settling.clear()
 
     # -- how much waits ---------------------------------------------------------------------------------------------

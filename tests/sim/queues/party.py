@@ -51,6 +51,8 @@ class Party:
         self.naps_until_s = 0.0
         self.last_read_s = world.now
         self.away_until_s = 0.0
+        self.given_s = 0.0
+        """When it was given something last."""
         self.last_bytes = 0
         """By how much the pool grew with what it published last."""
         self._forget()
@@ -101,7 +103,7 @@ class Party:
         for consumer in self.consumers.values():
             consumer.model.consumers.remove(consumer)
             consumer.model.used_s = self.world.now
-        for model in self.world.models.values():
+        for model in [*self.world.models.values(), *self.world.unexplained]:
             if model.owner is self:
                 model.owner = None
         assert self.outlet is not None
@@ -227,7 +229,7 @@ class Party:
         consumer = self.consumers.get(one.tag)
         assert consumer is not None, f"{self.name} was given {one.number} for {one.tag}, which is no consumer of its"
         self.world.note("given", self.name, one.tag, one.id, one.number, one.redelivered)
-        model = consumer.model
+        model, self.given_s = consumer.model, self.world.now
         assert consumer.live
         assert not consumer.subscription.paused
         if model.terms.single_active:

@@ -75,7 +75,7 @@ SOFT: dict[int, set[type[base.Frame]]] = {
 SETTLING = {Basic.Ack.index, Basic.Nack.index, Basic.Reject.index}
 HARD = {320, 501, 502, 503, 504, 505, 506, 530, 540}
 """541 would be a bug of ours."""
-BLOCKS, SEEDS = 6, 100
+BLOCKS, SEEDS = 6, 150
 NEVER_OPENED = 9
 NOWHERE = "nowhere"
 """There is no such queue."""
@@ -157,9 +157,10 @@ class Watch:
 
     def says(self, channel: int, command: base.Frame) -> None:
         if channel == 0:
-            answers = {Connection.Close: Connection.CloseOk, Connection.UpdateSecret: Connection.UpdateSecretOk}
-            if type(command) in answers:
-                self.asked.append(answers[type(command)])  # type: ignore[index]
+            if isinstance(command, Connection.Close):
+                self.asked.append(Connection.CloseOk)
+            elif isinstance(command, Connection.UpdateSecret):
+                self.asked.append(Connection.UpdateSecretOk)
             return
         if isinstance(command, Channel.Open) and channel not in self.lives:
             self.lives[channel] = Life()
@@ -183,7 +184,7 @@ class Watch:
                     life.consumers.add(command.consumer_tag)
                     life.fading.discard(command.consumer_tag)
             case Basic.Cancel(nowait=True):
-                life.fading.add(command.consumer_tag)
+                life.fading.add(str(command.consumer_tag))
             case Basic.Recover() | Basic.RecoverAsync():
                 life.unsettled.clear()
                 life.unsure |= isinstance(command, Basic.RecoverAsync)
@@ -240,7 +241,7 @@ class Watch:
 
     def _close(self, life: Life, item: Channel.Close) -> None:
         """It is for something that was said, and that may be a mistake."""
-        about, said = item.class_id << 16 | item.method_id, (item.reply_code, item.reply_text)
+        about, said = (item.class_id or 0) << 16 | (item.method_id or 0), (item.reply_code, item.reply_text)
         assert item.reply_code in SOFT, said
         assert about in life.said, said
         assert about in {kind.index for kind in SOFT[item.reply_code]}, said
@@ -291,7 +292,7 @@ class Watch:
         if isinstance(item, Basic.RecoverOk):
             life.unsettled.clear()
         elif isinstance(item, Basic.ConsumeOk):
-            life.consumers.add(item.consumer_tag)
+            life.consumers.add(str(item.consumer_tag))
         elif isinstance(item, Basic.CancelOk):
             life.consumers.discard(item.consumer_tag)
             life.silent.discard(item.consumer_tag)

@@ -327,7 +327,8 @@ class Content(NamedTuple):
 class Other(NamedTuple):
     """A method that 0-9-1 does not have, or that is another there."""
 
-    index: int
+    number: int
+    """Class id << 16 | method id."""
     arguments: bytes
 
 
@@ -355,7 +356,8 @@ def message(
     head = header.ContentHeader(body_size=len(text), properties=Basic.Properties(**properties))
     most = frame_max - 8
     parts = [body.ContentBody(text[at : at + most]) for at in range(0, len(text), most)]
-    return [frame.marshal(one, channel) for one in (command, head, *parts)]
+    frames: list[frame.FrameTypes] = [command, head, *parts]
+    return [frame.marshal(one, channel) for one in frames]
 
 
 class Client:
@@ -543,7 +545,7 @@ def words(channel: int, item: Any) -> str:
         case Channel.FlowOk():
             more, name = [item.active], item.name
         case Other():
-            more, name = [item.index >> 16, item.index & 0xFFFF], "Other"
+            more, name = [item.number >> 16, item.number & 0xFFFF], "Other"
         case bytes():
             more, name = [], item[:4].decode()
         case heartbeat.Heartbeat():

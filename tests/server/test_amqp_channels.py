@@ -21,7 +21,7 @@ from headway.core.session import ConnectRequest
 from headway.wire.mqtt.dialect import MqttDialect
 
 
-def bug(text: str) -> Any:
+def bug(text: str) -> pytest.MarkDecorator:
     """Known, and to be taken away with it."""
     return pytest.mark.xfail(strict=True, reason=text)
 
@@ -148,7 +148,7 @@ def test_who_does_not_say_who_it_is_has_to_go(house: House) -> None:
 
 # -- who it is ---------------------------------------------------------------------------------------------------------
 
-SECRET = {"allow_anonymous_given": False}
+SECRET: dict[str, Any] = {"allow_anonymous_given": False}
 AFTER = method(0, TUNE_OK) + method(0, OPEN) + method(1, Channel.Open())
 
 
@@ -338,7 +338,7 @@ def test_a_channel_ends_in_the_middle_of_a_message(client: Client, said: int, th
 @pytest.mark.parametrize("said", [1, 2, 3], ids=["method", "header", "some of its body"])
 def test_a_mistake_and_some_of_a_message(client: Client, said: int) -> None:
     assert client.say(MISTAKE, *PARTS[:said]) == ["1 Channel.Close 406"]
-    again = [Channel.CloseOk(), Channel.Open(), message(1, "q", b"new")]
+    again: list[Any] = [Channel.CloseOk(), Channel.Open(), message(1, "q", b"new")]
     assert client.say(*PARTS[said:], *again) == ["1 Channel.OpenOk"]
     assert client.drain("q") == [b"new"]
 
@@ -962,7 +962,7 @@ def test_by_way_of_the_default_exchange(client: Client, how: str) -> None:
     for name in ("a", "b"):
         client.declare(name)
         client.say(Queue.Bind(queue=name, exchange="amq.direct", routing_key="k"))
-    alternate = {"alternate-exchange": ""} if how == "its alternate" else {}
+    alternate: dict[str, Any] = {"alternate-exchange": ""} if how == "its alternate" else {}
     client.say(Exchange.Declare(exchange="e", exchange_type="fanout" if how == "bound to it" else "direct",
                                 arguments=alternate))  # fmt: skip
     if how == "bound to it":

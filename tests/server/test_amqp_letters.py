@@ -67,7 +67,7 @@ def at(seconds: float) -> datetime:
     ],
     ids=["rejected", "no time", "some time", "its own", "both", "length", "bytes", "refused"],
 )  # fmt: skip
-def test_what_a_letter_says(client: Client, why: str, arguments: dict[str, Any], more: dict[str, str]) -> None:
+def test_what_a_letter_says(client: Client, why: str, arguments: dict[str, Any], more: dict[str, Any]) -> None:
     client.declare("q", to("dead") | arguments)
     client.say(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"))
     died_s = client.house.now()

@@ -847,6 +847,22 @@ def test_who_stands_by_is_not_given_up_with_who_is_stuck() -> None:
     assert stage.counts("q") == {}
 
 
+@pytest.mark.xfail(strict=True, reason="nobody is asked for what a cancelled consumer keeps in flight")
+def test_what_a_cancelled_consumer_does_not_settle_does_not_stop_everybody() -> None:
+    stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
+    owner = filled(stage, 0)
+    peer = stage.peer("peer", buffer=10**6)
+    peer.consume("q", acks=False)
+    owner.publish("q", 0, 150, size=1000)
+    stage.turn()
+    peer.cancel("q")
+    sent = 150
+    for _ in stage.steps(20):
+        if owner.publish("q", sent, 5, size=1000) is not None:
+            sent += 5
+    assert sent > 500, "publishers do not wait for ever"
+
+
 @pytest.mark.parametrize("single_active", [False, True])
 def test_a_disk_that_takes_nothing_hits_only_who_stands_in_the_way(single_active: bool) -> None:
     """Neither who stands by nor, while it takes records, who shares a queue with one that is stuck."""

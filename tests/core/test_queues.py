@@ -627,6 +627,15 @@ def test_what_one_queue_refuses_the_others_get(stage: QueueStage, peer: Peer) ->
     assert drained(stage, "plain") == [0, 1, 2, 3]
 
 
+def test_what_comes_over_mqtt_is_refused_as_well(stage: QueueStage, peer: Peer) -> None:
+    peer.declare("q", records_max=2, refuses=True)
+    peer.bind("q", "amq.topic", "t")
+    with pytest.raises(Refused):
+        stage.client("mqtt").publish("t", 0, 5)
+    stage.turn()
+    assert drained(stage, "q") == [0, 1]
+
+
 def test_refused_ones_may_go_to_the_dead(stage: QueueStage, peer: Peer) -> None:
     peer.declare("q", records_max=1, refuses=True, dead_letter_refused=True, dead_letter_exchange="dlx")
     assert peer.publish("q", 0, 3).accepted == 1  # type: ignore[union-attr]

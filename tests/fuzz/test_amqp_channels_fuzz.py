@@ -2,9 +2,11 @@
 notices; and when they are gone nothing of them is left.
 
 Theory of operation. Clients take steps that were drawn (``STEPS``). Each knows no more than what it has heard and what
-it has said, and that is all that is judged by (``Life``, ``Watch``): the broker is asked nothing until the end. Clients
-keep to the rules about channels, for else they would not live long; what breaks a rule on purpose is a step like any
-other.
+it has said, and that is all that is judged by (``Life``, ``Watch``): until the end the broker is asked nothing but what
+it holds to be in flight. Clients keep to the rules about channels, for else they would not live long; what breaks a
+rule on purpose is a step like any other.
+
+What goes wrong is told with the shortest plan that it goes wrong with: ``play`` takes it.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ then = "block_publishers"
 """
 MESSAGE_MAX = 9000
 IN_FLIGHT_MAX = 30
+
+
 class Nothing(base.Frame):
     """What is named where the client has done nothing wrong."""
 
@@ -141,7 +145,8 @@ class Life:
 class Watch:
     """What one client says and hears, and whether that is right."""
 
-    def __init__(self, bodies: set[bytes], *, able: bool) -> None:
+    def __init__(self, bodies: set[bytes], heard: Counter[str], *, able: bool) -> None:
+        self.heard = heard
         self.able = able
         """It understands that consumers are cancelled, and that it is to slow down."""
         self.bodies = bodies
@@ -151,7 +156,6 @@ class Watch:
         """On the connection."""
         self.over = False
         self.blocked = False
-        self.heard: Counter[str] = Counter()
 
     # -- what it says -----------------------------------------------------------------------------------------------
 
@@ -359,10 +363,12 @@ class Actor:
 
     def connect(self) -> None:
         able = bool(self.world.drawn() % 2)
-        self.watch = Watch(self.world.bodies, able=able)
+        self.watch = Watch(self.world.bodies, self.world.heard, able=able)
         self.client = Client(self.world.house, self.name, able=ABLE if able else (), channels=0)
         self.client.sock.capacity = 5000
         self.at = len(self.client.heard)
+        self.left = False
+        """It has hung up itself."""
         self.breath = b""
 
     @property
@@ -394,6 +400,7 @@ class Actor:
         for channel, item in self.client.heard[self.at :]:
             self.watch.hears(channel, item)
         self.at = len(self.client.heard)
+        assert self.client.open or self.left or self.watch.over, "it was hung up on without a word"
         if self.up_to_date:
             self.watch.rest()
 
@@ -445,6 +452,7 @@ class World:
         self.sizes = cycle(sizes or [1 << 20])
         self.drawn = drawn
         self.bodies: set[bytes] = set()
+        self.heard: Counter[str] = Counter()
         self.numbers = count(1)
         self.consumed: set[Any] = set()
         """Queues that have had a consumer."""
@@ -560,7 +568,7 @@ def mistaken(do: Do) -> Do:
 
 
 def recovered(command: Callable[[bool], base.Frame]) -> Do:
-    """All that was not settled; and not while some of it is to be settled at a commit."""
+    """All that was not settled. Not while some of it is to be settled at a commit: that is not left alone, as yet."""
 
     def do(actor: Actor, step: Step) -> None:
         life = actor.life(step.channel)
@@ -616,6 +624,7 @@ def in_the_middle(actor: Actor, step: Step) -> None:
 
 def vanish(actor: Actor, step: Step) -> None:
     actor.breathe()
+    actor.left = True
     actor.client.sock.incoming.append(b"")
 
 
@@ -902,8 +911,9 @@ def drawn(seed: int) -> Plan:
 
     def step() -> Step:
         what = rng.choice(rng.choices(groups, [75, 8, 3, 8])[0])
-        return Step(what, rng.choice([0, 0, 0, 1, 1, 2]), rng.choice([1, 1, 1, 2, 3]), rng.choice(NUMBERS),
-                    rng.random() < 0.6)
+        return Step(
+            what, rng.choice([0, 0, 0, 1, 1, 2]), rng.choice([1, 1, 1, 2, 3]), rng.choice(NUMBERS), rng.random() < 0.6
+        )
 
     return Plan(
         [step() for _ in range(rng.randint(10, 70))], [rng.randint(1, 300) for _ in range(rng.randrange(4))],
@@ -988,7 +998,7 @@ def play(plan: Plan) -> Counter[str]:
         assert actor.gone
         assert not (actor.watch.over and actor.client.tail), "the end of it is not whole"
     nothing_is_left(world)
-    return sum((actor.watch.heard for actor in world.actors), Counter[str]())
+    return world.heard
 
 
 def shorter(plan: Plan, error: Exception, tries: int = 300) -> Plan:

@@ -350,7 +350,7 @@ def raw(kind: int, channel: int, payload: bytes) -> bytes:
 def message(
     channel: int, key: str, text: bytes, exchange: str = "", *, mandatory: bool = False, immediate: bool = False,
     frame_max: int = 4096, **properties: Any,
-) -> list[bytes]:
+) -> list[bytes]:  # fmt: skip
     """Frame by frame."""
     command = Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
     head = header.ContentHeader(body_size=len(text), properties=Basic.Properties(**properties))

@@ -82,6 +82,7 @@ COUNTS = ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x
 NO_COUNTS: list[Any] = [
     -1, "1", "", 1.0, 1.5, True, False, None, [1], {"a": 1}, b"1", Decimal(1), datetime(2026, 1, 1, tzinfo=UTC)
 ]  # fmt: skip
+NO_FLAGS: list[Any] = [0, 1, "true", None, []]
 TEXTS = (DLX, "x-overflow", "x-queue-type")
 NO_TEXTS: list[Any] = [1, True, None, ["a"], {"a": "b"}, b"\xff", bytearray(b"a")]
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -95,7 +96,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x-overflow": "reject"}, "drop-head or reject-publish or reject-publish-dlx, not 'reject'"),
     ({"x-overflow": ""}, "drop-head or reject-publish or reject-publish-dlx, not ''"),
     ({"x-queue-type": "stream"}, "classic or quorum, not 'stream'"),
-    *(({"x-single-active-consumer": value}, f"true or false, not {value!r}") for value in (0, 1, "true", None, [])),
+    *(({"x-single-active-consumer": value}, f"true or false, not {value!r}") for value in NO_FLAGS),
 ]
 
 

@@ -352,6 +352,15 @@ def test_messages_on_two_channels_frame_by_frame(client: Client) -> None:
     assert client.drain("q") == [LONG]
 
 
+def test_what_comes_of_a_channel_that_was_closed_is_not_kept(house: House) -> None:
+    """Or parts of too many messages would be there."""
+    client = Client(house, packet_bytes_given=6000, channels=4)
+    for channel in range(1, 5):
+        assert client.say(message(channel, "q", LONG, frame_max=5000)[:3], channel=channel) == []
+        assert close_by_effect(client, channel) == [f"{channel} Channel.Close 506"]
+        assert client.say(raw(3, channel, LONG[4992:-1])) == []
+
+
 @pytest.mark.parametrize("said", [1, 2, 3], ids=["method", "header", "some of its body"])
 def test_a_client_closes_its_channel_in_the_middle_of_a_message(client: Client, said: int) -> None:
     assert client.say(*PARTS[:said], BYE) == ["Connection.Close 505"]
@@ -636,6 +645,18 @@ def test_a_commit_is_of_all_or_nothing(tx: Client, other: Client, said: base.Fra
     assert other.drain("q") == []
 
 
+@pytest.mark.parametrize("again", [Basic.Ack(2), Basic.Ack(2, True), Basic.Nack(2), Basic.Reject(2)],
+                         ids=["ack", "ack upto", "nack", "reject"])  # fmt: skip
+@pytest.mark.parametrize("first", [Basic.Ack(2), Basic.Ack(2, True), Basic.Nack(0, True), Basic.Reject(2)],
+                         ids=["ack", "ack upto", "nack all", "reject"])  # fmt: skip
+def test_what_is_to_be_settled_can_be_settled_once(tx: Client, other: Client, first: Any, again: Any) -> None:
+    other.put("q", b"1", b"2")
+    tx.say(Basic.Get(queue="q"), Basic.Get(queue="q"))
+    assert tx.say(first) == []
+    assert tx.say(again) == ["1 Channel.Close 406"]
+    assert other.drain("q") == [b"1", b"2"]
+
+
 @bug("consuming.py, recover_async: what a transaction is to settle is given back, and its commit fails half-way")
 @pytest.mark.parametrize("how", [Basic.Ack(1), Basic.Nack(1, requeue=False), Basic.Reject(1, requeue=False)],
                          ids=["ack", "nack", "reject"])  # fmt: skip
@@ -715,6 +736,19 @@ def test_a_queue_that_is_full_is_no_reason_to_return_it(sure: Client) -> None:
 
 def test_confirms_that_nobody_asked_an_answer_for(client: Client) -> None:
     assert client.say(Confirm.Select(nowait=True), message(1, "q", b"x")) == ["1 Basic.Ack 1"]
+
+
+# -- deliveries --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_deliveries_wait_for_what_was_answered_before(client: Client, immediate: bool) -> None:
+    """Also where a publish has the queue look for somebody to take it at once."""
+    client.declare("full", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    said = [message(1, "full", text, immediate=immediate) for text in (b"1", b"2")]
+    heard = client.say(message(1, "full", b"0"), Basic.Consume(queue="full", consumer_tag="t", no_ack=True), *said)
+    assert heard[0] == "1 Basic.ConsumeOk t"
+    assert "1 Basic.Deliver t 1 0" in heard[1:]
 
 
 # -- flow --------------------------------------------------------------------------------------------------------------

@@ -240,8 +240,7 @@ class Broker:
         for feed in self.registry.router.feeds.values():
             if feed.lane is lane:
                 why = f"what it had not read could not be written to disk ({error})"
-                needy = [s for s in feed.subscriptions if s.cursor.floor is chunk and pressure.is_late(s, now)]
-                self._disk_failures |= dict.fromkeys(needy, why)
+                self._disk_failures |= dict.fromkeys(pressure.late_for(feed, chunk, now), why)
 
     def _fell_behind(self, subscription: Subscription, now: float) -> None:
         self.governor.watch(subscription, now)

@@ -138,7 +138,7 @@ def _furthest_back(feed: Feed, now: float) -> list[Holder]:
     oldest = feed.lane.first
     if feed.queues:
         return [holder for queue in feed.queues for holder in _holding(queue, oldest, now)]
-    return [s for s in feed.subscriptions if s.cursor.floor is oldest and is_late(s, now)]
+    return [*late_for(feed, oldest, now)]
 
 
 def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
@@ -146,6 +146,13 @@ def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
         return [*queue.holders(oldest, now - GRACE_S)]
     waiting = queue.backlog.oldest_time()
     return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.backlog.wants(oldest) else []
+
+
+def late_for(feed: Feed, chunk: Chunk, now: float) -> list[Subscription]:
+    """Who should have taken a chunk by now that can go nowhere."""
+    if feed.queues:
+        return [member for queue in feed.queues for member in queue.holders(chunk, now - GRACE_S)]
+    return [s for s in feed.subscriptions if s.cursor.floor is chunk and is_late(s, now)]
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

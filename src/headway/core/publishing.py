@@ -37,8 +37,8 @@ class Publishing:
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publish runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
 
-        Raises :class:`Refused` where a retained record cannot be kept; the run was delivered to subscribers all the
-        same.
+        Raises :class:`Refused` where a retained record cannot be kept, or a queue refuses some; everybody else has them
+        all the same.
         """
         taken = 0
         refused: Refused | None = None
@@ -49,7 +49,10 @@ class Publishing:
                     self._retained.put(run.record(len(run) - 1, first, now))
                 except Refused as error:
                     refused = error
-            taken += self._take(session, run, first, self._registry.router.route(run.topic), now)
+            published = self._take(session, run, first, self._registry.router.route(run.topic), now)
+            taken += published.taken
+            if published.accepted < len(run):
+                refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
         if refused is not None:
             raise refused
         return taken
@@ -58,17 +61,7 @@ class Publishing:
         """Publish a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
-        first = self._count(session, run)
-        accepted, open_ = len(run), route
-        for feed in route.feeds:
-            if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
-                accepted = min(accepted, room)
-                open_ = Route([other for other in open_.feeds if other is not feed], open_.states)
-                if room:
-                    self._append(feed, part_of(run, 0, room), first, {}, session, now)
-                self._dead_letter(feed, run, room, first, now)
-        taken = self._take(session, run, first, open_, now)
-        return Published(taken + len(route.feeds) - len(open_.feeds), accepted)
+        return self._take(session, run, self._count(session, run), route, now)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers, run.properties.native or b"")
@@ -106,14 +99,20 @@ class Publishing:
             session.published_bytes += len(run.data)
         return first
 
-    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> int:
+    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> Published:
         for state in route.states:
             self._keep(state, run, first, now)
-        taken = len(route.states)
+        taken, accepted = len(route.states), len(run)
         encoded: Encoded = {}
         for feed in route.feeds:
-            taken += self._append(feed, run, first, encoded, session, now)
-        return taken
+            if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
+                taken, accepted = taken + 1, min(accepted, room)
+                if room:
+                    self._append(feed, part_of(run, 0, room), first, {}, session, now)
+                self._dead_letter(feed, run, room, first, now)
+            else:
+                taken += self._append(feed, run, first, encoded, session, now)
+        return Published(taken, accepted)
 
     def _keep(self, state: State, run: Run, first: int, now: float) -> None:
         """Update the state; where the topic itself is the key, only the last record of the run matters."""

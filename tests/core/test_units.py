@@ -148,7 +148,7 @@ def test_writes_for_people(form, value, text):
 
 @given(st.floats(min_value=0.001, max_value=1e8))
 def test_a_written_duration_reads_back(seconds):
-    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=0.06)
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=0.06, abs=0.0005)
 
 
 @given(st.integers(min_value=0, max_value=10**15))

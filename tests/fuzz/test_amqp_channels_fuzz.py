@@ -568,7 +568,7 @@ def mistaken(do: Do) -> Do:
 
 
 def recovered(command: Callable[[bool], base.Frame]) -> Do:
-    """All that was not settled. Not while some of it is to be settled at a commit: that is not left alone, as yet."""
+    """All that was not settled. Not while some of it is to be settled at a commit: tests/server has that."""
 
     def do(actor: Actor, step: Step) -> None:
         life = actor.life(step.channel)

@@ -21,11 +21,6 @@ from headway.core.session import ConnectRequest
 from headway.wire.mqtt.dialect import MqttDialect
 
 
-def bug(text: str) -> pytest.MarkDecorator:
-    """Known, and to be taken away with it."""
-    return pytest.mark.xfail(strict=True, reason=text)
-
-
 @pytest.fixture
 def house() -> House:
     return House()
@@ -657,7 +652,6 @@ def test_what_is_to_be_settled_can_be_settled_once(tx: Client, other: Client, fi
     assert other.drain("q") == [b"1", b"2"]
 
 
-@bug("consuming.py, recover_async: what a transaction is to settle is given back, and its commit fails half-way")
 @pytest.mark.parametrize("how", [Basic.Ack(1), Basic.Nack(1, requeue=False), Basic.Reject(1, requeue=False)],
                          ids=["ack", "nack", "reject"])  # fmt: skip
 def test_what_is_to_be_settled_is_not_recovered(tx: Client, other: Client, how: base.Frame) -> None:
@@ -849,7 +843,6 @@ def test_who_publishes_too_fast_is_told_if_it_understands(able: bool) -> None:
     assert publisher.new() == ["Connection.Unblocked"] * able + ["1 Basic.QosOk"]
 
 
-@bug("registry.py, ungate: who is held back by others is not let go while its own consumer lags")
 def test_nobody_waits_for_itself(house: House) -> None:
     """Not even if it waited for somebody else before: its acks would never be read."""
     house = House(policy("block_publishers"))
@@ -989,7 +982,6 @@ def test_a_queue_made_anew_in_the_same_breath(client: Client) -> None:
 # -- ways to a queue ---------------------------------------------------------------------------------------------------
 
 
-@bug("router.py, route_from: only what is published there itself makes a queue one that is called by its name")
 @pytest.mark.parametrize("how", ["bound to it", "its alternate"])
 def test_by_way_of_the_default_exchange(client: Client, how: str) -> None:
     """To the queue of that name, and not to those that are bound as it is."""
@@ -1006,7 +998,6 @@ def test_by_way_of_the_default_exchange(client: Client, how: str) -> None:
     assert client.drain("a") == [b"x"]
 
 
-@bug("router.py, _work_out: a key with a NUL is no topic, and whoever subscribes to topics has to hang up on it")
 def test_a_key_that_is_no_topic(client: Client) -> None:
     """Queues get it, subscribers to topics do not."""
     taken = bytearray()

@@ -220,6 +220,8 @@ class Route(NamedTuple):
 
     queues: tuple[str, ...]
     topics: bool
+    by_name: bool = False
+    """It reached the default exchange."""
 
 
 PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"), (TOPICS, "topic"),
@@ -308,4 +310,4 @@ class Exchanges:
             waiting += [to.name for to in found if to.kind == "exchange"]
             if not found and name != TOPICS and exchange.alternate is not None:
                 waiting.append(exchange.alternate)
-        return Route(tuple(queues), TOPICS in visited)
+        return Route(tuple(queues), TOPICS in visited, "" in visited)

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from headway.core.channel import Channel, Delivery, Window
 from headway.core.effects import Cancelled
@@ -337,14 +337,14 @@ class Queues:
         self.recover(channel)
         self.tidy(now)
 
-    def recover(self, channel: Channel) -> None:
-        """What is in flight goes back to its queues."""
-        for delivery_id in list(channel.in_flight):
+    def recover(self, channel: Channel, keep: Container[int] = ()) -> None:
+        """What is in flight goes back to its queues, but what is to be kept."""
+        for delivery_id in [known for known in channel.in_flight if known not in keep]:
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.queue is not None:
                 delivery.subscription.queue.give_back(delivery)
                 delivery.subscription.window.exhausted_since_s = None
-        for delivery_id in list(channel.taken_back):
+        for delivery_id in [known for known in channel.taken_back if known not in keep]:
             channel.forget(delivery_id)
             self._wake(channel)
         self._credit_is_back(channel)

@@ -167,6 +167,8 @@ class Registry:
     def ungate(self, feed: Feed, now: float) -> None:
         """A consumer holds publishers back no longer, or is not the only one of its queue any more."""
         if feed.gated:
+            for session in [waiting for waiting in self.paused.get(feed, ()) if not feed.holds_back(waiting)]:
+                self._resume(session, feed, now)  # nobody waits for itself
             return
         if feed.was_gated:
             feed.was_gated = False
@@ -175,9 +177,14 @@ class Registry:
 
     def resume(self, by: Feed | Pool, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""
-        for session in self.paused.pop(by, {}):
-            if by in session.paused_by:
-                del session.paused_by[by]
-                if not session.paused_by:
-                    session.stalled_s += now - session.paused_since_s
-                    self.effects.append(Resume(session))
+        for session in list(self.paused.get(by, ())):
+            self._resume(session, by, now)
+        self.paused.pop(by, None)
+
+    def _resume(self, session: Session, by: Feed | Pool, now: float) -> None:
+        self.paused[by].pop(session)
+        if by in session.paused_by:
+            del session.paused_by[by]
+            if not session.paused_by:
+                session.stalled_s += now - session.paused_since_s
+                self.effects.append(Resume(session))

@@ -62,15 +62,15 @@ class Router:
         if route is None:
             if len(self._bound) >= ROUTES_MAX:
                 self._bound.clear()
-            if not exchange and (queue := self.queues.get(key_of(topic))) is not None:
-                self.called(queue)
             route = self._bound[asked] = self._work_out(exchange, topic, headers or NO_HEADERS)
         return route
 
     def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
         found = self.exchanges.route(exchange, key_of(topic), headers)
+        if found.by_name and (queue := self.queues.get(key_of(topic))) is not None:
+            self.called(queue)
         feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
-        if not found.topics or not topic or "+" in topic or "#" in topic:  # to subscribers of topics there is no such
+        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # to subscribers there is no such
             return Route(feeds, [])
         return Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic))
 

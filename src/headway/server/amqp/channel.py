@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 class AmqpChannel:
     __slots__ = (
-        "_named", "_publisher", "_put_off", "closing", "core", "flows", "last_queue", "number", "peer", "prefetch",
+        "_publisher", "_put_off", "closing", "core", "flows", "last_queue", "named", "number", "peer", "prefetch",
         "queues", "reply_queue", "session", "tags",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class AmqpChannel:
         self._publisher = Publisher(self, session)
         self._put_off: list[Callable[[], None]] | None = None
         """What is to be done at the transaction's commit; None: there are no transactions."""
-        self._named: set[int] = set()
+        self.named: set[int] = set()
         """Deliveries that are to be settled then."""
 
     def now(self) -> float:
@@ -105,16 +105,16 @@ class AmqpChannel:
                 self._put_off.append(partial(do, ids))
 
     def _upto(self, tag: int) -> list[int]:
-        found = [known for known in self.core.upto(tag) if known not in self._named]
+        found = [known for known in self.core.upto(tag) if known not in self.named]
         if tag and tag not in found:
             raise unknown_tag(tag)
         return found
 
     def _name(self, ids: Sequence[int]) -> None:
         for tag in ids:
-            if tag in self._named or (tag not in self.core.in_flight and tag not in self.core.taken_back):
+            if tag in self.named or (tag not in self.core.in_flight and tag not in self.core.taken_back):
                 raise unknown_tag(tag)
-            self._named.add(tag)
+            self.named.add(tag)
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
         self.settle(tags, multiple=multiple, do=self._acknowledge)
@@ -146,7 +146,7 @@ class AmqpChannel:
         if self._put_off is None:
             raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has no transactions: there was no tx.select")
         put_off, self._put_off = self._put_off, []
-        self._named.clear()
+        self.named.clear()
         return put_off
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:

@@ -160,7 +160,7 @@ def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
 def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
     if not command.requeue:
         raise connection_fault(Code.NOT_IMPLEMENTED, "to recover without requeue")
-    channel.queues.recover(channel.core)
+    channel.queues.recover(channel.core, channel.named)
 
 
 METHODS: dict[type, Any] = {

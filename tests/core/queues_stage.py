@@ -279,7 +279,7 @@ class Peer:
         self.broker.queues.refuse(self.channels[channel], list(ids), requeue=requeue)
 
     def recover(self, channel: int = 1) -> None:
-        self.broker.queues.recover(self.channels[channel])
+        self.broker.queues.recover(self.channels[channel], self.stage.now)
 
     def close(self, channel: int = 1) -> None:
         self.broker.queues.close_channel(self.session, self.channels.pop(channel), self.stage.now)

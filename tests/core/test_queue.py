@@ -847,7 +847,6 @@ def test_who_stands_by_is_not_given_up_with_who_is_stuck() -> None:
     assert stage.counts("q") == {}
 
 
-@pytest.mark.xfail(strict=True, reason="nobody is asked for what a cancelled consumer keeps in flight")
 def test_what_a_cancelled_consumer_does_not_settle_does_not_stop_everybody() -> None:
     stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
     owner = filled(stage, 0)

@@ -132,6 +132,8 @@ class Life:
         self.unsure = False
         """It has settled what it was not sent, or it cannot know what there is to be settled."""
         self.transactions = False
+        self.committed_nothing = False
+        """It has committed where there were no transactions."""
         self.confirms = False
         self.numbers: dict[bytes, int] = {}
         """Of messages, from the first that is to be confirmed."""
@@ -196,6 +198,8 @@ class Watch:
                 life.confirms = not life.transactions
             case Tx.Select():
                 life.transactions = not life.confirms
+            case Tx.Commit():
+                life.committed_nothing |= not life.transactions
             case Tx.Rollback():
                 life.unsettled += life.put_off
         if isinstance(command, Tx.Commit | Tx.Rollback):
@@ -250,7 +254,7 @@ class Watch:
         assert about in life.said, said
         assert about in {kind.index for kind in SOFT[item.reply_code]}, said
         assert about not in SETTLING or life.unsure, said
-        assert about != Tx.Commit.index or not life.transactions, said
+        assert about != Tx.Commit.index or life.committed_nothing, said
 
     def _of_the_connection(self, item: Any) -> None:
         match item:
@@ -803,6 +807,7 @@ GOOD: dict[str, Do] = {
     "reject": settled(lambda tag: Basic.Reject(tag, requeue=False)),
     "recover": recovered(Basic.Recover),
     "recover, no answer": recovered(Basic.RecoverAsync),
+    "recover for itself": recovered(lambda _: Basic.Recover(False)),
     "publish": published(),
     "publish more": published("plain", times=5),
     "publish to slow": then(published("slow", times=6), 0.5),
@@ -874,7 +879,6 @@ HARD_FAULTS: dict[str, Do] = {
     "consumer twice": said(*[lambda n: Basic.Consume(queue="plain", consumer_tag="twice")] * 2),
     "exchange, no type": said(lambda n: Exchange.Declare(exchange="x", exchange_type="odd")),
     "qos in bytes": said(lambda n: Basic.Qos(prefetch_size=1)),
-    "recover, no requeue": said(lambda n: Basic.Recover(False)),
     "never opened": bytes_of(method(NEVER_OPENED, Basic.Qos())),
     "not a close": bytes_of(method(NEVER_OPENED, Channel.CloseOk())),
     "a header": bytes_of(raw(2, NEVER_OPENED, bytes(14))),

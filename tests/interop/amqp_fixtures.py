@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from tests.interop.amqp_broker import AmqpBroker, start_broker
 from tests.interop.amqp_pika import Pika, PikaFactory
+from tests.interop.amqp_slow import Named
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import PATIENCE_S
 
@@ -71,3 +72,16 @@ def connect(amqp_broker: AmqpBroker) -> Iterator[PikaFactory]:
 @pytest.fixture
 def client(connect: PikaFactory) -> Pika:
     return connect()
+
+
+@pytest.fixture
+def feeder(headway: BrokerProcess, name: str) -> Iterator[Named]:
+    """Publishes."""
+    with Named(headway.port, f"{name}-feeder") as raw:
+        yield raw
+
+
+@pytest.fixture
+def named(connect: PikaFactory, name: str) -> Pika:
+    """A pika client that says what it is called."""
+    return connect(client_properties={"connection_name": name})

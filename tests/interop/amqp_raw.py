@@ -3,7 +3,6 @@ it likes. Commands are those of ``pamqp``, as 0-9-1 numbers them, in every versi
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pamqp import base, commands, encode, header
 from pamqp.commands import Basic, Channel, Connection, Queue
-from tests.interop.waiting import PATIENCE_S
+from tests.interop.waiting import PATIENCE_S, received
 
 C = TypeVar("C")
 
@@ -202,14 +201,9 @@ class Raw:
 
     def read(self, seconds: float = 0.0) -> bool:
         """Take in what has come, waiting so long for it. False when nothing came (or nothing more can)."""
-        if self.ended or not select.select([self.sock], [], [], max(0.0, seconds))[0]:
-            return False
-        try:
-            data = self.sock.recv(1 << 20)
-        except ConnectionError:
-            data = b""
+        data = None if self.ended else received(self.sock, seconds)
         if not data:
-            self.ended = True
+            self.ended |= data is not None
             return False
         self.read_bytes += len(data)
         data = self._tail + data

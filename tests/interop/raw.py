@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from tests.interop.waiting import PATIENCE_S
+from tests.interop.waiting import PATIENCE_S, received
 
 from headway.core.record import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.client import (
@@ -168,14 +167,9 @@ class Raw:
 
     def read(self, seconds: float = 0.0) -> bool:
         """Take in what has come, waiting so long for it. False when nothing came (or nothing more can)."""
-        if self.ended or not select.select([self.sock], [], [], max(0.0, seconds))[0]:
-            return False
-        try:
-            data = self.sock.recv(1 << 20)
-        except ConnectionError:
-            data = b""
+        data = None if self.ended else received(self.sock, seconds)
         if not data:
-            self.ended = True
+            self.ended |= data is not None
             return False
         self.read_bytes += len(data)
         for item in self.decoder.feed(data):

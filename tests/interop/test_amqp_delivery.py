@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pamqp.commands import Basic
+from pika.exceptions import ConnectionClosedByBroker
 from tests.interop.amqp_broker import AmqpBroker
 from tests.interop.amqp_pika import Pika, PikaFactory
 from tests.interop.amqp_raw import Raw
@@ -140,6 +141,29 @@ def test_recover_brings_everything_again(client: Pika) -> None:
     assert [(one.body, one.redelivered) for one in again] == [(b"1", True), (b"3", True)]
     client.ack(*again)
     assert client.so_far() == []
+
+
+def test_recover_without_requeue_brings_it_again_to_who_has_it(client: Pika, connect: PikaFactory, word: str,
+                                                               amqp_broker: AmqpBroker) -> None:
+    """Though another consumer has room. RabbitMQ has never done that, and says so (540)."""
+    queue = client.queue(word, exclusive=False, auto_delete=True)
+    client.consume(queue)
+    client.put(queue, *THREE)
+    got = client.wait(3)
+    other = connect()
+    other.consume(queue)
+    if amqp_broker.process is None:
+        with pytest.raises(ConnectionClosedByBroker, match="540"):
+            client.channel.basic_recover(requeue=False)
+        return
+    client.ack(got[1])
+    client.channel.basic_recover(requeue=False)
+    again = client.wait(2)
+    assert [(one.body, one.redelivered) for one in again] == [(b"1", True), (b"3", True)]
+    assert [one.tag for one in again] == [got[2].tag + 1, got[2].tag + 2], "under new tags"
+    client.ack(*again)
+    assert client.so_far() == other.so_far() == []
+    assert client.count(queue) == (0, 2)
 
 
 def test_no_ack_records_are_done_with_as_they_go(client: Pika, connect: PikaFactory, word: str) -> None:

@@ -209,7 +209,6 @@ HARD: dict[str, tuple[tuple[int, ...], Script]] = {
     "consumer tag used twice": ((530,), lambda s: [Basic.Consume(queue=s.queue, consumer_tag="a")] * 2),
     "unknown type of exchange": ((503,), lambda s: [Exchange.Declare(exchange=s.free, exchange_type="odd")]),
     "prefetch in bytes": ((540,), lambda s: [Basic.Qos(prefetch_size=10)]),
-    "recover without requeue": ((540,), lambda s: [Basic.Recover(requeue=False)]),
     "header without method": ((505,), lambda s: [content_header(1)]),
     "body without header": ((505,), lambda s: [frame(BODY, 1, b"x")]),
     "body on a channel that is not open": ((504, 505), lambda s: [frame(BODY, 5, b"x")]),

@@ -52,19 +52,6 @@ def amqp_broker(start: BrokerFactory) -> Iterator[AmqpBroker]:
     broker.process.stop()
 
 
-@pytest.fixture
-def feeder(headway: BrokerProcess, name: str) -> Iterator[Named]:
-    """Publishes."""
-    with Named(headway.port, f"{name}-feeder") as raw:
-        yield raw
-
-
-@pytest.fixture
-def named(connect: PikaFactory, name: str) -> Pika:
-    """A pika client that says what it is called."""
-    return connect(client_properties={"connection_name": name})
-
-
 # -- rates ----------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from tests.interop.amqp_broker import AmqpBroker
-from tests.interop.amqp_pika import Pika, PikaFactory
+from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_raw import Content, content_header
 from tests.interop.amqp_slow import SMALL, Named, assert_told_why, closing, numbered, policy, pool, row, start_amqp
 from tests.interop.conftest import BrokerFactory
@@ -39,19 +39,6 @@ def amqp_broker(start: BrokerFactory) -> Iterator[AmqpBroker]:
     yield broker
     assert broker.process
     broker.process.stop()
-
-
-@pytest.fixture
-def feeder(headway: BrokerProcess, name: str) -> Iterator[Named]:
-    """Publishes."""
-    with Named(headway.port, f"{name}-feeder") as raw:
-        yield raw
-
-
-@pytest.fixture
-def named(connect: PikaFactory, name: str) -> Pika:
-    """A pika client that says what it is called."""
-    return connect(client_properties={"connection_name": name})
 
 
 def small_pool(start: BrokerFactory, folder: Path, disk: str) -> BrokerProcess:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -25,3 +27,13 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "
                 f"after {seconds:g} s: {what or 'the condition'} still does not hold (last: {answer!r})"
             )
         nobody.wait(_PAUSE_S)
+
+
+def received(sock: socket.socket, seconds: float) -> bytes | None:
+    """What has come, waiting so long for it. None: nothing has; no bytes: nothing more can."""
+    if not select.select([sock], [], [], max(0.0, seconds))[0]:
+        return None
+    try:
+        return sock.recv(1 << 20)
+    except ConnectionError:
+        return b""

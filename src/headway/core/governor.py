@@ -291,8 +291,9 @@ class Governor:
         self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float
     ) -> None:
         """A pool is over its limit and this consumer stands in the way."""
-        session = subscription.session
-        if subscription.ended:
+        session, queue = subscription.session, subscription.queue
+        departed = queue is not None and subscription in queue.departed  # it is gone, but for what it has not settled
+        if subscription.ended and not departed:
             return
         pool = session.pool
         if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):
@@ -309,6 +310,9 @@ class Governor:
             self._cut(subscription, reason, verdict.text, now)
         if not subscription.ended:
             self._write_off(subscription, reason, now)
+        elif departed:
+            self._recover(subscription, now)
+            self._registry.watched.pop(subscription, None)
 
     def _write_off(self, subscription: Subscription, reason: Reason, now: float) -> None:
         """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""

@@ -118,6 +118,29 @@ def send_batch(
     return Sent(count, deliveries)
 
 
+def resend(member: Subscription, delivery_id: int, now: float) -> bool:
+    """Send a record that is in flight to the same member once more, under another id. False: it is not to be had."""
+    channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
+    delivery = channel.in_flight[delivery_id]
+    chunk, index = delivery.chunk, delivery.index
+    if envelope is None or outlet is None or chunk is None:
+        return False
+    try:
+        data = chunk.read(chunk.record_start(index), chunk.ends[index])
+    except OSError:
+        return False
+    cut = envelope.cut(data, [len(data)], redelivered=True)
+    channel.remove(delivery_id)
+    again = channel.take_ids(1)
+    channel.add(again, delivery)
+    delivery.sent_s = now
+    frames = envelope.write(cut, 0, 1, again)
+    outlet.out += frames
+    member.state_records += 1
+    member.state_bytes += len(frames)
+    return True
+
+
 def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
     """The records taken apart; once for all members that are written to alike."""
     envelope = member.request.envelope

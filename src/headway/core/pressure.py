@@ -142,8 +142,9 @@ def _furthest_back(feed: Feed, now: float) -> list[Holder]:
 
 
 def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
-    if queue.members:
-        return [*queue.holders(oldest, now - GRACE_S)]
+    holders = queue.holders(oldest, now - GRACE_S)
+    if queue.members or holders:
+        return [*holders]
     waiting = queue.backlog.oldest_time()
     return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.backlog.wants(oldest) else []
 

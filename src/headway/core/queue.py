@@ -55,6 +55,8 @@ class Queue:
         self.feed = feed
         self.members: dict[Subscription, None] = {}
         self.ends_with_members = ends_with_members
+        self.departed: dict[Subscription, None] = {}
+        """Members that are gone and have not settled all that they were given; some have, since."""
         self.ended = False
         self.skips: list[Skip] = []
         """Those of all its members."""
@@ -159,6 +161,8 @@ class Queue:
             session.queues.pop(self, None)
         if self.exclusive_consumer is member:
             self.exclusive_consumer = None
+        if member.window.used and not session.ended and not self.ends_with_members:
+            self.departed[member] = None
         if not self.members:
             self.skips.clear()
         if not member.request.polling:
@@ -247,11 +251,12 @@ class Queue:
     def holders(self, chunk: Chunk, late_s: float) -> list[Subscription]:
         """Who keeps the lane from letting go of a chunk: those who have long not settled what they were sent of it, or,
         if some of it was not sent, all whom it could go to; nobody, while somebody still takes records."""
-        if self.backlog.wants(chunk):
+        self.departed = {member: None for member in self.departed if member.window.used}
+        if self.members and self.backlog.wants(chunk):
             holders = self.takers if self.terms.single_active else list(self.members)
             return [] if self._anybody_moves(late_s) else holders
         return [
-            member for member in self.members
+            member for member in [*self.members, *self.departed]
             if any(d.chunk is chunk and d.subscription is member and d.sent_s <= late_s
                    for d in member.channel.in_flight.values())
         ]  # fmt: skip

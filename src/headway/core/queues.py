@@ -20,6 +20,7 @@ from headway.core.errors import Reason, Refused
 from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
+from headway.core.handing import resend
 from headway.core.lane import Lane
 from headway.core.options import QueueTerms, SubscribeRequest
 from headway.core.pool import Pool
@@ -32,6 +33,7 @@ from headway.core.subscription import Subscription
 
 QUEUES_MAX = 100_000
 RESERVED = "amq."
+RESENT_BYTES_MAX = 1024 * 1024
 _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
@@ -311,6 +313,13 @@ class Queues:
             self._registry.woken[queue] = None
         self._credit_is_back(channel)
 
+    def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
+        member = channel.in_flight[delivery_id].subscription
+        outlet = member.session.outlet
+        if member.ended or outlet is None or len(outlet.out) > RESENT_BYTES_MAX:
+            return False
+        return resend(member, delivery_id, now)
+
     def _late(self, channel: Channel, delivery_id: int) -> Delivery:
         """It was taken back meanwhile, or never was."""
         delivery = channel.forget(delivery_id)
@@ -334,12 +343,15 @@ class Queues:
         """All its consumers are gone; what they had not settled is for others."""
         for subscription in [s for s in session.subscriptions.values() if s.channel is channel]:
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
-        self.recover(channel)
+        self.recover(channel, now)
         self.tidy(now)
 
-    def recover(self, channel: Channel, keep: Container[int] = ()) -> None:
-        """What is in flight goes back to its queues, but what is to be kept."""
+    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> None:
+        """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
+        is little enough not to be read from its queue."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:
+            if not requeue and self._sent_again(channel, delivery_id, now):
+                continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.queue is not None:
                 delivery.subscription.queue.give_back(delivery)

@@ -6,20 +6,12 @@ runs many.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import Counter
-from pathlib import Path
-
 import pytest
 from tests.sim.queues.world import World
+from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 
 from headway.core import drops, handing, queue
 
-ROOT = Path(__file__).parents[3]
-STEPS = int(os.environ.get("HEADWAY_STEPS", "200"))
-SEEDS = [int(os.environ["HEADWAY_SEED"])] if "HEADWAY_SEED" in os.environ else list(range(1, 61))
 HAPPENS = (
     "spills", "pauses", "refused", "returned", "queues ended", "cancelled", "asked to close", "dead letter expired",
     "dead letter rejected", "dead letter queue_length", "disconnected", "channel closed",
@@ -37,36 +29,17 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, getattr(module, name))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds_of_the_day(60))
 def test_seed(seed: int) -> None:
-    world = World(seed)
-    try:
-        world.run(STEPS)
-    except BaseException:
-        print(f"HEADWAY_SEED={seed} HEADWAY_STEPS={STEPS}: the last events were")
-        print("\n".join(world.trail))
-        raise
+    run_seed(World, seed, steps_of_the_day(200))
 
 
 def test_same_seed_same_run() -> None:
-    """Also across processes whose sets and dicts of strings are ordered otherwise."""
-    hashes = set()
-    for salt in ("1", "2"):
-        answer = subprocess.run(
-            [sys.executable, "-m", "tests.sim.queues", "--seeds", "2", "--first", "1001", "--steps", "200", "--hash"],
-            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        hashes.add("\n".join(line for line in answer.stdout.splitlines() if len(line.split()) == 2))
-    assert len(hashes) == 1
-    assert len(hashes.pop()) > 2 * 64, "no hashes were printed"
+    assert_same_everywhere("tests.sim.queues")
 
 
 def test_much_happens() -> None:
     """A simulator in which nothing happens finds nothing."""
-    counts: Counter[str] = Counter()
-    for seed in range(101, 121):
-        world = World(seed)
-        world.run(150)
-        counts.update(world.counts)
+    counts = counts_of(World, range(101, 121), 150)
     missing = [what for what in HAPPENS if not any(known.startswith(what) for known in counts)]
     assert not missing, f"{missing} never came up: {counts}"

@@ -153,14 +153,12 @@ def _refuse(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) ->
 
 
 def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
+    channel.say(commands.Basic.RecoverOk())  # what comes again comes after it
     recover_async(channel, command)
-    channel.say(commands.Basic.RecoverOk())
 
 
 def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
-    if not command.requeue:
-        raise connection_fault(Code.NOT_IMPLEMENTED, "to recover without requeue")
-    channel.queues.recover(channel.core, channel.named)
+    channel.queues.recover(channel.core, channel.now(), channel.named, requeue=command.requeue)
 
 
 METHODS: dict[type, Any] = {

@@ -37,6 +37,7 @@ from headway.wire.amqp.scan import (
     find_whole,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
+from headway.wire.partial import Tail
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
@@ -69,7 +70,7 @@ class Decoder:
     between feeds."""
 
     __slots__ = (
-        "_bytes", "_contents", "_need", "_publishes", "_refused", "_tail", "error", "frame_bytes_max", "frames",
+        "_bytes", "_contents", "_publishes", "_refused", "_tail", "error", "frame_bytes_max", "frames",
         "message_bytes_max", "version",
     )  # fmt: skip
 
@@ -85,13 +86,12 @@ class Decoder:
         self._refused = False
         self._contents: dict[int, _Content] = {}
         self._publishes: dict[bytes, Address] = {}
-        self._tail = bytearray()
-        self._need = 0
+        self._tail = Tail()
 
     @property
     def buffered_bytes(self) -> int:
         """What is held of frames and messages that have not come whole."""
-        return len(self._tail) + sum(len(content.body or b"") for content in self._contents.values())
+        return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
     def forget(self, channel: int) -> None:
         """We close the channel: of the message that has come in part nothing is kept, and the rest of it is skipped."""
@@ -103,17 +103,12 @@ class Decoder:
         """The items that ``data`` completes, in order."""
         if self.error is not None or self._refused or not data:
             return []
-        tail = self._tail
-        if tail:
-            if len(tail) + len(data) < self._need:
-                tail += data
-                return []
-            data = b"".join((tail, data))
-        elif type(data) is not bytes:
-            data = bytes(data)
+        whole = self._tail.join(data)
+        if whole is None:
+            return []
         items: list[Item] = []
-        used = self._scan(data, items)
-        self._tail = bytearray(data[used:])
+        used = self._scan(whole, items)
+        self._tail.keep(whole, used)
         self._bytes += used
         return items
 
@@ -122,7 +117,7 @@ class Decoder:
         n, pos = len(data), 0
         if self.version is None:
             if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
-                self._need = HEADER_BYTES
+                self._tail.need_bytes = HEADER_BYTES
                 return 0
             self.version = version_asked(data[:HEADER_BYTES])
             items.append(Opening(self.version))
@@ -141,7 +136,7 @@ class Decoder:
                     )
                 end = pos + size + FRAME_OVERHEAD
                 if end > n:
-                    self._need = end - pos
+                    self._tail.need_bytes = end - pos
                     return pos
                 if data[end - 1] != FRAME_END[0]:
                     raise _fault(Code.FRAME_ERROR, f"ends with 0x{data[end - 1]:02x} instead of 0xce")
@@ -161,7 +156,7 @@ class Decoder:
             self.error = ProtocolError(f"the frame at byte {place} {error}", reason=error.reason, code=error.code)
             self._contents.clear()
             return n
-        self._need = _FRAME_HEADER_BYTES
+        self._tail.need_bytes = _FRAME_HEADER_BYTES
         return pos
 
     # -- methods ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from headway.core.errors import ProtocolError, Reason, Refused
 from headway.wire.amqp.codes import Code
+from headway.wire.partial import BytesReader
 
 SHORT_BYTES_MAX = 255
 DEPTH_MAX = 32
@@ -50,23 +51,11 @@ class Entry(NamedTuple):
     end: int
 
 
-class Reader:
+class Reader(BytesReader):
     """Arguments or properties, read from front to back."""
 
-    __slots__ = ("data", "end", "pos")
-
-    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
-        self.data = data
-        self.pos = pos
-        self.end = len(data) if end is None else end
-
-    def take(self, size: int, what: str) -> int:
-        """Step over ``size`` bytes; where they start."""
-        at = self.pos
-        if at + size > self.end:
-            raise malformed(f"ends within its {what}")
-        self.pos = at + size
-        return at
+    __slots__ = ()
+    malformed = staticmethod(malformed)
 
     def integer(self, size: int, what: str) -> int:
         at = self.take(size, what)

@@ -21,6 +21,7 @@ from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publis
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, Reader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 from headway.wire.mqtt.scan import extend_run, read_length
+from headway.wire.partial import Tail
 
 Role = Literal["server", "client"]
 
@@ -55,7 +56,7 @@ class Decoder:
     """
 
     __slots__ = (
-        "_aliases", "_bodies", "_first_bytes", "_form", "_need", "_open", "_role", "_tail", "error",
+        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_role", "_tail", "error",
         "packet_bytes_max", "packets", "topic_alias_max", "version",
     )  # fmt: skip
 
@@ -79,29 +80,23 @@ class Decoder:
         self._open = False
         self._first_bytes = self._allowed(False)
         self._aliases: dict[int, str] = {}
-        self._tail = bytearray()
-        self._need = 0
+        self._tail = Tail()
 
     @property
     def buffered_bytes(self) -> int:
         """What is held of a packet that has not come whole."""
-        return len(self._tail)
+        return len(self._tail.data)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
         """The packets that ``data`` completes, in order."""
         if self.error is not None or not data:
             return []
-        tail = self._tail
-        if tail:
-            if len(tail) + len(data) < self._need:
-                tail += data
-                return []
-            data = b"".join((tail, data))
-        elif type(data) is not bytes:
-            data = bytes(data)
+        whole = self._tail.join(data)
+        if whole is None:
+            return []
         items: list[Item] = []
-        used = self._scan(data, items)
-        self._tail = bytearray(data[used:])
+        used = self._scan(whole, items)
+        self._tail.keep(whole, used)
         return items
 
     def _scan(self, data: bytes, items: list[Item]) -> int:
@@ -120,7 +115,7 @@ class Decoder:
                     length, body = read_length(data, pos + 1, n)
                 if length < 0:
                     if length == -1:
-                        self._need = n - pos + 1
+                        self._tail.need_bytes = n - pos + 1
                         return pos
                     raise malformed("has a malformed remaining length")
                 end = body + length
@@ -130,7 +125,7 @@ class Decoder:
                         reason=Reason.PACKET_TOO_LARGE, code=Code.PACKET_TOO_LARGE,
                     )
                 if end > n:
-                    self._need = end - pos
+                    self._tail.need_bytes = end - pos
                     return pos
                 if first & 0xF0 == 0x30:
                     pos = self._publish(data, pos, body, end, items)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headway.core.errors import ProtocolError, Reason, Refused
 from headway.wire.mqtt.codes import Code
+from headway.wire.partial import BytesReader
 
 VARINT_MAX = 268_435_455
 PACKET_BYTES_MAX = VARINT_MAX + 5
@@ -28,33 +29,21 @@ def violation(text: str, code: int = Code.PROTOCOL_ERROR) -> ProtocolError:
     return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
 
 
-class Reader:
+class Reader(BytesReader):
     """The body of one packet, read from front to back."""
 
-    __slots__ = ("data", "end", "pos")
-
-    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
-        self.data = data
-        self.pos = pos
-        self.end = len(data) if end is None else end
-
-    def _take(self, size: int, what: str) -> int:
-        """Step over ``size`` bytes; where they start."""
-        at = self.pos
-        if at + size > self.end:
-            raise malformed(f"ends within its {what}")
-        self.pos = at + size
-        return at
+    __slots__ = ()
+    malformed = staticmethod(malformed)
 
     def u8(self, what: str) -> int:
-        return self.data[self._take(1, what)]
+        return self.data[self.take(1, what)]
 
     def u16(self, what: str) -> int:
-        at = self._take(2, what)
+        at = self.take(2, what)
         return self.data[at] << 8 | self.data[at + 1]
 
     def u32(self, what: str) -> int:
-        at = self._take(4, what)
+        at = self.take(4, what)
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def varint(self, what: str) -> int:
@@ -70,7 +59,7 @@ class Reader:
 
     def binary(self, what: str) -> bytes:
         size = self.u16(what)
-        at = self._take(size, what)
+        at = self.take(size, what)
         return self.data[at : at + size]
 
     def text(self, what: str) -> str:

@@ -1,0 +1,53 @@
+"""What every codec's reading begins with: bytes that have not come whole, and fields taken from those that have."""
+
+from __future__ import annotations
+
+from headway.core.errors import ProtocolError
+
+
+class Tail:
+    """What has come of a frame that is not whole. It is not looked at again before it can be."""
+
+    __slots__ = ("data", "need_bytes")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.need_bytes = 0
+        """With fewer the frame cannot be whole."""
+
+    def join(self, data: bytes | bytearray | memoryview) -> bytes | None:
+        """What is kept and what comes, as one; None: it is too little, and kept."""
+        if self.data:
+            if len(self.data) + len(data) < self.need_bytes:
+                self.data += data
+                return None
+            return b"".join((self.data, data))
+        return data if type(data) is bytes else bytes(data)
+
+    def keep(self, data: bytes, start: int) -> None:
+        """What stands from ``start`` on, and nothing else."""
+        self.data = bytearray(data[start:])
+
+
+class BytesReader:
+    """Fields of one frame, read from front to back; what ends behind ``end`` is ``malformed``."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = len(data) if end is None else end
+
+    @staticmethod
+    def malformed(text: str) -> ProtocolError:
+        """The protocol's way to say that the bytes do not parse."""
+        raise NotImplementedError
+
+    def take(self, size: int, what: str) -> int:
+        """Step over ``size`` bytes; where they start."""
+        at = self.pos
+        if at + size > self.end:
+            raise self.malformed(f"ends within its {what}")
+        self.pos = at + size
+        return at

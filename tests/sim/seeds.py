@@ -1,0 +1,113 @@
+"""What both simulators do with seeds: one for a test, many from the command line, two processes for the same one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STUCK_S = 60
+
+
+class World(Protocol):
+    trail: Any
+    """The last events."""
+    counts: Any
+
+    def __init__(self, seed: int) -> None: ...
+
+    def run(self, steps: int) -> str:
+        """The hash of all that happened."""
+
+
+def seeds_of_the_day(count: int) -> list[int]:
+    return [int(os.environ["HEADWAY_SEED"])] if "HEADWAY_SEED" in os.environ else list(range(1, count + 1))
+
+
+def steps_of_the_day(count: int) -> int:
+    return int(os.environ.get("HEADWAY_STEPS", count))
+
+
+def run_seed(kind: type[World], seed: int, steps: int) -> None:
+    world = kind(seed)
+    try:
+        world.run(steps)
+    except BaseException:
+        print(f"HEADWAY_SEED={seed} HEADWAY_STEPS={steps}: the last events were")
+        print("\n".join(world.trail))
+        raise
+
+
+def counts_of(kind: type[World], seeds: range, steps: int) -> Counter[str]:
+    """What happened in all of them together."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        world = kind(seed)
+        world.run(steps)
+        counts.update(world.counts)
+    return counts
+
+
+def assert_same_everywhere(module: str) -> None:
+    """Also in processes whose sets and dicts of strings are ordered otherwise."""
+    hashes = set()
+    for salt in ("1", "2"):
+        answer = subprocess.run(
+            [sys.executable, "-m", module, "--seeds", "2", "--first", "1001", "--steps", "200", "--hash"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        hashes.add("\n".join(line for line in answer.stdout.splitlines() if len(line.split()) == 2))
+    assert len(hashes) == 1
+    assert len(hashes.pop()) > 2 * 64, "no hashes were printed"
+
+
+def main(kind: type[World], module: str, steps: int) -> int:
+    """Many seeds. Prints each one that fails, and how to run it again."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--trail", action="store_true", help="print the last events before a failure")
+    parser.add_argument("--hash", action="store_true", help="print the hash of each run")
+    args = parser.parse_args()
+    failed = 0
+    kinds: Counter[str] = Counter()
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, _stuck)
+    for seed in range(args.first, args.first + args.seeds):
+        signal.alarm(STUCK_S)
+        world = None
+        try:
+            world = kind(seed)
+            digest = world.run(args.steps)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, the other seeds run on
+            failed += 1
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            kinds[f"{type(error).__name__} {last.name}:{last.lineno} {str(error)[:60]}"] += 1
+            where = f"{last.filename}:{last.lineno}"
+            print(f"HEADWAY_SEED={seed} failed: {type(error).__name__}: {str(error)[:300]} ({where})")
+            if args.trail:
+                print("\n".join(world.trail if world is not None else ()))
+                traceback.print_exc()
+            continue
+        if args.hash:
+            print(seed, digest)
+        kinds.update(world.counts)
+    print(f"{args.seeds - failed} of {args.seeds} seeds passed in {time.monotonic() - began:.1f} s")
+    for what, count in kinds.most_common():
+        print(f"{count:8} {what}")
+    return 1 if failed else 0
+
+
+def _stuck(signum: int, frame: object) -> None:
+    raise TimeoutError("a run takes too long: something loops")

@@ -19,6 +19,7 @@ from headway.server.fields import Url, parse_url
 from headway.server.settings import (
     FileTables,
     FlapTable,
+    JournalTable,
     ListenerTable,
     PoolTable,
     RetainedTable,
@@ -55,7 +56,9 @@ def test_the_default_file_says_what_the_tables_default_to() -> None:
 
 def test_the_default_file_names_every_key_there_is() -> None:
     text = default_text()
-    for table in (ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, TopicTable):
+    for table in (
+        ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, JournalTable, TopicTable,
+    ):  # fmt: skip
         for name, field in table.model_fields.items():
             key = field.alias or name
             assert re.search(rf"^(# )?(\[.*)?{key}(\]| = )", text, re.MULTILINE) or f".{key}]" in text, key
@@ -306,7 +309,12 @@ MISTAKES = [
     ("x = ", "is not TOML: "),
     ("[[[", "is not TOML: "),
     ("[servr]", "servr: unknown section (did you mean server?)"),
-    ("[journal]\npath = 'x'", "journal: unknown section: this version has no journal (known: server, "),
+    ("[jornal]\npath = 'x'", "jornal: unknown section (did you mean journal?)"),
+    ("[journal]\nfsync = 'never'", 'journal.fsync: "never" is not "always", "off", or a time from "1ms" to "1s"'),
+    ("[journal]\nfsync = '2s'", 'journal.fsync: "2s" is not "always"'),
+    ("[journal]\nsegment = '1KB'", 'journal.segment: "1KB" is too little: from 100 kB to '),
+    ("[journal]\n[[topic]]\nfilter = 'a'\nkeep = 'long'", 'topic[1].keep: "long" is neither a time such as "7d" nor a size'),
+    ("[[topic]]\nfilter = 'a'\nkeep = '7d'", "topic[1].keep: what is recorded is in the journal, and there is none"),
     ("[telemetry]\npath = ''", 'telemetry.path: expected text, not ""'),
     ("[telemetry]\ndisk = '999kB'", 'telemetry.disk: "999kB" is too little: from 1 MB'),
     ("[telemetry]\nevery = '0.5s'", 'telemetry.every: "0.5s" is too little: from 1 s'),

@@ -16,6 +16,7 @@ from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
+from headway.core.keeping import Keeping, SessionTerms
 from headway.core.moves import finish_half_sent
 from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
@@ -25,8 +26,9 @@ from headway.core.session import ConnectRequest, Session, Will
 
 class Admission:
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
-                 flap: FlapControl, on_end: Callable[[Session, float], None]) -> None:
+                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session, float], None]) -> None:
         self._registry = registry
+        self._keeping = keeping
         self._publishing = publishing
         self._ending = ending
         self._fanout = fanout
@@ -62,9 +64,31 @@ class Admission:
             registry.sessions[request.client] = session
             registry.numbers[session.number] = session
             session.outlet = outlet
+            self._keeping.session(session)
             return session
         self._resume(old, request, outlet, now)
+        self._keeping.session(old)
         return old
+
+    def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
+        """A session that there was before the process began; of one that there is already, what is new of it."""
+        registry = self._registry
+        request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
+                                 protocol=terms.protocol)  # fmt: skip
+        session = registry.sessions.get(client)
+        if session is None:
+            registry.session_number += 1
+            session = Session(registry.session_number, request, registry.pool_of(terms.listener), now)
+            registry.sessions[client] = registry.numbers[session.number] = session
+        session.adopt(request, now)
+        session.gone_since_s = now if terms.gone_s is None else terms.gone_s
+        self._keeping.session(session)
+        return session
+
+    def restored(self, now: float) -> None:
+        """All sessions are there again, and nobody is connected: they live for as long as they are to."""
+        for session in list(self._registry.sessions.values()):
+            self._expire_later(session, now)
 
     def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
         """The client is connected already: that connection ends, with its will where MQTT 5 (3.1.2.5) says so."""
@@ -130,6 +154,7 @@ class Admission:
         if session.expiry_s <= 0 or session.dead:
             self.end(session, Reason.SUBSCRIPTION_ENDED, now)
         else:
+            self._keeping.session(session)
             self._expire_later(session, now)
         if will and last_will is not None:
             self._leave_will(session, last_will, now)
@@ -160,6 +185,7 @@ class Admission:
         if session.ended:
             return
         session.ended = True
+        self._keeping.session_ended(session)
         for subscription in list(session.subscriptions.values()):
             self._ending.end(subscription, reason, now)
         session.channel.clear()

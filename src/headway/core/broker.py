@@ -20,8 +20,10 @@ from headway.core.errors import Reason
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
 from headway.core.governor import LATE_S, SWEEP_S, Governor
+from headway.core.keeping import Keeping
 from headway.core.keys import compile_key
 from headway.core.lane import Lane
+from headway.core.ledger import Ledger
 from headway.core.moves import finish_half_sent
 from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
@@ -30,8 +32,9 @@ from headway.core.pool import DISK_RETRY_S, Pool
 from headway.core.publishing import Published, Publishing
 from headway.core.queue import Queue
 from headway.core.queues import Queues
-from headway.core.record import Run
-from headway.core.registry import Limits, Registry
+from headway.core.record import Dialect, Run
+from headway.core.registry import Archive, Limits, Registry
+from headway.core.restoring import Restoring, Standing
 from headway.core.retained import Retained
 from headway.core.session import ConnectRequest, Session
 from headway.core.state import State
@@ -56,10 +59,11 @@ class Broker:
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
         self._publishing = Publishing(self.registry, self.retained)
         self._advisories = Advisories(self._publishing)
-        ending = self._ending = Ending(self.registry)
-        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, self._fell_behind)
-        self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, self._fell_behind)
-        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, self.flap,
+        keeping = self._keeping = Keeping(self.registry)
+        ending = self._ending = Ending(self.registry, keeping)
+        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, keeping, self._fell_behind)
+        self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, keeping, self._fell_behind)
+        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, keeping, self.flap,
                                     self.queues.session_ended)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, self._advisories, self.flap,
                                  sweep_s=sweep_s, late_s=late_s)
@@ -248,6 +252,29 @@ class Broker:
     def _disk_failed(self, subscription: Subscription, error: OSError) -> None:
         why = f"what it had not read could not be read back from disk ({error.strerror or error})"
         self._disk_failures[subscription] = why
+
+    # -- the journal ------------------------------------------------------------------------------------------------
+
+    def keep(self, ledger: Ledger, archive: Archive) -> None:
+        """From now on what is durable is told to the ledger, and the archive's topics are recorded."""
+        self._keeping.begin(ledger)
+        self.registry.archive = archive
+        self.registry.router.recorded_in = archive.stream_of
+        self.registry.router.forget()
+
+    def restoring(self, dialect: Dialect, standings: dict[int, Standing]) -> Restoring:
+        """Make what there was before the process began; before anybody connects, and then ``restored``."""
+        return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission, dialect,
+                         standings)
+
+    def restored(self, now: float) -> None:
+        self._admission.restored(now)
+        self.flush(now)
+
+    def spill(self, now: float) -> None:
+        """Send to disk what is more than pools may hold, and judge nobody for it."""
+        for pool in self._pools:
+            self.registry.effects.extend(pressure.spills(pool, self.registry.router.feeds.values(), now))
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ mapped or sent as it is:
 What is appended to an empty chunk is not copied: all lanes that were given the same run share its bytes, and where
 everybody is caught up, which empties the chunk each turn, none is ever copied. With the next run it is.
 
-The index stays in memory when the bytes go to disk.
+The index stays in memory when the bytes go to disk. The bytes of records that the journal has are not written once
+more: they are made again from there.
 
 A chunk knows how many cursors stand in it (``standing``), never which. It may be dropped when it is the first of its
 lane, is not the tail, and ``standing`` is 0.
@@ -45,7 +46,7 @@ class SpillHandle(Protocol):
 
     @property
     def fd(self) -> int:
-        """The file they are in (for ``sendfile``)."""
+        """The file they are in (for ``sendfile``); -1: they are in none as they are."""
 
     @property
     def offset(self) -> int:
@@ -68,6 +69,7 @@ class Chunk:
         "expiries",
         "first_number",
         "holes",
+        "kept",
         "largest",
         "marks",
         "next",
@@ -109,6 +111,8 @@ class Chunk:
         """When the first of its records expires."""
         self.spill: SpillHandle | None = None
         self.spilling = False
+        self.kept = True
+        """The journal has all its records."""
         self.marks: dict[object, bytes] | None = None
         """Per predicate one byte a record, 1 where it holds; see ``marked``."""
 
@@ -164,6 +168,8 @@ class Chunk:
             self.run_time.append(now)
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
+        if not run.kept:
+            self.kept = False
         self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         if largest > self.largest:
             self.largest = largest

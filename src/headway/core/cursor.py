@@ -13,13 +13,15 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
+from headway.core.ledger import Kept
 
 
 class Cursor:
-    __slots__ = ("_number", "chunk", "floor", "lane", "position", "unacknowledged")
+    __slots__ = ("_number", "chunk", "floor", "kept", "lane", "position", "unacknowledged")
 
     def __init__(self, lane: Lane) -> None:
         """A cursor at the end of the lane."""
@@ -28,6 +30,8 @@ class Cursor:
         self.chunk: Chunk | None = lane.tail
         self.floor: Chunk | None = lane.tail
         self._number = 0
+        self.kept: Kept | None = None
+        """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged: OrderedDict[int, Chunk] = OrderedDict()
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
         lane.tail.standing += 1
@@ -37,6 +41,11 @@ class Cursor:
     @property
     def attached(self) -> bool:
         return self.chunk is not None
+
+    @property
+    def end_position(self) -> int:
+        """How far it is to go."""
+        return self.lane.end
 
     @property
     def lag_bytes(self) -> int:
@@ -65,14 +74,43 @@ class Cursor:
             chunk = chunk.next
         return chunk.time_of(chunk.index_at(self.position))
 
+    def fresh_sequence(self) -> int:
+        """Sequence of the next record; 0: there is none."""
+        chunk = self.chunk
+        if chunk is None or self.position >= self.end_position:
+            return 0
+        if self.position == chunk.stop and chunk.next is not None:
+            chunk = chunk.next
+        return chunk.sequence_of(chunk.index_at(self.position))
+
+    def wanted_sequence(self) -> int:
+        """Sequence of the first record that is not settled; 0: there is none."""
+        for number, chunk in self.unacknowledged.items():
+            return chunk.sequence_of(number - chunk.first_number)
+        return self.fresh_sequence()
+
+    def settled_sequences(self) -> list[int]:
+        """What is settled of what was sent, behind the first that is not: first and last sequence of each stretch."""
+        found: list[int] = []
+        numbers = sorted(self.unacknowledged)
+        for number, following in pairwise([*numbers, self.number]):
+            if following > number + 1:
+                chunk = self.unacknowledged[number]
+                found += (_sequence_at(chunk, number + 1), _sequence_at(chunk, following - 1))
+        return found
+
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def advance(self, size: int) -> None:
         """``size`` bytes were taken."""
+        if self.kept is not None and not self.unacknowledged:
+            self.kept.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
         """Everything was taken."""
+        if self.kept is not None and not self.unacknowledged:
+            self.kept.moved()
         self.position = self.lane.end
         chunk = self.chunk
         if chunk is not self.lane.tail:
@@ -104,7 +142,25 @@ class Cursor:
             chunk = chunk.next
         position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
         if position > self.position:
+            if self.kept is not None:
+                self._settle_from(self.number, number - 1)
             self._move_to(position)
+
+    def done(self, count: int) -> None:
+        """The next records go out for good. Called before the cursor moves past them."""
+        if self.kept is not None:
+            first = self.number
+            self._settle_from(first, first + count - 1)
+
+    def _settle_from(self, first: int, last: int) -> None:
+        """Records the cursor stands before will not be wanted again."""
+        assert self.kept is not None
+        assert self.chunk is not None
+        if self.unacknowledged:
+            last = min(last, self.lane.count - 1)
+            self.kept.settled(self, first, _sequence_at(self.chunk, first), last, _sequence_at(self.chunk, last))
+        else:
+            self.kept.moved()
 
     def stand_at(self, chunk: Chunk, index: int) -> None:
         """A place further back, for a subscription that has just begun."""
@@ -127,6 +183,8 @@ class Cursor:
 
     def jump_to_end(self) -> None:
         """Where a detached cursor is once everything so far was read another way."""
+        if self.kept is not None:
+            self.kept.moved()
         self.position = self.lane.end
         self._number = self.lane.count
         if self.chunk is not None:
@@ -157,8 +215,12 @@ class Cursor:
 
     def acknowledge(self, number: int) -> None:
         """Record ``number`` is settled; what only it still held is free."""
-        if self.unacknowledged.pop(number, None) is None:
+        chunk = self.unacknowledged.pop(number, None)
+        if chunk is None:
             return
+        if self.kept is not None:
+            sequence = chunk.sequence_of(number - chunk.first_number)
+            self.kept.settled(self, number, sequence, number, sequence)
         if self.unacknowledged:
             self._lower_to(next(iter(self.unacknowledged.values())))
         else:
@@ -176,3 +238,10 @@ class Cursor:
             floor.standing -= 1
             if floor.standing == 0 and floor is self.lane.first:
                 self.lane.trim()
+
+
+def _sequence_at(chunk: Chunk, number: int) -> int:
+    """Sequence of record ``number``, in this chunk or one behind it."""
+    while chunk.next is not None and number >= chunk.next.first_number:
+        chunk = chunk.next
+    return chunk.sequence_of(number - chunk.first_number)

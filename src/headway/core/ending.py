@@ -10,6 +10,7 @@ from contextlib import suppress
 from headway.core.delivery import delivery_record
 from headway.core.effects import Disconnect
 from headway.core.errors import Reason
+from headway.core.keeping import Keeping
 from headway.core.moves import finish_half_sent
 from headway.core.record import Gap
 from headway.core.registry import Registry
@@ -18,8 +19,9 @@ from headway.core.subscription import Subscription
 
 
 class Ending:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, keeping: Keeping) -> None:
         self._registry = registry
+        self._keeping = keeping
 
     def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
         """The subscription is over. What it was still owed is counted; returns that as a gap."""
@@ -27,6 +29,7 @@ class Ending:
         if subscription.ended:
             return None
         subscription.ended = True
+        self._keeping.subscription_ended(subscription)
         if registry.observer is not None:
             registry.observer.ended(subscription, reason, now)
         if session.half_sent is subscription:
@@ -54,6 +57,7 @@ class Ending:
         if subscription in feed.gates:
             self.open_gate(subscription, now)
         if queue is not None and queue.ends_with_members and not queue.members:
+            self._keeping.queue_ended(queue)
             queue.close()
         registry.close_if_unread(feed)
         return subscription.gap

@@ -65,6 +65,8 @@ class Feed:
         """Queues that have handed out everything and are told when there is more."""
         self.limited: dict[Queue, None] = {}
         """Queues that are told in any case: what is too much is to be dropped."""
+        self.kept = 0
+        """Of those who read it: durable ones, for whom the journal has its records."""
         self.flushed = lane.end
         """How far the lane was offered to those who wait. What is behind that nobody has yet."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from headway.core.errors import Reason, Refused
@@ -19,7 +21,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"
-    """``from``: ``end``, ``earliest``, or the sequence of the last record already seen."""
+    """``from``: ``end``, ``earliest``, the sequence of the last record already seen, or a time (``start_time``)."""
     key: str | None = None
     selector: str | None = None
     offsets: bool = False
@@ -27,7 +29,17 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     lease_s: float | None = None
     """The subscription ends by itself after so long, unless it is subscribed to once more before."""
 
+    def start_time(self, now_s: float) -> float | None:
+        """The time to start from, in seconds since the epoch, ``now_s`` being the time now; None: it is no time."""
+        if self.start in ("end", "earliest") or self.start.isdecimal():
+            return None
+        if self.start.startswith("-"):
+            return now_s - parse_duration(self.start[1:])
+        when = datetime.fromisoformat(self.start)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
+
+_FROM = "end, earliest, an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m"
 NO_OPTIONS = SubscriptionOptions()
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
@@ -44,14 +56,13 @@ def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
             elif name in ("snapshot", "offsets"):
                 found[name] = _flag(value)
             elif name == "from":
-                if value not in ("end", "earliest") and int(value) < 0:
-                    raise ValueError(value)
+                SubscriptionOptions(start=value).start_time(0.0)
                 found["start"] = value
             elif name in ("policy", "key", "selector"):
                 found[name] = value
         except Exception as error:
             duration = "a duration such as 500ms"
-            takes = {"conflate": duration, "lease": duration, "from": "end, earliest or a sequence number"}
+            takes = {"conflate": duration, "lease": duration, "from": _FROM}
             text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
             raise Refused(Reason.PROTOCOL_ERROR, text) from error
     return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headway.core.effects import DeadLetter
 from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
+from headway.core.ledger import MAIN
 from headway.core.record import Dialect, Frames, Record, Run
 from headway.core.registry import Registry
 from headway.core.retained import Retained
@@ -47,6 +48,8 @@ class Publishing:
             if run.retain:
                 try:
                     self._retained.put(run.record(len(run) - 1, first, now))
+                    if self._registry.ledger is not None:
+                        self._registry.ledger.retained[run.topic] = None
                 except Refused as error:
                     refused = error
             published = self._take(session, run, first, self._registry.router.route(run.topic), now)
@@ -100,30 +103,36 @@ class Publishing:
         return first
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> Published:
+        ledger = self._registry.ledger
+        if ledger is not None and (route.stream or (route.kept and run.qos)):
+            ledger.run(route.stream or MAIN, run, first, "" if session is None else session.client)
+            if ledger.full and session is not None:
+                self._registry.pause(session, ledger, now)
         for state in route.states:
-            self._keep(state, run, first, now)
+            self.keep(state, run, first, now)
         taken, accepted = len(route.states), len(run)
         encoded: Encoded = {}
         for feed in route.feeds:
             if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
-                    self._append(feed, part_of(run, 0, room), first, {}, session, now)
+                    self.append(feed, part_of(run, 0, room), first, {}, session, now)
                 self._dead_letter(feed, run, room, first, now)
             else:
-                taken += self._append(feed, run, first, encoded, session, now)
+                taken += self.append(feed, run, first, encoded, session, now)
         return Published(taken, accepted)
 
-    def _keep(self, state: State, run: Run, first: int, now: float) -> None:
+    def keep(self, state: State, run: Run, first: int, now: float) -> None:
         """Update the state; where the topic itself is the key, only the last record of the run matters."""
         count = len(run)
         start = count - 1 if state.by_topic else 0
         for index in range(start, count):
             state.put(run.record(index, first, now))
 
-    def _append(
+    def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float
     ) -> int:
+        """Append a run to the lane of a feed that is to have it. Returns 0 if the feed would not have any of it."""
         key = feed.key
         if session is not None and key.exclude == session.number:
             return 0
@@ -173,7 +182,7 @@ def part_of(run: Run, start: int, stop: int) -> Run:
         [end - begin for end in run.ends[start:stop]], [body - begin for body in run.bodies[start:stop]],
         run.form, run.qos, run.retain, run.properties, run.expires_s,
     )  # fmt: skip
-    piece.publisher = run.publisher
+    piece.publisher, piece.kept = run.publisher, run.kept
     piece.exchange, piece.headers = run.exchange, run.headers
     return piece
 

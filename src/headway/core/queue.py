@@ -30,6 +30,7 @@ from headway.core.errors import Reason
 from headway.core.fanout import PUMP_BYTES, Fanout
 from headway.core.feed import Feed
 from headway.core.handing import BATCH_BYTES, has_room, moves, send_batch, send_one
+from headway.core.ledger import Kept
 from headway.core.options import QueueTerms
 from headway.core.registry import Registry
 from headway.core.session import Session
@@ -68,6 +69,8 @@ class Queue:
         """Who is to be its only consumer."""
         self.called = False
         """It was published to by its name."""
+        self.kept: Kept | None = None
+        """Its place in the journal, where it has one."""
         self.used_s = 0.0
         """When somebody last asked for a record or declared it."""
         self._registry = registry
@@ -83,6 +86,10 @@ class Queue:
         """Go on in another feed's lane, from its end, once what waits has been handed out."""
         old, self.feed = self.feed, feed
         self.backlog.read(feed)
+        if self.kept is not None:
+            self.backlog.stretches[-1].kept = self.kept
+            self._registry.keep_feed(feed, 1)
+            self._registry.keep_feed(old, -1)
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
         for member in self.members:
@@ -196,6 +203,11 @@ class Queue:
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
         self._registry.came_back[self] = None
+
+    def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
+        """It was with a member when the process before this one ended."""
+        assert isinstance(cursor, Stretch)
+        self.backlog.take(cursor, chunk, index, redelivered=True)
 
     def withdraw(self, delivery: Delivery) -> None:
         """What was taken back from a member is settled by it after all: if nobody has it yet, nobody needs to."""
@@ -406,6 +418,8 @@ class Queue:
             member.handed_bytes += size
         self._lend(member, stretch, chunk, first, sent.deliveries, taken, now)
         if taken is None:
+            if not sent.deliveries:
+                stretch.done(sent.records)
             stretch.advance(size)
             self.backlog.step()
         return sent.records
@@ -445,6 +459,8 @@ class Queue:
         member.channel.add_all(delivery_id, deliveries, member.window)
         self._lend(member, stretch, chunk, index, deliveries, taken, now)
         if taken is None:
+            if not deliveries:
+                stretch.done(1)
             stretch.advance(end - begin)
             backlog.step()
         member.state_records += 1

@@ -21,6 +21,7 @@ from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.handing import resend
+from headway.core.keeping import Keeping
 from headway.core.lane import Lane
 from headway.core.options import QueueTerms, SubscribeRequest
 from headway.core.pool import Pool
@@ -38,9 +39,10 @@ _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
 class Queues:
-    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing,
+    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing, keeping: Keeping,
                  watch: Callable[[Subscription, float], None]) -> None:
         self._registry = registry
+        self._keeping = keeping
         self._router = registry.router
         self._exchanges = registry.router.exchanges
         self._fanout = fanout
@@ -64,6 +66,7 @@ class Queues:
             if exchange.name.startswith(RESERVED):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
             self._exchanges.add(exchange)
+            self._keeping.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
@@ -77,6 +80,7 @@ class Queues:
         if if_unused and exchange.bindings.all:
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
         leading = [b.destination.name for b in exchange.bindings.all if b.destination.kind == "queue"]
+        self._keeping.exchange_ended(exchange)
         self._exchanges.remove(name)
         for queue_name in leading:
             self._rebind(self._router.queues[queue_name])
@@ -103,17 +107,28 @@ class Queues:
             return known
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
-        feed = self._feed(name, terms, dialect, session.pool, (), called=True)
+        queue = self._make(name, terms, dialect, session.pool, now)
+        if terms.exclusive:
+            queue.owner = session
+            self._registry.owned.setdefault(session, {})[queue] = None
+        self._keeping.queue(queue, session.listener)
+        return queue
+
+    def restore(self, name: str, terms: QueueTerms, dialect: Dialect, listener: str, place: int, now: float) -> Queue:
+        """A queue that there was before the process began."""
+        queue = self._make(name, terms, dialect, self._registry.pool_of(listener), now)
+        self._keeping.queue(queue, listener, place=place)
+        return queue
+
+    def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
+        feed = self._feed(name, terms, dialect, pool, (), called=True)
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
-        self._homes[queue] = dialect, session.pool
+        self._homes[queue] = dialect, pool
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self._router.forget()
         queue.filters = _filters(name, ())
         queue.used_s = now
-        if terms.exclusive:
-            queue.owner = session
-            self._registry.owned.setdefault(session, {})[queue] = None
         self._expire_later(queue, now)
         return queue
 
@@ -130,6 +145,7 @@ class Queues:
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
         self._exchanges.remove_queue(queue.name)
+        self._keeping.queue_ended(queue)
         self._router.forget()
         queue.drops.purge()
         for member in list(queue.members):
@@ -176,6 +192,7 @@ class Queues:
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         if self._exchanges.bind(binding):
+            self._keeping.binding(binding, there=True)
             self._bindings_changed(binding)
 
     def unbind(self, session: Session, binding: Binding) -> None:
@@ -183,7 +200,15 @@ class Queues:
             raise Refused(Reason.NOT_AUTHORIZED, "no queue can be unbound from the default exchange")
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
+        self._keeping.binding(binding, there=False)
         if self._exchanges.unbind(binding):
+            self._bindings_changed(binding)
+
+    def rebind(self, binding: Binding, *, there: bool) -> None:
+        """A binding that there was before the process began, or that ended."""
+        changed = self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)
+        if changed:
+            self._keeping.binding(binding, there=there)
             self._bindings_changed(binding)
 
     def _check(self, session: Session, binding: Binding) -> None:

@@ -86,7 +86,7 @@ class Run:
     """Consecutive records of one topic from one publisher."""
 
     __slots__ = (
-        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "properties", "publisher", "qos",
+        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "properties", "publisher", "qos",
         "retain", "topic",
     )  # fmt: skip
 
@@ -120,6 +120,8 @@ class Run:
         self.headers = headers
         """Where an exchange may route by them."""
         self.publisher = 0
+        self.kept = False
+        """The journal has it."""
 
     def __len__(self) -> int:
         return len(self.ends)

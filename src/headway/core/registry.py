@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from headway.core.effects import Effect, Pause, Resume
 from headway.core.errors import Reason
 from headway.core.feed import Feed
+from headway.core.ledger import Ledger
 from headway.core.meter import Lateness
 from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
 from headway.core.pool import Pool
+from headway.core.record import Record
 from headway.core.router import Router
 from headway.core.session import Session
 from headway.core.subscription import Subscription
@@ -21,6 +24,27 @@ from headway.core.timers import Timers
 if TYPE_CHECKING:
     from headway.core.observer import Observer
     from headway.core.queue import Queue
+
+class Archive(Protocol):
+    """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
+
+    wall_offset_s: float
+
+    def earliest(self, filter: str) -> int | None:
+        """The first offset from which on its records are there; None: it is not recorded."""
+
+    def complete(self, filter: str) -> bool:
+        """Every record it matches is recorded."""
+
+    def before(self, filter: str, time_s: float) -> int:
+        """The last offset before a time."""
+
+    def stream_of(self, topic: str) -> str:
+        """The stream a topic is recorded in; empty: it is not."""
+
+    def read(self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]) -> Iterator[Record]:
+        """The records with ``after`` < offset <= ``upto``. Raises OSError."""
+
 
 FORMER_PUBLISHERS_MAX = 10_000
 
@@ -53,7 +77,7 @@ class Registry:
         self.timers = Timers()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
-        self.paused: dict[Feed | Pool, dict[Session, None]] = {}
+        self.paused: dict[Feed | Pool | Ledger, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
@@ -80,6 +104,10 @@ class Registry:
         """All slow ones."""
         self.observer: Observer | None = None
         """Puts on record what is observed; None while nobody wants to know."""
+        self.ledger: Ledger | None = None
+        """What is to outlive the process; None: nothing is."""
+        self.archive: Archive | None = None
+        """Recorded topics; None: there are none."""
         self.sequence = 0
         self.session_number = 0
         self.published_records = 0
@@ -89,6 +117,12 @@ class Registry:
         self.delivered_records_ended = 0
         self.delivered_bytes_ended = 0
         """Delivered to subscriptions that are no more."""
+
+    def keep_feed(self, feed: Feed, change: int) -> None:
+        """One more that is durable reads it (1), or one less (-1)."""
+        feed.kept += change
+        if feed.kept == (change > 0):
+            self.router.forget()
 
     def close_if_unread(self, feed: Feed) -> None:
         """Let go of a feed whose last reader is gone."""
@@ -153,8 +187,8 @@ class Registry:
 
     # -- backpressure to publishers ---------------------------------------------------------------------------------
 
-    def pause(self, session: Session, by: Feed | Pool, now: float) -> None:
-        """Stop reading from a publisher on account of a feed's gate or a full pool."""
+    def pause(self, session: Session, by: Feed | Pool | Ledger, now: float) -> None:
+        """Stop reading from a publisher on account of a feed's gate, a full pool, or a journal that is behind."""
         if session.outlet is None:
             return
         if not session.paused_by:
@@ -175,13 +209,13 @@ class Registry:
             feed.gated_s += now - feed.gated_since_s
         self.resume(feed, now)
 
-    def resume(self, by: Feed | Pool, now: float) -> None:
+    def resume(self, by: Feed | Pool | Ledger, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""
         for session in list(self.paused.get(by, ())):
             self._resume(session, by, now)
         self.paused.pop(by, None)
 
-    def _resume(self, session: Session, by: Feed | Pool, now: float) -> None:
+    def _resume(self, session: Session, by: Feed | Pool | Ledger, now: float) -> None:
         self.paused[by].pop(session)
         if by in session.paused_by:
             del session.paused_by[by]

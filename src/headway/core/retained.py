@@ -35,6 +35,12 @@ class Retained:
         self._tree.set(record.topic, record)
         self.bytes += grown
 
+    def get(self, topic: str) -> Record | None:
+        return self._tree.get(topic)
+
+    def topics(self) -> list[str]:
+        return [topic for topic, _ in self._tree.match_filter("#")]
+
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record, None, None] | None:

@@ -24,11 +24,15 @@ ROUTES_MAX = 100_000
 class Route:
     """Where the records of one topic go."""
 
-    __slots__ = ("feeds", "states")
+    __slots__ = ("feeds", "kept", "states", "stream")
 
-    def __init__(self, feeds: list[Feed], states: list[State]) -> None:
+    def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
         self.states = states
+        self.kept = any(feed.kept for feed in feeds)
+        """Somebody durable gets them."""
+        self.stream = stream
+        """Of the journal, where they are recorded; empty: they are not."""
 
 
 class Router:
@@ -37,6 +41,8 @@ class Router:
         self.states: list[State] = []
         self.exchanges = Exchanges()
         self.queues: dict[str, Queue] = {}
+        self.recorded_in: Callable[[str], str] = lambda _: ""
+        """The stream a topic is recorded in; empty: it is not."""
         self.called: Callable[[Queue], None] = lambda _: None
         """Told of a queue that is for the first time published to by its name."""
         self._feed_trie: Trie[Feed] = Trie()
@@ -72,7 +78,7 @@ class Router:
         feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
         if not found.topics or not topic or any(char in topic for char in "+#\0"):  # to subscribers there is no such
             return Route(feeds, [])
-        return Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic))
+        return Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic), self.recorded_in(topic))
 
     def forget(self) -> None:
         """Something has changed: work everything out anew."""

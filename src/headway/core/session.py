@@ -49,8 +49,8 @@ class Session:
 
     __slots__ = (
         "channel", "client", "connected_s", "dead", "ended", "expiry_s", "gone_since_s", "half_sent", "incoming",
-        "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes", "number", "outlet", "paused_by",
-        "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol", "published_bytes",
+        "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes", "number", "outlet",
+        "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol", "published_bytes",
         "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions", "username", "will",
     )  # fmt: skip
 
@@ -90,6 +90,8 @@ class Session:
         self.dead = False
         """Given up by the broker: nothing more is sent, and the session ends with its connection."""
         self.ended = False
+        self.kept = False
+        """It outlives the process."""
         self.last_reason: Reason | None = None
         self.adopt(request, now)
 

@@ -14,11 +14,12 @@ from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.handover import Handover
+from headway.core.keeping import Keeping
 from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
 from headway.core.meter import Meter
 from headway.core.moves import start_conflating
-from headway.core.options import QueueTerms, SubscribeRequest
+from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.queue import Queue
 from headway.core.record import Gap, Record
@@ -35,9 +36,10 @@ GROUP = QueueTerms()
 
 
 class Subscribing:
-    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending,
+    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending, keeping: Keeping,
                  watch: Callable[[Subscription, float], None]) -> None:
         self._registry = registry
+        self._keeping = keeping
         self._ending = ending
         self._retained = retained
         self._fanout = fanout
@@ -54,10 +56,8 @@ class Subscribing:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         policy = self._policy(session, request, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
-        key = FeedKey(
-            filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
-            session.pool, session.number if request.no_local else 0, group,
-        )  # fmt: skip
+        self._check_start(request.options, filter)
+        key = _key(session, request, group, filter)
         owed: Gap | None = None
         known = old is not None
         if old is not None:
@@ -72,11 +72,45 @@ class Subscribing:
         self._lease(subscription, now)
         if group is not None:
             self._join_group(feed, subscription)
-            return subscription
-        if old is not None:
+        elif old is not None:
+            self._keeping.succeed(old, subscription)
             self._hand_over(old, subscription, now)
-        self._begin(subscription, now, fresh=not known)
+        self._keeping.subscription(subscription)
+        if group is None:
+            self._begin(subscription, now, fresh=not known)
         return subscription
+
+    def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
+        archive = self._registry.archive
+        if options.start_time(0.0) is None or (archive is not None and archive.earliest(filter) is not None):
+            return
+        raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
+
+    def restore(
+        self, session: Session, request: SubscribeRequest, now: float, *, number: int, place: int
+    ) -> Subscription:
+        """A subscription that there was before the process began. Nothing is sent for its being made again."""
+        group, filter = _parse_filter(request)
+        key = _key(session, request, group, filter)
+        accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
+        subscription = self.enter(session, request, feed, policy, now)
+        self._lease(subscription, now)
+        if group is not None:
+            self._join_group(feed, subscription)
+        else:
+            self.give_state(subscription)
+            if request.options.conflate_s is not None:
+                start_conflating(subscription, now)
+                if request.options.conflate_s:
+                    self._next_tick(subscription, now)
+            feed.wait(subscription)
+        self._keeping.subscription(subscription, number=number, place=place or None)
+        return subscription
+
+    def end(self, subscription: Subscription, now: float) -> None:
+        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
 
     def enter(
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
@@ -124,7 +158,10 @@ class Subscribing:
         subscription.add_preface(Handover(old, self._registry.lost, over))
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
-        return self.asked_for(request) or self._registry.policy_for(filter, session.expiry_s > 0)
+        return self.asked_for(request) or self._policy_of(session, filter)
+
+    def _policy_of(self, session: Session, filter: str) -> Policy:
+        return self._registry.policy_for(filter, session.expiry_s > 0)
 
     def asked_for(self, request: SubscribeRequest) -> Policy | None:
         """The policy a subscriber wants by name; None: it leaves it to the configuration."""
@@ -141,6 +178,7 @@ class Subscribing:
         """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
         subscription.request, subscription.dialect = request, request.dialect
         subscription.renewals += 1
+        self._keeping.subscription(subscription)
         self._lease(subscription, now)
         if request.send_retained == "always" and subscription.preface is None:
             self._queue_retained(subscription, now)
@@ -177,7 +215,7 @@ class Subscribing:
         self.give_state(subscription)
         state, sequence = subscription.state, self._registry.sequence
         if options.start != "end":
-            self._start_at(subscription, options.start)
+            self._start_at(subscription, options, now)
         elif options.snapshot and state is not None and len(state):
             subscription.add_preface(state.read(0, sequence, feed.accepts))
         if options.conflate_s is not None:
@@ -213,10 +251,24 @@ class Subscribing:
 
         self._registry.timers.at(now + interval, tick)
 
-    def _start_at(self, subscription: Subscription, start: str) -> None:
-        """``from``: the earliest record held, or what follows a sequence the client has already seen."""
-        lane, cursor = subscription.feed.lane, subscription.cursor
-        seen = lane.dropped_sequence if start == "earliest" else int(start)
+    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
+        """``from``: the earliest record there is, or what follows an offset the client has already seen, or a time."""
+        lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
+        filter = subscription.feed.key.filter
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is not None and earliest is not None:
+            at_s = options.start_time(now + archive.wall_offset_s)
+            if at_s is not None:
+                seen = archive.before(filter, at_s)
+            else:
+                seen = earliest - 1 if options.start == "earliest" else int(options.start)
+            if seen < lane.dropped_sequence:
+                subscription.add_preface(archive.read(filter, seen, self._registry.sequence, subscription.feed.accepts))
+                if seen + 1 < earliest or not archive.complete(filter):
+                    subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+                return
+        else:
+            seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
         if seen >= lane.dropped_sequence:
             chunk = lane.first
             while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
@@ -249,6 +301,13 @@ class Subscribing:
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.state = state
+
+
+def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str) -> FeedKey:
+    return FeedKey(
+        filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
+        session.pool, session.number if request.no_local else 0, group,
+    )  # fmt: skip
 
 
 def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:

@@ -78,8 +78,8 @@ class Subscription:
         "blocked_publishers_s", "channel", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "current_s",
         "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
         "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "meter",
-        "number", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue", "renewals",
-        "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
+        "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
+        "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
         "start_sequence", "state", "state_bytes", "state_records", "stop_number", "window",
     )  # fmt: skip
 
@@ -89,6 +89,8 @@ class Subscription:
     ) -> None:  # fmt: skip
         self.number = 0
         """By which it is known in what is put on record; 0 while nothing is."""
+        self.number_kept = 0
+        """By which the journal knows it; 0: it does not."""
         self.session = session
         self.request = request
         self.filter = request.filter

@@ -91,8 +91,8 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
     settings = Settings(
         server=file.server, listeners=file.listeners, users=file.auth.users, pools=pools, flap=file.flap,
-        retained=file.retained, telemetry=file.telemetry, topics=tuple(file.topic), policies=policies, source=source,
-        policies_text=msgspec.json.encode(written).decode(), text=text,
+        retained=file.retained, telemetry=file.telemetry, journal=file.journal, topics=tuple(file.topic),
+        policies=policies, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
     return [*_contradictions(settings), *errors], settings
 
@@ -145,6 +145,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"telemetry.sample: {format_duration(telemetry.sample_s)} is more than telemetry.idle, "
             f"{format_duration(telemetry.idle_s)}: who lags is sampled more often than who does not"
         )
+    if not settings.journal.enabled:
+        for number, topic in enumerate(settings.topics, 1):
+            if topic.keep is not None:
+                yield f"topic[{number}].keep: what is recorded is in the journal, and there is none: add [journal]"
     seen: set[str] = set()
     for number, topic in enumerate(settings.topics, 1):
         if topic.filter in seen:

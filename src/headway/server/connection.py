@@ -44,6 +44,7 @@ class Host(Protocol):
     def now(self) -> float: ...
     def turn_soon(self, read_s: float | None = None) -> None: ...
     def writable(self, session: Session) -> None: ...
+    def say_soon(self, session: Session) -> None: ...
     def closed(self, connection: Connection) -> None: ...
 
 
@@ -143,6 +144,9 @@ class Connection(Outlet):
             return 0
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        if handle.fd < 0:
+            piece = handle.read(start, start + count)
+            return self.send([piece], len(piece))
         try:
             taken = os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
         except BlockingIOError:
@@ -184,6 +188,12 @@ class Connection(Outlet):
             taken = self.send([self.out], total)
             del self.out[:taken]
             self.took(taken, total, self.host.now())
+
+    def out_soon(self) -> None:
+        """There is something to say that no turn brought about."""
+        session = self.peer_side.session
+        if session is not None and session.outlet is self:
+            self.host.say_soon(session)
 
     def peer(self) -> PeerState:
         """Asked of the kernel: does the far side confirm what it gets, and is its window (all but) closed?"""

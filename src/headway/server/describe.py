@@ -44,9 +44,15 @@ def describe(settings: Settings) -> str:
     if telemetry.enabled:
         how = f"up to {format_size(telemetry.disk_bytes)}, written every {format_duration(telemetry.every_s)}"
         rows.append(("telemetry", f"{telemetry.folder}  {how}"))
+    journal = settings.journal
+    if journal.enabled:
+        synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"
+        rows.append(("journal", f"{journal.folder}  {synced}"))
     if settings.users:
         rows.append(("users", format_count(len(settings.users))))
-    rows += [(f"topic {topic.filter}", f"keyed by {topic.key.text}") for topic in settings.topics]
+    for topic in settings.topics:
+        recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
+        rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}"))
     for policy in settings.policies:
         rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
         rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))

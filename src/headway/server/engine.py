@@ -37,6 +37,8 @@ from headway.core.session import Session
 from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
+from headway.server.journal.keeper import Keeper
+from headway.server.journal.start import start as keep_journal
 from headway.server.settings import Settings
 from headway.server.telemetry import Telemetry
 from headway.store.spill import SpilledChunk, SpillStore
@@ -75,7 +77,8 @@ def make_broker(settings: Settings) -> Broker:
 
 
 class Engine:
-    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool = False) -> None:
+        """``repair``: go on with what can be read of a damaged journal. Raises ConfigError, OSError."""
         self.settings = settings
         self.loop = loop
         self.read_bytes = settings.server.read_bytes
@@ -96,6 +99,11 @@ class Engine:
         self.telemetry: Telemetry | None = None
         if settings.telemetry.enabled:
             self.telemetry = Telemetry(settings, self.broker, loop, self.now)
+        self.keeper: Keeper | None = None
+        """Writes the journal; None: there is none."""
+        if settings.journal.enabled:
+            self.keeper = keep_journal(settings.journal, settings.topics, self.broker, loop, self.now,
+                                       self.broker.governor.wall_offset_s, repair=repair)  # fmt: skip
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,6 +135,8 @@ class Engine:
         self.turns += 1
         self.broker.flush(began)
         self._carry_out(began)
+        if self.keeper is not None:
+            self.keeper.turn(began)
         ended = time.monotonic()
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
@@ -141,6 +151,8 @@ class Engine:
         now = time.monotonic()
         self.broker.tick(now)
         self._carry_out(now)
+        if self.keeper is not None:
+            self.keeper.turn(now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
@@ -149,6 +161,10 @@ class Engine:
         self.broker.writable(session, now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
+
+    def say_soon(self, session: Session) -> None:
+        self.broker.fanout.again[session] = None
+        self.turn_soon()
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
@@ -163,10 +179,7 @@ class Engine:
                 log.info("disconnecting %s: %s", session.client, text)
                 outlet.say_goodbye(reason, text, rest)
             case Spill(lane, chunks):
-                store = self._stores[lane.pool.name]
-                # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
-                sized = [(chunk, chunk.size, chunk.data) for chunk in chunks if chunk.spilling]
-                self._writer.submit(self._spill, store, lane, sized)
+                self._send_to_disk(lane, chunks, now)
             case Pause(session) if isinstance(session.outlet, Connection):
                 session.outlet.hold("publisher")
                 session.outlet.peer_side.paused(True)
@@ -184,6 +197,20 @@ class Engine:
                 subscription.session.outlet.peer_side.cancelled(subscription)
             case DeadLetter():
                 bury(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
+
+    def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
+        """What the journal has is there already."""
+        left = []
+        for chunk in chunks:
+            handle = self.keeper.chunk(lane, chunk) if self.keeper is not None else None
+            if handle is None:
+                left.append(chunk)
+            else:
+                self.broker.spilled(lane, chunk, chunk.size, handle, "", now)
+        # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
+        sized = [(chunk, chunk.size, chunk.data) for chunk in left if chunk.spilling]
+        if sized:
+            self._writer.submit(self._spill, self._stores[lane.pool.name], lane, sized)
 
     def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, Any]]) -> None:
         """In the writer's thread."""
@@ -256,6 +283,8 @@ class Engine:
         for connection in list(self.connections):
             connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
+        if self.keeper is not None:
+            self.keeper.close()
         if self.telemetry is not None:
             self.telemetry.stop()
         self._writer.shutdown(wait=True)

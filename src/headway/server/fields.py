@@ -177,6 +177,42 @@ def _key(value: object) -> KeyOf:
         raise ConfigError(str(error)) from None
 
 
+class Keep(NamedTuple):
+    """How much is recorded; None: without that limit."""
+
+    seconds: float | None
+    bytes: int | None
+
+    def __str__(self) -> str:
+        limits = [format_duration(self.seconds)] if self.seconds is not None else []
+        return " or ".join([*limits, *([format_size(self.bytes)] if self.bytes is not None else [])])
+
+
+def _keep(value: object) -> Keep:
+    """A time, a size, or both in a list: whichever is reached first."""
+    seconds = size_bytes = None
+    for one in value if isinstance(value, list) else [value]:
+        try:
+            seconds = parse_duration(one)
+        except ConfigError:
+            try:
+                size_bytes = parse_size(one)
+            except ConfigError:
+                text = f'{shown(one)} is neither a time such as "7d" nor a size such as "10GB"'
+                raise ConfigError(text) from None
+    return Keep(seconds, size_bytes)
+
+
+def _fsync(value: object) -> str | float:
+    """``always``, ``off``, or for how many seconds a sync may be put off."""
+    if value in ("always", "off"):
+        return str(value)
+    try:
+        return float(_within(parse_duration, 0.001, 1.0, format_duration)(value))
+    except ConfigError:
+        raise ConfigError(f'{shown(value)} is not "always", "off", or a time from "1ms" to "1s"') from None
+
+
 def _listener(value: object) -> Url:
     scheme = value.partition(":")[0].strip() if isinstance(value, str) else ""
     if scheme in PORTS or not scheme or "://" not in str(value):
@@ -205,5 +241,7 @@ Memory = Annotated[int, _reads(memory)]
 Filter = Annotated[str, _reads(_filter)]
 Key = Annotated[KeyOf, _reads(_key)]
 Hash = Annotated[str, _reads(check_hash)]
+Fsync = Annotated[str | float, _reads(_fsync)]
+Keep_ = Annotated[Keep, _reads(_keep)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

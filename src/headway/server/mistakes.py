@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from headway.server.fields import shown
 from headway.store.toml import lower_first
 
-PLANNED = ("journal", "views")
+PLANNED = ("views",)
 """Sections that the documentation speaks of and this version does not have."""
 
 

@@ -18,6 +18,7 @@ from headway.core.options import SubscribeRequest, parse_options
 from headway.core.record import Record, Run
 from headway.core.session import ConnectRequest, Session, Will
 from headway.core.topics import BadTopic
+from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.decoder import Decoder
@@ -62,8 +63,8 @@ class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
     __slots__ = (
-        "_checking", "_decoder", "_held", "_replies", "connection", "engine", "final_expiry_s", "keep_alive_s",
-        "listener", "session", "will_due",
+        "_answers", "_checking", "_decoder", "_held", "_replies", "connection", "engine", "final_expiry_s",
+        "keep_alive_s", "listener", "session", "will_due",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -77,6 +78,7 @@ class MqttPeer:
         self.final_expiry_s: float | None = None
         self._decoder = Decoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         self._replies = Replies(0)
+        self._answers = Answers(connection, engine.keeper)
         self._held: list[Item] = []
         self._checking = False
 
@@ -335,11 +337,11 @@ class MqttPeer:
         if not code and not taken and self._replies.version == 5:
             code = Code.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
-            self._write(self._replies.puback(item.packet_id, code, text))
+            self._answers.say(self._replies.puback(item.packet_id, code, text), kept=run.kept or run.retain)
         elif item.qos == 2:
             if code < 0x80:
                 session.incoming[item.packet_id] = None
-            self._write(self._replies.pubrec(item.packet_id, code, text))
+            self._answers.say(self._replies.pubrec(item.packet_id, code, text), kept=run.kept or run.retain)
 
     def _released(self, item: PubRel) -> None:
         known = self._granted.incoming.pop(item.packet_id, self) is None

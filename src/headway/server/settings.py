@@ -17,7 +17,9 @@ from headway.server import host
 from headway.server.fields import (
     AdminUrl,
     Filter,
+    Fsync,
     Hash,
+    Keep_,
     Key,
     ListenerUrl,
     Memory,
@@ -138,11 +140,36 @@ class TelemetryTable(Table):
         return Path(self.path).expanduser()
 
 
+class JournalTable(Table):
+    """``[journal]``: what is durable is kept, in ``path``."""
+
+    enabled: bool = True
+    path: Path_ = "/var/lib/headway"
+    fsync: Fsync = "always"
+    segment_bytes: Annotated[int, size(100_000, 1 << 32)] = Field(default=64 * MIB, alias="segment")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path).expanduser()
+
+    @property
+    def sync(self) -> bool:
+        """Nothing is confirmed before the disk has it."""
+        return self.fsync != "off"
+
+    @property
+    def gather_s(self) -> float:
+        """For so long what is to be written waits for more."""
+        return self.fsync if isinstance(self.fsync, float) else 0.0
+
+
 class TopicTable(Table):
-    """``[[topic]]``: the latest record per key of these topics is kept."""
+    """``[[topic]]``: the latest record per key of these topics is kept, and all of them with ``keep``."""
 
     filter: Filter
     key: Key = Field(default_factory=lambda: compile_key("topic"))
+    keep: Keep_ | None = None
+    """Recorded, and for how long; None: it is not."""
 
 
 class FileTables(Table):
@@ -155,6 +182,7 @@ class FileTables(Table):
     flap: FlapTable = FlapTable()
     retained: RetainedTable = RetainedTable()
     telemetry: TelemetryTable = TelemetryTable(enabled=False)
+    journal: JournalTable = JournalTable(enabled=False)
     topic: list[TopicTable] = Field(default_factory=list)
 
 
@@ -185,6 +213,8 @@ class Settings:
     flap: FlapTable
     retained: RetainedTable
     telemetry: TelemetryTable
+    """Not enabled where the file has no such table."""
+    journal: JournalTable
     """Not enabled where the file has no such table."""
     topics: tuple[TopicTable, ...]
     """Keyed topics, in the order of the file."""

@@ -21,6 +21,7 @@ from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
+from headway.wire.amqp.replies import write_method
 
 if TYPE_CHECKING:
     from headway.server.amqp.peer import AmqpPeer
@@ -90,6 +91,7 @@ class AmqpChannel:
     def close(self) -> None:
         """Nothing of it is left; what was not settled goes back, what was not committed is forgotten."""
         self._put_off = None
+        self.peer.answers.forget(self.number)
         self.tags.clear()
         self.queues.close_channel(self.session, self.core, self.now())
 
@@ -152,7 +154,8 @@ class AmqpChannel:
     def tx_commit(self, command: commands.Tx.Commit) -> None:
         for step in self._take_put_off():
             step()
-        self.say(commands.Tx.CommitOk())
+        done = write_method(self.peer.version, self.number, commands.Tx.CommitOk())
+        self.peer.answers.say(done, kept=True, channel=self.number)
 
     def tx_rollback(self, command: commands.Tx.Rollback) -> None:
         self._take_put_off()

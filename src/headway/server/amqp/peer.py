@@ -24,6 +24,7 @@ from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
+from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
@@ -58,8 +59,8 @@ class AmqpPeer:
     """One client's protocol state. ``session`` is None until ``connection.open`` is granted."""
 
     __slots__ = (
-        "_beat_s", "_closing", "_decoder", "_final", "_handshake", "_heartbeat_s", "_held", "_taken_bytes", "cancels",
-        "channel_max", "channels", "connection", "engine", "frame_bytes_max", "keep_alive_s", "listener",
+        "_beat_s", "_closing", "_decoder", "_final", "_handshake", "_heartbeat_s", "_held", "_taken_bytes", "answers",
+        "cancels", "channel_max", "channels", "connection", "engine", "frame_bytes_max", "keep_alive_s", "listener",
         "message_bytes_max", "session", "tells_blocked", "username", "version",
     )  # fmt: skip
 
@@ -79,6 +80,7 @@ class AmqpPeer:
         self.username = ""
         self.tells_blocked = False
         """... and that it is told when it is not read."""
+        self.answers = Answers(connection, engine.keeper)
         self._handshake = Handshake(self)
         self._decoder = Decoder(HANDSHAKE_BYTES_MAX)
         self._closing = False

@@ -13,7 +13,7 @@ from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
 from headway.wire.amqp.properties import Facts, read, with_reply_to
-from headway.wire.amqp.replies import write_ack, write_return
+from headway.wire.amqp.replies import write_ack, write_method, write_return
 
 if TYPE_CHECKING:
     from headway.server.amqp.channel import AmqpChannel
@@ -82,27 +82,30 @@ class Publisher:
             return
         broker, now = self._channel.peer.engine.broker, self._channel.peer.engine.now()
         count = len(run)
+        kept = False
         if item.address.immediate and not broker.takes_at_once(run, now):
             self._return(item, run, Code.NO_CONSUMERS, "nobody takes it at once")
             accepted = count
         else:
             published = broker.publish_to(self._session, run, now)
-            accepted = published.accepted
+            accepted, kept = published.accepted, run.kept
             if published.taken:
                 self._channel.peer.pace(published.taken)
             elif item.address.mandatory:
                 self._return(item, run, Code.NO_ROUTE, "NO_ROUTE")
         if self.confirms:
-            self._tell(count, accepted)
+            self._tell(count, accepted, kept=kept)
 
-    def _tell(self, count: int, accepted: int) -> None:
-        """Of the next ``count`` messages the first ``accepted`` are with everyone who is to have them."""
+    def _tell(self, count: int, accepted: int, *, kept: bool) -> None:
+        """Of the next ``count`` messages the first ``accepted`` are with everyone who is to have them; or are to be, in
+        the journal, before that is said."""
         peer, number = self._channel.peer, self._channel.number
         if accepted:
-            peer.write(write_ack(number, self._number + accepted, accepted > 1))
+            peer.answers.say(write_ack(number, self._number + accepted, accepted > 1), kept=kept, channel=number)
         self._number += count
         if accepted < count:
-            peer.say(number, commands.Basic.Nack(self._number, multiple=count - accepted > 1, requeue=False))
+            nack = commands.Basic.Nack(self._number, multiple=count - accepted > 1, requeue=False)
+            peer.answers.say(write_method(peer.version, number, nack), kept=False, channel=number)
 
     def _return(self, item: Publish, run: Run, code: Code, text: str) -> None:
         """Back to the publisher; before any confirm of it."""

@@ -1,0 +1,219 @@
+"""Keeping: which sessions, subscriptions, queues, exchanges and bindings outlive the process, and telling the ledger.
+
+Kept are: sessions that outlive their connections; their subscriptions, with a place if records are to be acknowledged
+(of a shared subscription the group has the place); queues that were declared durable and are nobody's alone; durable
+exchanges; bindings between what is kept. Nothing here does anything while there is no ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headway.core.channel import Channel
+from headway.core.exchange import PREDECLARED, Binding, Exchange
+from headway.core.ledger import Fact, Ledger
+from headway.core.options import QueueTerms, SubscribeRequest
+from headway.core.queue import Queue
+from headway.core.registry import Registry
+from headway.core.session import Session
+from headway.core.subscription import Subscription
+
+
+class SessionTerms(NamedTuple):
+    listener: str
+    protocol: str
+    username: str | None
+    expiry_s: float
+    credit: int
+    gone_s: float | None
+    """Since when its client is away; None: it is there."""
+
+
+class SubscriptionTerms(NamedTuple):
+    client: str
+    request: SubscribeRequest
+    place: int
+    """Whose place is its own; 0: it has none."""
+
+
+class QueueKeptTerms(NamedTuple):
+    place: int
+    listener: str
+    terms: QueueTerms
+
+
+class Keeping:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._subscriptions: dict[int, Subscription] = {}
+        self._listeners: dict[Queue, str] = {}
+
+    def begin(self, ledger: Ledger) -> None:
+        ledger.all_facts = self.facts
+        self._registry.ledger = ledger
+
+    def _say(self, what: str, name: object, terms: object) -> None:
+        assert self._registry.ledger is not None
+        self._registry.ledger.fact(self._registry.sequence, what, name, terms)
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def session(self, session: Session) -> None:
+        """It has come, or gone, or is to live for another time."""
+        if self._registry.ledger is None:
+            return
+        if session.expiry_s > 0 and not session.ended and not session.dead:
+            session.kept = True
+            self._say("session", session.client, _session_terms(session))
+        elif session.kept:
+            self.session_ended(session)
+            for subscription in session.subscriptions.values():
+                self.subscription_ended(subscription)
+
+    def session_ended(self, session: Session) -> None:
+        if session.kept:
+            session.kept = False
+            self._say("session", session.client, None)
+
+    # -- subscriptions ----------------------------------------------------------------------------------------------
+
+    def subscription(self, subscription: Subscription, *, number: int | None = None, place: int | None = None) -> None:
+        """There is a new one, or its terms have changed; ``number`` and ``place``: those it had before."""
+        ledger = self._registry.ledger
+        if ledger is None or not subscription.session.kept:
+            return
+        if subscription.number_kept == 0:
+            subscription.number_kept = ledger.next_number(number)
+            self._subscriptions[subscription.number_kept] = subscription
+        if subscription.request.qos:
+            if subscription.queue is not None:
+                self._keep_queue(subscription.queue, place)
+            elif subscription.cursor.kept is None:
+                subscription.cursor.kept = ledger.keep(lambda: [subscription.cursor], place)
+                self._registry.keep_feed(subscription.feed, 1)
+        self._say("subscription", subscription.number_kept, self._terms(subscription))
+
+    def succeed(self, old: Subscription, subscription: Subscription) -> None:
+        """A subscription takes another's place, and gives what that had still to give."""
+        kept = old.cursor.kept
+        if kept is None or not subscription.request.qos:
+            return
+        before = kept.cursors
+        kept.cursors = lambda: [*before(), subscription.cursor]
+        subscription.cursor.kept = kept
+        subscription.number_kept, old.number_kept = old.number_kept, 0
+        self._subscriptions[subscription.number_kept] = subscription
+        self._registry.keep_feed(subscription.feed, 1)
+        self._registry.keep_feed(old.feed, -1)
+
+    def subscription_ended(self, subscription: Subscription) -> None:
+        ledger = self._registry.ledger
+        if ledger is None or not subscription.number_kept:
+            return
+        self._say("subscription", subscription.number_kept, None)
+        del self._subscriptions[subscription.number_kept]
+        subscription.number_kept = 0
+        kept = subscription.cursor.kept
+        if subscription.queue is None and kept is not None:
+            subscription.cursor.kept = None
+            ledger.forget(kept)
+            self._registry.keep_feed(subscription.feed, -1)
+
+    def _terms(self, subscription: Subscription) -> SubscriptionTerms:
+        kept = subscription.cursor.kept
+        return SubscriptionTerms(subscription.session.client, subscription.request, kept.number if kept else 0)
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def queue(self, queue: Queue, listener: str, *, place: int | None = None) -> None:
+        """It was declared."""
+        if self._registry.ledger is None or not queue.terms.durable or queue.terms.exclusive:
+            return
+        self._keep_queue(queue, place)
+        self._listeners[queue] = listener
+        self._say("queue", queue.name, self._queue_terms(queue))
+
+    def _keep_queue(self, queue: Queue, place: int | None) -> None:
+        ledger = self._registry.ledger
+        if queue.kept is None and ledger is not None:
+            backlog = queue.backlog
+            queue.kept = ledger.keep(lambda: [*backlog.settling, *backlog.stretches], place)
+            for stretch in queue.kept.cursors():
+                stretch.kept = queue.kept
+            self._registry.keep_feed(queue.feed, 1)
+
+    def queue_ended(self, queue: Queue) -> None:
+        """Of a group, nothing is to be said but through its members."""
+        ledger, kept = self._registry.ledger, queue.kept
+        if ledger is None or kept is None:
+            return
+        queue.kept = None
+        for stretch in kept.cursors():
+            stretch.kept = None
+        ledger.forget(kept)
+        self._registry.keep_feed(queue.feed, -1)
+        if self._listeners.pop(queue, None) is not None:
+            self._say("queue", queue.name, None)
+
+    def _queue_terms(self, queue: Queue) -> QueueKeptTerms:
+        assert queue.kept is not None
+        return QueueKeptTerms(queue.kept.number, self._listeners[queue], queue.terms)
+
+    # -- exchanges and bindings -------------------------------------------------------------------------------------
+
+    def exchange(self, exchange: Exchange) -> None:
+        if self._registry.ledger is not None and exchange.durable:
+            self._say("exchange", exchange.name, exchange)
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        if self._registry.ledger is not None and exchange.durable:
+            self._say("exchange", exchange.name, None)
+
+    def binding(self, binding: Binding, *, there: bool) -> None:
+        if self._registry.ledger is not None and self._outlives(binding):
+            self._say("binding", binding, True if there else None)
+
+    def _outlives(self, binding: Binding) -> bool:
+        router = self._registry.router
+        source = router.exchanges.by_name.get(binding.source)
+        if source is None or not source.durable:
+            return False
+        if binding.destination.kind == "queue":
+            queue = router.queues.get(binding.destination.name)
+            return queue is not None and queue in self._listeners
+        target = router.exchanges.by_name.get(binding.destination.name)
+        return target is not None and target.durable
+
+    # -- all there is -----------------------------------------------------------------------------------------------
+
+    def facts(self) -> list[Fact]:
+        return [Fact(self._registry.sequence, what, name, terms) for what, name, terms in self._all()]
+
+    def _all(self) -> Iterator[tuple[str, object, object]]:
+        """In an order in which they can be made again."""
+        registry = self._registry
+        predeclared = {name for name, _ in PREDECLARED}
+        exchanges = registry.router.exchanges.by_name
+        for exchange in exchanges.values():
+            if exchange.durable and exchange.name not in predeclared:
+                yield "exchange", exchange.name, exchange
+        for queue in self._listeners:
+            yield "queue", queue.name, self._queue_terms(queue)
+        for exchange in exchanges.values():
+            for binding in exchange.bindings.all:
+                if self._outlives(binding):
+                    yield "binding", binding, True
+        for session in registry.sessions.values():
+            if session.kept:
+                yield "session", session.client, _session_terms(session)
+        for number, subscription in self._subscriptions.items():
+            yield "subscription", number, self._terms(subscription)
+
+
+def _session_terms(session: Session) -> SessionTerms:
+    channel: Channel = session.channel
+    return SessionTerms(
+        session.listener, session.protocol, session.username, session.expiry_s, channel.limit,
+        session.gone_since_s if session.outlet is None else None,
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The ledger: what the journal is to be told, collected turn by turn; the core's side of durability.
+
+Theory of operation. A record that has to outlive the process is written once, as the run it came in, whatever lanes
+it goes to. A durable subscription or queue is written as a fact (what was asked for, in the asker's words), and from
+then on as a *place*: which of its records are settled. At start the same runs are put into the same lanes again, and
+the cursors where they were; there is no other way back.
+
+Rules:
+- Everything has the sequence it happened at. Facts and runs ordered by it are the whole story; a fact at sequence *s*
+  comes after record *s* and before the next.
+- What is collected between two calls of ``take`` is one *commit* and has a number. Whoever published a kept run is told
+  so only once its commit is on disk.
+- A segment of the main stream begins with all the facts and places there are (``snapshot``), so that what is older can
+  be deleted.
+- A record stays in the journal as long as it is recorded or a place needs it (``needed_sequence``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from headway.core.record import Run
+
+if TYPE_CHECKING:
+    from headway.core.cursor import Cursor
+
+MAIN = "main"
+"""The stream for facts, and for records that are kept only until they are settled."""
+RESERVE = 1 << 24
+"""Sequences are set aside by so many, for not every record that has one is written."""
+
+
+class Place(NamedTuple):
+    """What of a durable subscription or queue is settled: everything before ``upto``, and what ``settled`` covers.
+
+    ``fresh`` is the first that was never sent. ``settled`` are pairs, first and last sequence, of which all its records
+    are; only what was settled since the last place."""
+
+    number: int
+    upto: int
+    fresh: int
+    settled: tuple[int, ...]
+
+
+class KeptRun(NamedTuple):
+    stream: str
+    run: Run
+    sequence: int
+    """Of its first record."""
+    publisher: str
+    """The client's name."""
+
+
+class Fact(NamedTuple):
+    """Something that is so from ``sequence`` on: ``what`` (a word) of the thing called ``name``. ``terms`` None: it is
+    no more."""
+
+    sequence: int
+    what: str
+    name: object
+    terms: object
+
+
+class Commit(NamedTuple):
+    """What is to be written together."""
+
+    number: int
+    runs: list[KeptRun]
+    facts: list[Fact]
+    places: list[Place]
+    retained: list[str]
+    """Topics whose retained record has changed."""
+    sequence: int
+
+
+class Kept:
+    """A durable subscription, or a queue. Its cursors tell it what is settled."""
+
+    __slots__ = ("_at", "_ledger", "_settled", "cursors", "number")
+
+    def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor]]) -> None:
+        self.number = number
+        self.cursors = cursors
+        """The oldest place first."""
+        self._ledger = ledger
+        self._settled: list[int] = []
+        self._at: tuple[Cursor | None, int] = (None, 0)
+        """Where the last pair ends."""
+
+    def settled(self, cursor: Cursor, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
+        """Records ``number`` to ``upto`` of the cursor's lane are done with."""
+        pairs = self._settled
+        if pairs and self._at == (cursor, number - 1):
+            pairs[-1] = upto_sequence
+        else:
+            pairs += (sequence, upto_sequence)
+        self._at = (cursor, upto)
+        self._ledger.moved[self] = None
+
+    def moved(self) -> None:
+        """A cursor moved on, with nothing unsettled behind it."""
+        self._ledger.moved[self] = None
+
+    def place(self, sequence: int) -> Place:
+        """Where it stands, when ``sequence`` is the last there is."""
+        upto = fresh = sequence + 1
+        for cursor in self.cursors():
+            upto = min(upto, cursor.wanted_sequence() or upto)
+            fresh = min(fresh, cursor.fresh_sequence() or fresh)
+        pairs, self._settled = self._settled, []
+        self._at = (None, 0)
+        above = [(first, last) for first, last in zip(pairs[::2], pairs[1::2], strict=True) if last >= upto]
+        return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
+
+    def settled_above(self) -> tuple[int, ...]:
+        """All that is settled between the first that is not and the first fresh one, as pairs."""
+        found: list[int] = []
+        for cursor in self.cursors():
+            found += cursor.settled_sequences()
+        return tuple(found)
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.number = 1
+        """Of the commit that is being collected."""
+        self.moved: dict[Kept, None] = {}
+        self.kept: dict[int, Kept] = {}
+        self.full = False
+        """More waits to be written than may: whoever publishes what is to be kept has to wait."""
+        self.reserved = 0
+        self.all_facts: Callable[[], list[Fact]] = list
+        self.retained: dict[str, None] = {}
+        """Topics whose retained record has changed."""
+        self._runs: list[KeptRun] = []
+        self._facts: list[Fact] = []
+        self._last_number = 0
+
+    def run(self, stream: str, run: Run, sequence: int, publisher: str) -> None:
+        run.kept = True
+        self._runs.append(KeptRun(stream, run, sequence, publisher))
+
+    def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
+        self._facts.append(Fact(sequence, what, name, terms))
+
+    def keep(self, cursors: Callable[[], Iterable[Cursor]], number: int | None = None) -> Kept:
+        """A place is kept from now on; ``number``: it was before."""
+        kept = Kept(self, self.next_number(number), cursors)
+        self.kept[kept.number] = kept
+        return kept
+
+    def next_number(self, number: int | None = None) -> int:
+        """A number for something that is kept; or this one, which it had before."""
+        found = self._last_number + 1 if number is None else number
+        self._last_number = max(self._last_number, found)
+        return found
+
+    def forget(self, kept: Kept) -> None:
+        self.kept.pop(kept.number, None)
+        self.moved.pop(kept, None)
+
+    def drop(self, reserved: int) -> None:
+        """What was said so far is known; sequences up to ``reserved`` are set aside."""
+        self._runs, self._facts, self.moved, self.retained, self.reserved = [], [], {}, {}, reserved
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._runs or self._facts or self.moved or self.retained)
+
+    def take(self, sequence: int) -> Commit | None:
+        """What came since the last time, when ``sequence`` is the last there is; None: nothing did."""
+        if sequence > self.reserved:
+            self.reserved = sequence + RESERVE
+            self.fact(sequence, "reserved", None, self.reserved)
+        if not self.has_work:
+            return None
+        runs, self._runs = self._runs, []
+        facts, self._facts = self._facts, []
+        moved, self.moved = self.moved, {}
+        retained, self.retained = list(self.retained), {}
+        places = [kept.place(sequence) for kept in moved]
+        commit = Commit(self.number, runs, facts, places, retained, sequence)
+        self.number += 1
+        return commit
+
+    def snapshot(self, sequence: int) -> tuple[list[Fact], list[Place]]:
+        """Everything there is, without the records. To be taken right after a commit."""
+        facts = [Fact(sequence, "reserved", None, self.reserved), *self.all_facts()]
+        places = [
+            Place(kept.number, place.upto, place.fresh, kept.settled_above())
+            for kept in self.kept.values() for place in [kept.place(sequence)]
+        ]  # fmt: skip
+        return facts, places
+
+    def needed_sequence(self, sequence: int) -> int:
+        """Records before this one need not be kept for anybody who has a place."""
+        found = [cursor.wanted_sequence() for kept in self.kept.values() for cursor in kept.cursors()]
+        return min((wanted for wanted in found if wanted), default=sequence + 1)

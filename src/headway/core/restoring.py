@@ -1,0 +1,249 @@
+"""Restoring: at start, everything the journal has is made again (ledger.py says what that is).
+
+Theory of operation. First all *standings* are known: what of each durable subscription and queue is settled. Then facts
+and runs come in the order of their sequences. Facts are what clients once asked for, and are carried out as then; runs
+go to the lanes they went to, as far as somebody still wants some of them. At the end the cursors are put where they
+stood: what was sent and is not settled is in flight again, of a queue back at its place.
+
+Nothing is delivered meanwhile, nobody is there. What is said to the ledger by all this is known to it already, and is
+dropped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from math import inf
+
+from headway.core.admission import Admission
+from headway.core.channel import Delivery
+from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
+from headway.core.errors import Reason
+from headway.core.exchange import Binding, Exchange
+from headway.core.feed import Feed
+from headway.core.keeping import QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.ledger import Fact, Place
+from headway.core.publishing import Encoded, Publishing
+from headway.core.queue import Queue
+from headway.core.queues import Queues
+from headway.core.record import Dialect, Run
+from headway.core.registry import Registry
+from headway.core.subscribing import Subscribing
+from headway.core.subscription import Subscription
+
+PAIRS_MAX = 1000
+"""So many stretches that are settled are remembered before those that are behind are forgotten."""
+
+
+class Standing:
+    """What is settled of one place: everything before ``upto``, and the pairs."""
+
+    __slots__ = ("_pairs", "fresh", "upto")
+
+    def __init__(self, place: Place) -> None:
+        self._pairs: list[tuple[int, int]] = []
+        self.replace(place)
+
+    def replace(self, place: Place) -> None:
+        """This place is all there is to know."""
+        self._pairs.clear()
+        self.add(place)
+
+    def add(self, place: Place) -> None:
+        """A later place."""
+        self.upto, self.fresh = place.upto, place.fresh
+        self._pairs += zip(place.settled[::2], place.settled[1::2], strict=True)
+        if len(self._pairs) > PAIRS_MAX:
+            self._pairs = [pair for pair in self._pairs if pair[1] >= self.upto]
+
+    def covers(self, sequence: int) -> bool:
+        """It is settled. To be asked after ``close``."""
+        at = bisect_right(self._pairs, (sequence, inf)) - 1
+        return at >= 0 and sequence <= self._pairs[at][1]
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted(self._pairs):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(last, merged[-1][1])
+            else:
+                merged.append((first, last))
+        self._pairs = merged
+
+
+class Restoring:
+    def __init__(self, registry: Registry, publishing: Publishing, subscribing: Subscribing, queues: Queues,
+                 admission: Admission, dialect: Dialect, standings: dict[int, Standing]) -> None:
+        """``dialect``: that of queues. ``standings``: by the number of their place."""
+        self._registry = registry
+        self._publishing = publishing
+        self._subscribing = subscribing
+        self._queues = queues
+        self._admission = admission
+        self._dialect = dialect
+        self._standings = standings
+        self._owners: dict[int, Subscription | Queue] = {}
+        """By place."""
+        self._subscriptions: dict[object, Subscription] = {}
+        self._floors: dict[Feed, int] = {}
+        """Nobody wants what is older."""
+        self.records = 0
+        """In lanes again, those in several lanes once for each."""
+
+    # -- what comes, in order ---------------------------------------------------------------------------------------
+
+    def fact(self, fact: Fact, now: float) -> None:
+        sequence, what, name, terms = fact
+        self._registry.sequence = max(self._registry.sequence, sequence)
+        match what, terms:
+            case "session", SessionTerms():
+                self._admission.restore(str(name), terms, now)
+            case "session", None:
+                session = self._registry.sessions.get(str(name))
+                if session is not None:
+                    self._admission.end(session, Reason.SUBSCRIPTION_ENDED, now)
+            case "subscription", SubscriptionTerms():
+                self._subscription(name, terms, sequence, now)
+            case "subscription", None:
+                subscription = self._subscriptions.pop(name, None)
+                if subscription is not None:
+                    self._subscribing.end(subscription, now)
+            case "exchange", Exchange() if terms.name not in self._registry.router.exchanges.by_name:
+                self._queues.declare_exchange(terms)
+            case "exchange", None if name in self._registry.router.exchanges.by_name:
+                self._queues.delete_exchange(str(name), if_unused=False)
+            case "queue", QueueKeptTerms():
+                self._queue(str(name), terms, sequence, now)
+            case "queue", None:
+                queue = self._registry.router.queues.get(str(name))
+                if queue is not None:
+                    self._queues.delete(queue, now)
+            case "binding", _:
+                self._binding(name, there=terms is not None)
+
+    def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
+        session = self._registry.sessions.get(terms.client)
+        if session is None or number in self._subscriptions:  # it was made with its last terms already
+            return
+        assert isinstance(number, int)
+        subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
+        self._subscriptions[number] = subscription
+        if terms.place:
+            self._owns(terms.place, subscription.queue or subscription, sequence)
+
+    def _queue(self, name: str, terms: QueueKeptTerms, sequence: int, now: float) -> None:
+        if name in self._registry.router.queues:
+            return
+        queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.place, now)
+        self._owns(terms.place, queue, sequence)
+
+    def _owns(self, place: int, owner: Subscription | Queue, sequence: int) -> None:
+        self._owners[place] = owner
+        if place not in self._standings:
+            self._standings[place] = Standing(Place(place, sequence + 1, sequence + 1, ()))
+        self._lower(owner.feed, place)
+
+    def _lower(self, feed: Feed, place: int) -> None:
+        upto = self._standings[place].upto
+        self._floors[feed] = min(upto, self._floors.get(feed, upto))
+
+    def _binding(self, name: object, *, there: bool) -> None:
+        assert isinstance(name, Binding)
+        self._queues.rebind(name, there=there)
+        queue = self._registry.router.queues.get(name.destination.name)
+        if name.destination.kind == "queue" and queue is not None and queue.kept is not None:
+            self._lower(queue.feed, queue.kept.number)
+
+    def run(self, run: Run, first: int, publisher: str, time_s: float, *, recorded: bool) -> None:
+        """Records that were published at ``time_s``; to be known as state again if they are ``recorded``."""
+        registry, last = self._registry, first + len(run) - 1
+        registry.sequence = max(registry.sequence, last)
+        run.kept = True
+        session = registry.sessions.get(publisher)
+        run.publisher = session.number if session is not None else 0
+        encoded: Encoded = {}
+        route = self._publishing.route(run)
+        for state in route.states if recorded else ():
+            self._publishing.keep(state, run, first, time_s)
+        for feed in route.feeds:
+            if not feed.kept:
+                continue
+            if last < self._floors.get(feed, 0):
+                feed.lane.dropped_sequence = last
+            else:
+                before = feed.lane.count
+                self._publishing.append(feed, run, first, encoded, session, time_s)
+                self.records += feed.lane.count - before
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, now: float) -> None:
+        """Put the cursors where they stood."""
+        for place, owner in self._owners.items():
+            kept = owner.kept if isinstance(owner, Queue) else owner.cursor.kept
+            if kept is None:
+                continue  # it has ended since
+            standing = self._standings[place]
+            standing.close()
+            for cursor in kept.cursors():
+                cursor.kept = None  # it is told nothing new
+                if isinstance(owner, Queue):
+                    self._stand_queue(owner, cursor, standing)
+                else:
+                    _stand_subscription(owner, cursor, standing, now)
+                cursor.kept = kept
+
+    def _stand_queue(self, queue: Queue, cursor: Cursor, standing: Standing) -> None:
+        for chunk, index in unsettled(cursor, standing):
+            cursor.sent(chunk.first_number + index, chunk)
+            queue.restored(cursor, chunk, index)
+        _step_over(cursor, standing.fresh)
+        self._registry.woken[queue] = None
+
+
+def _stand_subscription(subscription: Subscription, cursor: Cursor, standing: Standing, now: float) -> None:
+    channel = subscription.session.channel
+    for chunk, index in unsettled(cursor, standing):
+        if chunk.holes is None or not chunk.holes[index]:
+            continue  # it was sent, and is not acknowledged by anybody
+        delivery = Delivery(subscription, now)
+        delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+        delivery.number = chunk.first_number + index
+        cursor.sent(delivery.number, chunk)
+        channel.add(channel.next_id(), delivery)
+    _step_over(cursor, standing.fresh)
+    subscription.start_number, subscription.start_position = cursor.number, cursor.position
+
+
+def unsettled(cursor: Cursor, standing: Standing) -> Iterator[tuple[Chunk, int]]:
+    """What was sent and is not settled, from where the cursor stands."""
+    chunk = cursor.chunk
+    here = cursor.number
+    while chunk is not None:
+        first = max(_index_from(chunk, standing.upto), here - chunk.first_number)
+        for index in range(first, _index_from(chunk, standing.fresh)):
+            if not standing.covers(chunk.sequence_of(index)):
+                yield chunk, index
+        chunk = chunk.next
+
+
+def _step_over(cursor: Cursor, fresh: int) -> None:
+    """Move on to the first record that was never sent."""
+    chunk = cursor.chunk
+    while chunk is not None:
+        index = _index_from(chunk, fresh)
+        if index < len(chunk) or chunk.next is None:
+            cursor.skip_to(chunk.first_number + index)
+            return
+        chunk = chunk.next
+
+
+def _index_from(chunk: Chunk, sequence: int) -> int:
+    """Which of the chunk's records is the first with this sequence or a later one; their number if none is."""
+    run = bisect_left(chunk.run_sequence, sequence + 1) - 1
+    if run < 0:
+        return 0
+    stop = chunk.run_first[run + 1] if run + 1 < len(chunk.run_first) else len(chunk)
+    return min(stop, chunk.run_first[run] + sequence - chunk.run_sequence[run])

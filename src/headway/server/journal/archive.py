@@ -1,0 +1,109 @@
+"""The archive: recorded topics, to be read from any offset or time.
+
+Each ``[[topic]]`` with ``keep`` has a stream of its own in the journal. An offset is the broker-wide sequence: it goes
+up within a topic, is never used twice, and orders topics among each other, so a wildcard needs but one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from headway.core.ledger import KeptRun
+from headway.core.record import Record, Run
+from headway.core.topics import covers, matcher, overlaps
+from headway.server.journal.words import read_runs
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.stream import Stream
+
+PREFIX = "topic-"
+
+
+def stream_name(filter: str) -> str:
+    """The stream of a recorded topic: readable, and no other topic's."""
+    words = re.sub(r"[^a-z0-9]+", "-", filter.lower()).strip("-")[:40]
+    return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
+
+
+class Recorded(NamedTuple):
+    filter: str
+    stream: Stream
+    pending: deque[KeptRun]
+    """Published, and not in the stream yet."""
+
+
+class Archive:
+    def __init__(self, wall_offset_s: float) -> None:
+        self.wall_offset_s = wall_offset_s
+        self.recorded: dict[str, Recorded] = {}
+        """By the name of the stream, in the order of the configuration."""
+        self._tests: list[tuple[Callable[[str], object], str]] = []
+
+    def add(self, filter: str, stream: Stream) -> None:
+        name = stream_name(filter)
+        self.recorded[name] = Recorded(filter, stream, deque())
+        self._tests.append((matcher(filter), name))
+
+    def stream_of(self, topic: str) -> str:
+        """Where the records of a topic are; empty: it is not recorded."""
+        return next((name for matches, name in self._tests if matches(topic)), "")
+
+    def _of(self, filter: str) -> list[Recorded]:
+        return [recorded for recorded in self.recorded.values() if overlaps(recorded.filter, filter)]
+
+    # -- where what is ----------------------------------------------------------------------------------------------
+
+    def earliest(self, filter: str) -> int | None:
+        """The first offset from which on all its records are there, as far as they are recorded; None: none are."""
+        found = self._of(filter)
+        return max(recorded.stream.first_sequence for recorded in found) if found else None
+
+    def complete(self, filter: str) -> bool:
+        """Every record it matches is recorded."""
+        return any(covers(recorded.filter, filter) for recorded in self._of(filter))
+
+    def before(self, filter: str, time_s: float) -> int:
+        """The last offset before a time (wall clock), to within a commit."""
+        firsts = [recorded.stream.sequence_at(int(time_s * 1e6)) for recorded in self._of(filter)]
+        return min(firsts, default=1) - 1
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]) -> Iterator[Record]:
+        """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time; read from disk as
+        they are asked for. Raises OSError."""
+        matches = matcher(filter)
+        for run, first, time_s in self.runs(filter, after, upto):
+            if not matches(run.topic):
+                continue
+            for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
+                record = run.record(index, first, time_s)
+                if accepts(record):
+                    yield record
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        """Runs of the topics recorded with ``filter``, with their first offset and their time; those at the ends may
+        have records beyond."""
+        return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
+
+    def _runs(self, recorded: Recorded, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        at = after + 1
+        while at <= upto:
+            try:
+                for time_us, batch in recorded.stream.read(at, upto):
+                    for run, first, _ in read_runs(batch, self.wall_offset_s):
+                        if first + len(run) > at:
+                            at = first + len(run)
+                            yield run, first, time_us / 1e6 - self.wall_offset_s
+            except Corrupt as error:
+                raise OSError(str(error)) from error
+            kept = next((kept for kept in recorded.pending if kept.sequence + len(kept.run) > at), None)
+            if kept is None and recorded.stream.last_sequence < at:
+                return
+            if kept is not None and recorded.stream.last_sequence < at:
+                at = kept.sequence + len(kept.run)
+                yield kept.run, kept.sequence, 0.0

@@ -1,0 +1,105 @@
+"""Chunks whose bytes are in the journal: made again from there when they are wanted.
+
+The journal has records as they were published, a lane has them as they are sent, so a chunk read back is written anew
+in its lane's dialect. That gives the very bytes that were there before, for nothing in it depends on when it is done.
+Few chunks are kept in memory, for one consumer reads a chunk in many pieces.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Collection
+
+from headway.core.chunk import Chunk
+from headway.core.publishing import part_of
+from headway.core.record import Dialect, Run
+from headway.server.journal.words import ReadRun, read_runs
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.stream import Stream
+
+CHUNKS_MAX = 32
+
+
+class JournalChunk:
+    """A ``SpillHandle``. There is no file it could be sent from as it is: ``fd`` is -1."""
+
+    fd = -1
+    offset = 0
+    __slots__ = ("_chunk", "_dialect", "_shelf")
+
+    def __init__(self, shelf: Shelf, chunk: Chunk, dialect: Dialect) -> None:
+        self._shelf = shelf
+        self._chunk = chunk
+        self._dialect = dialect
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Raises OSError."""
+        return self._shelf.data(self._chunk, self._dialect)[start:stop]
+
+    def release(self) -> None:
+        self._shelf.forget(self._chunk)
+
+
+class Shelf:
+    """``streams``: where records may be, and the wall clock's offset their times are told with."""
+
+    def __init__(self, streams: Collection[Stream], wall_offset_s: float) -> None:
+        self._streams = streams
+        self._wall_offset_s = wall_offset_s
+        self._made: OrderedDict[Chunk, bytes] = OrderedDict()
+        self._found: list[ReadRun] = []
+        """The runs of the batch that was read last."""
+        self._firsts: list[int] = []
+
+    def data(self, chunk: Chunk, dialect: Dialect) -> bytes:
+        data = self._made.get(chunk)
+        if data is None:
+            data = self._made[chunk] = self._make(chunk, dialect)
+            if len(self._made) > CHUNKS_MAX:
+                self._made.popitem(last=False)
+        self._made.move_to_end(chunk)
+        return data
+
+    def forget(self, chunk: Chunk) -> None:
+        self._made.pop(chunk, None)
+
+    def _make(self, chunk: Chunk, dialect: Dialect) -> bytes:
+        parts: list[bytes] = []
+        stops = [*chunk.run_first[1:], len(chunk)]
+        for first, stop, sequence in zip(chunk.run_first, stops, chunk.run_sequence, strict=True):
+            left = stop - first
+            while left:
+                run, run_sequence = self._run_with(sequence)
+                at = sequence - run_sequence
+                part = part_of(run, at, min(len(run), at + left))
+                parts.append(dialect.encode(part, sequence).data)
+                sequence += len(part)
+                left -= len(part)
+        data = b"".join(parts)
+        if len(data) != chunk.ends[-1]:
+            raise OSError(errno.EIO, f"the journal has {len(data)} bytes for {chunk.ends[-1]} of a lane")
+        return data
+
+    def _run_with(self, sequence: int) -> tuple[Run, int]:
+        found = self._look(sequence)
+        if found is not None:
+            return found
+        for stream in self._streams:
+            try:
+                batch = stream.batch_with(sequence)
+            except Corrupt as error:
+                raise OSError(errno.EIO, str(error)) from error
+            self._found = list(read_runs(batch or (), self._wall_offset_s))
+            self._firsts = [read.sequence for read in self._found]
+            found = self._look(sequence)
+            if found is not None:
+                return found
+        raise OSError(errno.EIO, f"record {sequence} is not in the journal any more")
+
+    def _look(self, sequence: int) -> tuple[Run, int] | None:
+        at = bisect_right(self._firsts, sequence) - 1
+        if at < 0 or sequence >= self._firsts[at] + len(self._found[at].run):
+            return None
+        return self._found[at].run, self._firsts[at]

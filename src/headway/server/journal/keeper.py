@@ -1,0 +1,292 @@
+"""The keeper: writes what the ledger collects, tells who waits for it, and frees what nobody needs.
+
+Theory of operation. At the end of a turn everything that came for the journal is made into entries. While the writer (a
+thread of its own) is at work, turns add to what waits; when it is done, all of that is written and synced together. So
+the slower the disk the larger its bites, and the loop never waits for it.
+
+Rules:
+- Nobody is told that something is kept before the writer said so, in the order in which it was said.
+- When the writer fails, nothing is kept until it has written all of it again elsewhere, which it tries once a second.
+  Meanwhile all of it is in memory; who adds more than ``BACKLOG_BYTES_MAX`` to it waits.
+- The oldest segment of the main stream begins with a snapshot, so it says by itself how the runs in it and behind it
+  were routed. A snapshot has a sequence of its own, so its segment is not free before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from headway.core.broker import Broker
+from headway.core.chunk import Chunk
+from headway.core.lane import Lane
+from headway.core.ledger import MAIN, Ledger
+from headway.server.fields import Keep
+from headway.server.journal.archive import Archive, stream_name
+from headway.server.journal.handle import JournalChunk, Shelf
+from headway.server.journal.restore import RETAINED
+from headway.server.journal.retained import RetainedLog
+from headway.server.journal.words import (
+    SNAPSHOT_FACT,
+    SNAPSHOT_MARK,
+    SNAPSHOT_PLACES,
+    fact_entry,
+    places_entry,
+    run_entry,
+)
+from headway.server.settings import JournalTable, TopicTable
+from headway.store.journal.batch import Entry
+from headway.store.journal.journal import Journal
+from headway.store.journal.stream import Stream
+
+log = logging.getLogger("headway")
+
+BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+MEND_EVERY_S = 1.0
+TIDY_EVERY_S = 5.0
+
+Work = dict[str, list[Entry]]
+
+
+class Waiting(Protocol):
+    """Somebody who is to be told."""
+
+    def kept(self, number: int) -> None:
+        """Everything up to this commit is on disk."""
+
+
+class Keeper:
+    def __init__(
+        self, table: JournalTable, topics: Sequence[TopicTable], broker: Broker, journal: Journal,
+        streams: dict[str, Stream], archive: Archive, loop: asyncio.AbstractEventLoop, now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        wall_offset_s = archive.wall_offset_s
+        self.journal = journal
+        self.streams = streams
+        self.ledger = Ledger()
+        self.committed = 0
+        """The last commit that is on disk."""
+        self.committed_sequence = 0
+        self.error = ""
+        """Why nothing is kept at the moment; empty: all is well."""
+        self.commits = 0
+        self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], wall_offset_s)
+        self.archive = archive
+        self._table = table
+        self._topics = topics
+        self._broker = broker
+        self._loop = loop
+        self._now = now
+        self._wall_offset_s = wall_offset_s
+        self._waiting: dict[Waiting, None] = {}
+        self._work: Work = {}
+        self._work_bytes = 0
+        self._work_s = 0.0
+        self._work_number = self._work_sequence = 0
+        self._busy = False
+        self._retained = RetainedLog(broker.retained, streams[RETAINED], wall_offset_s)
+        self._timer: asyncio.TimerHandle | None = None
+        self._snapshot_due = True
+        self._snapshots: list[int] = []
+        """Their sequences."""
+        self._segments: Counter[str] = Counter()
+        """Bytes written to each stream since its last segment was begun."""
+        self._tidied_s = now()
+        self._closed = False
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
+
+    # -- what is to be kept -----------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """The end of a turn: what it brought is to be written."""
+        registry, ledger = self._broker.registry, self.ledger
+        commit = ledger.take(registry.sequence)
+        if commit is not None:
+            offset = self._wall_offset_s
+            if not self._work:
+                self._work_s = now
+            for kept in commit.runs:
+                self._add(kept.stream, run_entry(kept, offset))
+                if kept.stream != MAIN:
+                    self.archive.recorded[kept.stream].pending.append(kept)
+            for topic in commit.retained:
+                self._add(RETAINED, self._retained.entry(topic))
+            for fact in commit.facts:
+                self._add(MAIN, fact_entry(fact, offset))
+            if commit.places:
+                self._add(MAIN, places_entry(commit.places, commit.sequence))
+            self._work_number, self._work_sequence = commit.number, commit.sequence
+            ledger.full = self._work_bytes + self.journal.unsynced_bytes > BACKLOG_BYTES_MAX
+        self._write_soon(now)
+        if now - self._tidied_s > TIDY_EVERY_S:
+            self._tidied_s = now
+            self._tidy(now)
+
+    def _add(self, stream: str, entry: Entry) -> None:
+        self._work.setdefault(stream, []).append(entry)
+        self._work_bytes += sum(map(len, entry.data))
+
+    def wait(self, who: Waiting) -> int:
+        """Have somebody told when all that came so far is kept. Returns the commit with which it is; 0: it is."""
+        number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
+        if number <= self.committed:
+            return 0
+        self._waiting[who] = None
+        return number
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _write_soon(self, now: float) -> None:
+        if self._busy or self.error or not self._work:
+            return
+        left_s = self._work_s + self._table.gather_s - now
+        if left_s > 0:
+            if self._timer is None:
+                self._timer = self._loop.call_later(left_s, self._ring)
+            return
+        self._write(now)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._write_soon(self._now())
+
+    def _write(self, now: float) -> None:
+        work, self._work, self._work_bytes = self._work, {}, 0
+        time_us = int((self._work_s + self._wall_offset_s) * 1e6)
+        for name, entries in work.items():
+            self._segments[name] += sum(sum(map(len, entry.data)) for entry in entries)
+        rolled = [name for name, size in self._segments.items() if name != MAIN and size > self._table.segment_bytes]
+        again = self._retained.some_again()
+        if again:
+            work.setdefault(RETAINED, []).extend(again)
+        snapshot: Work = {}
+        if self._snapshot_due or self._segments[MAIN] > self._table.segment_bytes:
+            self._snapshot_due = False
+            snapshot = {MAIN: self._snapshot()}
+        for name in (*rolled, *snapshot):
+            self._segments[name] = 0
+        self._busy = True
+        steps = [(work, rolled), (snapshot, list(snapshot))]
+        self._writer.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
+
+    def _snapshot(self) -> list[Entry]:
+        registry = self._broker.registry
+        registry.sequence += 1
+        sequence = registry.sequence
+        facts, places = self.ledger.snapshot(sequence)
+        self._snapshots.append(sequence)
+        return [
+            Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
+            *(fact_entry(fact, self._wall_offset_s, SNAPSHOT_FACT) for fact in facts),
+            places_entry(places, sequence, SNAPSHOT_PLACES),
+        ]
+
+    def _commit(self, steps: list[tuple[Work, list[str]]], time_us: int, number: int, sequence: int) -> None:
+        """In the writer's thread. Without steps: mend."""
+        error: Exception | None = None
+        for work, roll in steps or [({}, [])]:
+            try:
+                if work:
+                    self.journal.commit(work, time_us, sync=self._table.sync, roll=roll)
+                elif not steps:
+                    self.journal.mend()
+            except Exception as failed:  # noqa: BLE001  the loop's thread says what it is
+                error = failed
+        self._loop.call_soon_threadsafe(self._done, number, sequence, error)
+
+    def _done(self, number: int, sequence: int, error: Exception | None) -> None:
+        now = self._now()
+        if isinstance(error, OSError):
+            self._failed(error, number, sequence)
+            return
+        if error is not None:
+            raise error
+        self._busy = False
+        if self.error:
+            log.info("the journal is written again; everything that waited is on disk")
+            self.error = ""
+            self._snapshot_due = True
+        self.commits += 1
+        for recorded in self.archive.recorded.values():
+            while recorded.pending and recorded.pending[0].sequence <= recorded.stream.last_sequence:
+                recorded.pending.popleft()
+        self.committed, self.committed_sequence = number, sequence
+        waiting, self._waiting = self._waiting, {}
+        for who in waiting:
+            who.kept(number)
+        if self.ledger.full and self._work_bytes + self.journal.unsynced_bytes <= BACKLOG_BYTES_MAX // 2:
+            self.ledger.full = False
+            self._broker.registry.resume(self.ledger, now)
+        self._write_soon(now)
+
+    def _failed(self, error: OSError, number: int, sequence: int) -> None:
+        text = error.strerror or str(error)
+        if text != self.error:
+            log.error("cannot write to %s: %s; nothing is confirmed until it can be written again",
+                      self.journal.folder, text)
+        self.error = text
+        self._loop.call_later(MEND_EVERY_S, self._try_again, number, sequence)
+
+    def _try_again(self, number: int, sequence: int) -> None:
+        if not self._closed:
+            self._writer.submit(self._commit, [], 0, number, sequence)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def chunk(self, lane: Lane, chunk: Chunk) -> JournalChunk | None:
+        """The chunk as the journal has it; None: it has not, or not yet."""
+        if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
+            return None
+        return JournalChunk(self.shelf, chunk, lane.dialect)
+
+    # -- freeing ----------------------------------------------------------------------------------------------------
+
+    def _tidy(self, now: float) -> None:
+        """Segments that nobody needs are removed, by the writer."""
+        needed = min(self.ledger.needed_sequence(self._broker.registry.sequence), self.committed_sequence + 1)
+        wall_us = int((now + self._wall_offset_s) * 1e6)
+        for topic in self._topics:
+            if topic.keep is not None:
+                stream = self.archive.recorded[stream_name(topic.filter)].stream
+                self._writer.submit(self._trim, stream, topic.keep, wall_us, needed)
+        retained_upto = self._retained.done_upto()
+        if retained_upto:
+            self._writer.submit(self._free, RETAINED, retained_upto)
+        passed = [sequence for sequence in self._snapshots if sequence < needed]
+        if len(passed) > 1:
+            self._snapshots = self._snapshots[len(passed) - 1 :]
+            self._writer.submit(self._free, MAIN, passed[-1])
+
+    def _trim(self, stream: Stream, keep: Keep, now_us: int, needed: int) -> None:
+        """In the writer's thread: what is recorded for no longer, and nobody durable needs."""
+        try:
+            if keep.seconds is not None:
+                stream.free_for_age(now_us - int(keep.seconds * 1e6), needed)
+            if keep.bytes is not None:
+                stream.free_for_size(keep.bytes, needed)
+        except OSError as error:
+            log.error("cannot remove old segments from %s: %s", stream.folder, error.strerror or error)
+
+    def _free(self, name: str, upto: int) -> None:
+        """In the writer's thread."""
+        try:
+            self.streams[name].free_before(upto)
+        except OSError as error:
+            log.error("cannot remove old segments from %s: %s", self.journal.folder, error.strerror or error)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what there is, and let go of the files."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.turn(self._now())
+        if self._work:
+            self._write(self._now())
+        self._writer.shutdown(wait=True)
+        self.journal.close()

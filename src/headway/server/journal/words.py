@@ -1,0 +1,258 @@
+"""What the journal's entries say: runs, facts and places as bytes, and back.
+
+A run is written as it came: a head (what all its records share), where they end and begin, and its own bytes, which are
+not copied. Facts are msgpack. Times are the wall clock's, for the monotonic one begins anew with each boot.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headway.core.exchange import Binding, Destination, Exchange
+from headway.core.keeping import QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.ledger import Fact, KeptRun, Place
+from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.server.amqp.arguments import frozen
+from headway.store.journal.batch import Entry, Stored
+from headway.wire.amqp.primitives import read_bare_table, write_table
+from headway.wire.amqp.properties import read as read_properties
+from headway.wire.mqtt.dialect import MqttDialect
+
+RUN, FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
+"""Kinds of entries. A snapshot is all there is, at the beginning of a segment."""
+FACTS = frozenset((FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES))
+MERGED_BYTES = 64 * 1024
+_FRONT = struct.Struct("<IIIdB")
+"""Bytes of the head, records, bytes before the data, when they expire (0: never), and which positions are ranges."""
+_RANGE = struct.Struct("<II")
+
+
+class Head(NamedTuple):
+    topic: str
+    exchange: str
+    form: Any
+    qos: int
+    retain: bool
+    properties: Properties | None
+    publisher: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_head = msgspec.msgpack.Decoder(Head).decode
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(4096)
+def _head(
+    topic: str, exchange: str, form: object, qos: int, retain: bool, properties: Properties | None, publisher: str
+) -> bytes:
+    return _encode(Head(topic, exchange, form, qos, retain, properties, publisher))
+
+
+def run_entry(kept: KeptRun, wall_offset_s: float) -> Entry:
+    """``wall_offset_s``: the wall clock less the monotonic one."""
+    run = kept.run
+    properties = None if run.properties is NO_PROPERTIES else run.properties
+    head = _head(run.topic, run.exchange, run.form, run.qos, run.retain, properties, kept.publisher)
+    expires = 0.0 if run.expires_s is None else run.expires_s + wall_offset_s
+    ends, bodies = _positions(run.ends), _positions(run.bodies)
+    ranges = isinstance(run.ends, range) | isinstance(run.bodies, range) << 1
+    size = _FRONT.size + len(head) + len(ends) + len(bodies)
+    front = _FRONT.pack(len(head), len(run), size, expires, ranges)
+    return Entry(RUN, kept.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
+
+
+def _positions(positions: Sequence[int]) -> bytes:
+    if isinstance(positions, range):
+        return _RANGE.pack(positions.start, positions.step)
+    return array("I", positions).tobytes()
+
+
+class ReadRun(NamedTuple):
+    run: Run
+    sequence: int
+    publisher: str
+
+
+class _Written(NamedTuple):
+    """A run's entry, taken apart."""
+
+    head: bytes
+    expires: float
+    ends: Sequence[int]
+    bodies: Sequence[int]
+    data: bytes
+
+
+@lru_cache(4096)
+def _read_head(head: bytes) -> tuple[Head, Properties, dict[str, object] | None]:
+    read = _decode_head(head)
+    properties = read.properties or NO_PROPERTIES
+    headers = read_properties(properties.native).headers or None if properties.native else None
+    form = tuple(read.form) if isinstance(read.form, list) else read.form
+    return read._replace(form=form), properties, headers
+
+
+def _take_apart(data: memoryview | bytes) -> _Written:
+    view = memoryview(data)
+    head_bytes, count, size, expires, ranges = _FRONT.unpack_from(view)
+    at = _FRONT.size + head_bytes
+    head = bytes(view[_FRONT.size : at])
+    found: list[Sequence[int]] = []
+    for is_range in (ranges & 1, ranges & 2):
+        if is_range:
+            start, step = _RANGE.unpack_from(view, at)
+            found.append(range(start, start + step * count, step) if step else [start] * count)
+            at += _RANGE.size
+        else:
+            numbers = array("I")
+            numbers.frombytes(view[at : at + 4 * count])
+            found.append(numbers)
+            at += 4 * count
+    return _Written(head, expires, found[0], found[1], bytes(view[size:]))
+
+
+def _made(
+    head: bytes, expires: float, ends: Sequence[int], bodies: Sequence[int], data: bytes, wall_offset_s: float
+) -> tuple[Run, str]:
+    read, properties, headers = _read_head(head)
+    run = Run(read.topic, data, ends, bodies, read.form, read.qos, read.retain, properties,
+              expires - wall_offset_s if expires else None, read.exchange, headers)  # fmt: skip
+    run.kept = True
+    return run, read.publisher
+
+
+def read_run(stored: Stored, wall_offset_s: float) -> ReadRun:
+    head, expires, ends, bodies, data = _take_apart(stored.data)
+    run, publisher = _made(head, expires, ends, bodies, data, wall_offset_s)
+    return ReadRun(run, stored.sequence, publisher)
+
+
+def read_runs(batch: Iterable[Stored], wall_offset_s: float) -> Iterator[ReadRun]:
+    """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little."""
+    waiting: list[_Written] = []
+    first = following = size = 0
+    for stored in batch:
+        if stored.kind != RUN:
+            continue
+        written = _take_apart(stored.data)
+        alike = waiting and stored.sequence == following and written[:2] == waiting[0][:2] and size < MERGED_BYTES
+        if waiting and not alike:
+            yield _merged(waiting, first, wall_offset_s)
+            waiting = []
+        if not waiting:
+            first, size = stored.sequence, 0
+        waiting.append(written)
+        following = stored.sequence + stored.count
+        size += len(written.data)
+    if waiting:
+        yield _merged(waiting, first, wall_offset_s)
+
+
+def _merged(parts: list[_Written], sequence: int, wall_offset_s: float) -> ReadRun:
+    head, expires, ends, bodies, data = parts[0]
+    if len(parts) > 1:
+        ends, bodies, at = list(ends), list(bodies), len(data)
+        for part in parts[1:]:
+            ends += [end + at for end in part.ends]
+            bodies += [body + at for body in part.bodies]
+            at += len(part.data)
+        data = b"".join(part.data for part in parts)
+    run, publisher = _made(head, expires, ends, bodies, data, wall_offset_s)
+    return ReadRun(run, sequence, publisher)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+class _Request(msgspec.Struct):
+    """A ``SubscribeRequest`` of MQTT."""
+
+    filter: str
+    dialect: MqttDialect
+    shared_dialect: MqttDialect | None = None
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    send_retained: str = "always"
+    options: SubscriptionOptions = SubscriptionOptions()
+    name: Any = None
+
+
+class _Said(NamedTuple):
+    what: str
+    name: Any
+    terms: Any
+
+
+_decode_fact = msgspec.msgpack.Decoder(_Said).decode
+
+
+def fact_entry(fact: Fact, wall_offset_s: float, kind: int = FACT) -> Entry:
+    name, terms = fact.name, fact.terms
+    if isinstance(name, Binding):
+        name = (name.source, *name.destination, name.key, _table(name.arguments))
+    if isinstance(terms, Exchange):
+        terms = (terms.name, terms.kind, terms.durable, terms.auto_delete, terms.internal, terms.alternate,
+                 _table(terms.arguments))  # fmt: skip
+    elif isinstance(terms, SessionTerms) and terms.gone_s is not None:
+        terms = terms._replace(gone_s=terms.gone_s + wall_offset_s)
+    return Entry(kind, fact.sequence, 0, (_encode((fact.what, name, terms)),))
+
+
+def read_fact(stored: Stored, wall_offset_s: float) -> Fact:
+    what, name, terms = _decode_fact(stored.data)
+    match what:
+        case "binding":
+            name = Binding(name[0], Destination(name[1], name[2]), name[3], _arguments(name[4]))
+        case "exchange" if terms is not None:
+            terms = Exchange(terms[0], terms[1], durable=terms[2], auto_delete=terms[3], internal=terms[4],
+                             alternate=terms[5], arguments=_arguments(terms[6]))  # fmt: skip
+        case "session" if terms is not None:
+            terms = msgspec.convert(terms, SessionTerms)
+            if terms.gone_s is not None:
+                terms = terms._replace(gone_s=terms.gone_s - wall_offset_s)
+        case "subscription" if terms is not None:
+            asked = msgspec.convert(terms[1], _Request)
+            request = SubscribeRequest(**{field: getattr(asked, field) for field in asked.__struct_fields__})
+            terms = SubscriptionTerms(terms[0], request, terms[2])
+        case "queue" if terms is not None:
+            terms = QueueKeptTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))
+    return Fact(stored.sequence, what, name, terms)
+
+
+def _table(arguments: tuple[tuple[str, object], ...]) -> bytes:
+    return write_table(dict(arguments))
+
+
+def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
+    return frozen(read_bare_table(raw[4:], "arguments"))
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def places_entry(places: Sequence[Place], sequence: int, kind: int = PLACES) -> Entry:
+    numbers = array("Q")
+    for place in places:
+        numbers.extend((place.number, place.upto, place.fresh, len(place.settled), *place.settled))
+    return Entry(kind, sequence, 0, (numbers.tobytes(),))
+
+
+def read_places(stored: Stored) -> Iterator[Place]:
+    numbers = array("Q")
+    numbers.frombytes(bytes(stored.data))
+    at = 0
+    while at < len(numbers):
+        number, upto, fresh, count = numbers[at : at + 4]
+        yield Place(number, upto, fresh, tuple(numbers[at + 4 : at + 4 + count]))
+        at += 4 + count

@@ -1,0 +1,250 @@
+"""What a stream has, for readers of any thread while one thread writes.
+
+Rules:
+- The lock is held to look things up and to change them, never while a file is read or written.
+- What is not known to be on disk is read from memory: it is kept there until then, and the file may be lying.
+- A reader may find that what it looked up has been freed meanwhile. Then it looks again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from headway.store.journal import batch
+from headway.store.journal.batch import BadBatch, Packed, Stored
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.files import Files, read_all
+from headway.store.journal.index import Place, SegmentIndex
+from headway.store.journal.opened import OpenFiles
+from headway.store.journal.segment import SegmentReader
+
+DECODED_MAX = 4
+DECODED_BYTES_MAX = 1024 * 1024
+"""A larger batch is not kept decoded."""
+
+
+class SegmentStats(NamedTuple):
+    """One segment, for people. Times are microseconds; None for a segment without batches."""
+
+    name: str
+    bytes: int
+    batches: int
+    first_sequence: int
+    """0, as the last one, for a segment without sequences."""
+    last_sequence: int
+    first_time_us: int | None
+    last_time_us: int | None
+
+
+class Decoded(NamedTuple):
+    header: batch.Header
+    entries: list[Stored]
+
+
+class Catalogue:
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._segments: list[SegmentIndex] = []
+        self._kept: deque[Packed] = deque()
+        self._kept_from = 1
+        self._opened = OpenFiles(files)
+        self._decoded: OrderedDict[int, Decoded] = OrderedDict()
+        self.kept_bytes = 0
+        """Of batches that are not known to be on disk."""
+
+    # -- the writer's -----------------------------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> list[Packed]:
+        """The batches that are not known to be on disk."""
+        return list(self._kept)
+
+    @property
+    def oldest(self) -> SegmentIndex:
+        return self._segments[0]
+
+    def __len__(self) -> int:
+        """Segments."""
+        return len(self._segments)
+
+    def add_segment(self, segment: SegmentIndex) -> None:
+        with self._lock:
+            self._segments.append(segment)
+
+    def add(self, packed: Packed, offset: int) -> None:
+        """A batch that the last segment has at ``offset``, or is going to have; it is kept."""
+        with self._lock:
+            if not self._kept:
+                self._kept_from = packed.header.number
+            self._segments[-1].add(offset, packed.header)
+            self._kept.append(packed)
+            self.kept_bytes += packed.size
+
+    def all_on_disk(self) -> int:
+        """Nothing needs to be kept. Returns the number of the last batch that was."""
+        with self._lock:
+            number = self._kept[-1].header.number
+            self._kept.clear()
+            self.kept_bytes = 0
+        return number
+
+    def supersede(self, segment: SegmentIndex) -> SegmentIndex | None:
+        """All batches that are kept are on disk, in this new segment. Returns the one that was the last, cut."""
+        with self._lock:
+            old = self._segments[-1] if self._segments else None
+            if old is not None:
+                old.cut(segment.header.first_number)
+            self._segments.append(segment)
+            self._kept.clear()
+            self.kept_bytes = 0
+        return old
+
+    def drop(self, segment: SegmentIndex) -> None:
+        """Nobody new finds the segment."""
+        with self._lock:
+            self._segments.remove(segment)
+
+    def put_back(self, segment: SegmentIndex) -> None:
+        """The oldest one could not be removed after all."""
+        with self._lock:
+            self._segments.insert(0, segment)
+
+    def forget(self, segment: SegmentIndex) -> None:
+        """The segment's file is gone."""
+        self._opened.forget(segment.path)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    # -- looking up -------------------------------------------------------------------------------------------------
+
+    @property
+    def first_sequence(self) -> int:
+        with self._lock:
+            first = next((segment.own_first for segment in self._segments if segment.own_first), 0)
+            return first or self._last_sequence() + 1
+
+    @property
+    def last_sequence(self) -> int:
+        with self._lock:
+            return self._last_sequence()
+
+    def _last_sequence(self) -> int:
+        return self._segments[-1].last_sequence if self._segments else 0
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return sum(segment.end for segment in self._segments)
+
+    def stats(self) -> list[SegmentStats]:
+        with self._lock:
+            return [
+                SegmentStats(s.path.name, s.end, len(s), s.own_first, s.own_last, s.first_time_us, s.last_time_us)
+                for s in self._segments
+            ]
+
+    def sequence_at(self, time_us: int) -> int:
+        with self._lock:
+            for segment in self._segments:
+                if (first := segment.sequence_at(time_us)) is not None:
+                    return first
+            return self._last_sequence() + 1
+
+    def _find(self, sequence: int) -> tuple[SegmentIndex, Place] | None:
+        low, high = 0, len(self._segments)
+        while low < high:  # the first segment behind which the stream's last sequence is this one or a later one
+            middle = (low + high) // 2
+            if self._segments[middle].last_sequence < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        for segment in self._segments[low:]:
+            if (place := segment.find(sequence)) is not None:
+                return segment, place
+        return None
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def batch_with(self, sequence: int) -> Decoded | None:
+        """The batch that covers this sequence, or the next one after it. Raises Corrupt, OSError."""
+        while True:
+            with self._lock:
+                found = self._find(sequence)
+                if found is None:
+                    return None
+                segment, place = found
+                decoded = self._decoded.get(place.number)
+                if decoded is not None:
+                    self._decoded.move_to_end(place.number)
+                    return decoded
+                packed = self._kept_at(place.number)
+            try:
+                decoded = _unpacked(packed) if packed else self._read(segment, place)
+            except FileNotFoundError:
+                with self._lock:
+                    if segment in self._segments:
+                        raise
+                continue  # freed meanwhile
+            if place.size <= DECODED_BYTES_MAX:
+                with self._lock:
+                    self._decoded[place.number] = decoded
+                    if len(self._decoded) > DECODED_MAX:
+                        self._decoded.popitem(last=False)
+            return decoded
+
+    def _kept_at(self, number: int) -> Packed | None:
+        at = number - self._kept_from
+        return self._kept[at] if 0 <= at < len(self._kept) else None
+
+    def _read(self, segment: SegmentIndex, place: Place) -> Decoded:
+        with self._opened.reading(segment.path) as fd:
+            data = memoryview(read_all(self._files, fd, place.size, place.offset))
+        try:
+            header = batch.header_of(data, segment.header.token)
+            if header.number != place.number:
+                raise BadBatch(f"batch {header.number} where {place.number} is due")
+            return Decoded(header, batch.entries_of(header, batch.body_of(data, header)))
+        except BadBatch as error:
+            raise Corrupt(segment.path, place.offset, str(error)) from None
+
+    def scan(self, kinds: Collection[int] | None) -> Iterator[Decoded]:
+        """Every batch there is now, in order, with its entries of these kinds. Nothing may be written or freed
+        meanwhile. Raises Corrupt, OSError."""
+        with self._lock:
+            segments = [(segment, len(segment)) for segment in self._segments]
+        for segment, count in segments:
+            yield from self._scan(segment, count, kinds)
+
+    def _scan(self, segment: SegmentIndex, count: int, kinds: Collection[int] | None) -> Iterator[Decoded]:
+        reader: SegmentReader | None = None  # a segment of which nothing is on disk may not be there at all
+        try:
+            for at in range(count):
+                with self._lock:
+                    place = segment.place(at)
+                    packed = self._kept_at(place.number)
+                if packed is not None:
+                    yield _unpacked(packed, kinds)
+                    continue
+                reader = reader or SegmentReader(self._files, segment.path)
+                try:
+                    found = reader.batch_at(place.offset, segment.header.token)
+                    if found.header.number != place.number:
+                        raise BadBatch(f"batch {found.header.number} where {place.number} is due")
+                    entries = batch.entries_of(found.header, found.body, kinds)
+                except BadBatch as error:
+                    raise Corrupt(segment.path, place.offset, str(error)) from None
+                yield Decoded(found.header, entries)
+        finally:
+            if reader is not None:
+                reader.close()
+
+
+def _unpacked(packed: Packed, kinds: Collection[int] | None = None) -> Decoded:
+    """What was written, as it is read."""
+    body = memoryview(b"".join(packed.buffers[1:]))
+    return Decoded(packed.header, batch.entries_of(packed.header, body, kinds))

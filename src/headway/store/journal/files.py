@@ -1,0 +1,149 @@
+"""The file system as the journal uses it: few calls, so that a test can put another one in its place."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Files(Protocol):
+    """All of them raise OSError. A file is a descriptor; places are bytes from its beginning."""
+
+    def create(self, path: Path) -> int:
+        """A new file, to read and write. Raises FileExistsError."""
+
+    def open(self, path: Path, *, read_only: bool = False) -> int: ...
+
+    def write(self, fd: int, views: Sequence[Buffer], offset: int) -> int:
+        """How many bytes were written, which may be fewer than were given."""
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        """At most ``size`` bytes, which may be fewer; none at the end."""
+
+    def sync(self, fd: int) -> None:
+        """What the file holds, and its size, are on disk. After an error nothing is known of what was not synced
+        before, and a second call that succeeds says nothing about it."""
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+    def close(self, fd: int) -> None: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def names(self, folder: Path) -> list[str]: ...
+
+    def make_folder(self, path: Path) -> None:
+        """There from then on, also after a power loss, with the folders above it."""
+
+    def remove(self, path: Path) -> None: ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """``new`` is replaced if it is there."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Which files are in the folder, and under which names, is on disk."""
+
+    def lock(self, path: Path) -> int:
+        """The file, which is made if it is not there, is ours alone until it is closed. Raises BlockingIOError."""
+
+
+class RealFiles:
+    """The os module."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def open(self, path: Path, *, read_only: bool = False) -> int:
+        return os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
+
+    def write(self, fd: int, views: Sequence[Buffer], offset: int) -> int:
+        return os.pwritev(fd, views, offset)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)  # brings the size along
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, path: Path) -> int:
+        return os.stat(path).st_size
+
+    def names(self, folder: Path) -> list[str]:
+        return os.listdir(folder)
+
+    def make_folder(self, path: Path) -> None:
+        if path.is_dir():
+            with suppress(PermissionError):  # of a folder that is not ours; it was there before us
+                self.sync_folder(path.parent)
+            return
+        self.make_folder(path.parent)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        self.sync_folder(path.parent)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def sync_folder(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> int:
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+REAL: Files = RealFiles()
+
+IOV_MAX = 1024
+"""Pieces the kernel takes in one call."""
+
+
+def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write all of the buffers, in as few calls as possible. Raises OSError; then any part of it may be there."""
+    views = [memoryview(buffer) for buffer in buffers]
+    done = 0
+    while done < len(views):
+        count = files.write(fd, views[done : done + IOV_MAX], offset)
+        offset += count
+        while done < len(views) and count >= len(views[done]):
+            count -= len(views[done])
+            done += 1
+        if done < len(views):
+            views[done] = views[done][count:]
+
+
+def read_all(files: Files, fd: int, size: int, offset: int) -> bytes:
+    """So many bytes, or as many as there are before the end of the file."""
+    data = files.read(fd, size, offset)
+    if len(data) == size or not data:
+        return data
+    pieces = [data]
+    have = len(data)
+    while have < size and (data := files.read(fd, size - have, offset + have)):
+        pieces.append(data)
+        have += len(data)
+    return b"".join(pieces)

@@ -1,0 +1,144 @@
+"""The journal of a broker: streams in sub-folders, and a lock so that two brokers do not share them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from headway.store.journal.batch import Entry
+from headway.store.journal.errors import Locked
+from headway.store.journal.files import Files, read_all, write_all
+from headway.store.journal.stream import SEGMENT_BYTES, Stream
+
+LOCK_NAME = "lock"
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+class Journal:
+    """For one thread; streams may be read by others."""
+
+    def __init__(self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder = folder
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._streams: dict[str, Stream] = {}
+        self._lock_fd: int | None = None
+
+    def open(self, names: Collection[str], *, repair: bool = False) -> list[str]:
+        """Open these streams, new ones too. Names are of lowercase letters, digits, ``_`` and ``-``. Returns a sentence
+        for each thing that was cut or lost. Raises Locked; Corrupt, unless ``repair``; OSError. Then nothing is open.
+        """
+        for name in names:
+            if not _NAME.fullmatch(name) or name == LOCK_NAME:
+                raise ValueError(f"{name!r} cannot be a stream's name")
+        self._files.make_folder(self.folder)
+        self._lock()
+        said = []
+        try:
+            for name in names:
+                stream = Stream(self._files, self.folder / name, self._segment_bytes)
+                said += stream.open(repair=repair)
+                self._streams[name] = stream
+        except BaseException:
+            self.close()
+            raise
+        return said
+
+    def stream(self, name: str) -> Stream:
+        """Raises KeyError."""
+        return self._streams[name]
+
+    def close(self) -> None:
+        """What was not synced may be lost."""
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+        if self._lock_fd is not None:
+            self._files.close(self._lock_fd)
+            self._lock_fd = None
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Of batches that are not known to be on disk; they are in memory too."""
+        return sum(stream.unsynced_bytes for stream in self._streams.values())
+
+    @property
+    def broken(self) -> OSError | None:
+        """Why a stream is broken, if one is."""
+        return next((stream.broken for stream in self._streams.values() if stream.broken), None)
+
+    def commit(
+        self,
+        work: Mapping[str, Sequence[Entry]],
+        time_us: int,
+        *,
+        sync: bool = True,
+        roll: Collection[str] = (),
+    ) -> None:
+        """Append to each stream; those in ``roll`` begin a new segment with it. When it returns, everything ever given
+        is on disk, or with ``sync=False`` written. Streams that are broken are mended first.
+
+        Raises OSError, the first one there was. Then all of the work is remembered none the less, and what was given
+        is on disk once a later commit or ``mend`` returns. Raises ValueError for entries that cannot be written
+        (batch.pack), and then nothing of the work was taken."""
+        errors: list[OSError] = []
+        for stream in self._streams.values():
+            _try(errors, stream.mend)
+        packed = [(self._streams[name], self._streams[name].packed(work[name], time_us)) for name in work]
+        for name in roll:
+            self._streams[name].roll()
+        for stream, batches in packed:
+            try:
+                stream.append_packed(batches)
+            except OSError as error:
+                errors.append(error)
+        if sync:
+            self._sync(errors)
+        if errors:
+            raise errors[0]
+
+    def mend(self) -> None:
+        """Everything ever given is on disk when this returns. Raises OSError."""
+        errors: list[OSError] = []
+        for stream in self._streams.values():
+            _try(errors, stream.mend)
+        self._sync(errors)
+        if errors:
+            raise errors[0]
+
+    def _sync(self, errors: list[OSError]) -> None:
+        for stream in self._streams.values():
+            _try(errors, stream.sync)
+
+    # -- the lock ---------------------------------------------------------------------------------------------------
+
+    def _lock(self) -> None:
+        path = self.folder / LOCK_NAME
+        try:
+            self._lock_fd = self._files.lock(path)
+        except BlockingIOError:
+            raise Locked(self.folder, self._owner(path)) from None
+        with suppress(OSError):  # it only helps whoever finds the lock taken
+            self._files.truncate(self._lock_fd, 0)
+            write_all(self._files, self._lock_fd, [f"{os.getpid()}\n".encode()], 0)
+
+    def _owner(self, path: Path) -> int | None:
+        with suppress(OSError, ValueError):
+            fd = self._files.open(path, read_only=True)
+            try:
+                return int(read_all(self._files, fd, 32, 0))
+            finally:
+                self._files.close(fd)
+        return None
+
+
+def _try(errors: list[OSError], step: Callable[[], None]) -> None:
+    try:
+        step()
+    except OSError as error:
+        errors.append(error)

@@ -1,0 +1,92 @@
+"""Files that are open to be read: a few, and none is closed under a reader."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headway.store.journal.files import Files
+
+OPEN_MAX = 8
+
+
+class _File:
+    __slots__ = ("fd", "forgotten", "readers")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.readers = 0
+        self.forgotten = False
+
+
+class OpenFiles:
+    """From any thread."""
+
+    def __init__(self, files: Files, open_max: int = OPEN_MAX) -> None:
+        self._files = files
+        self._max = open_max
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, _File] = OrderedDict()
+        self._forgets = 0
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[int]:
+        """The file's descriptor, good until the end of the block. Raises OSError."""
+        file = self._hold(path)
+        try:
+            yield file.fd
+        finally:
+            self._release(file)
+
+    def forget(self, path: Path) -> None:
+        """The file is gone, or its name means another one now."""
+        with self._lock:
+            self._forgets += 1
+            file = self._open.pop(path, None)
+            if file is not None:
+                self._let_go(file)
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                self._let_go(self._open.popitem()[1])
+
+    def _hold(self, path: Path) -> _File:
+        with self._lock:
+            file = self._open.get(path)
+            if file is not None:
+                return self._held(path, file)
+            forgets = self._forgets
+        fresh = _File(self._files.open(path, read_only=True))  # may take its time
+        with self._lock:
+            if forgets != self._forgets:  # perhaps this one: it must not stay open, and keep its room, for nobody
+                fresh.readers = 1
+                fresh.forgotten = True
+                return fresh
+            file = self._open.get(path)
+            if file is not None:
+                self._let_go(fresh)
+            return self._held(path, file or fresh)
+
+    def _held(self, path: Path, file: _File) -> _File:
+        self._open[path] = file
+        file.readers += 1
+        self._open.move_to_end(path)
+        if len(self._open) > self._max:
+            self._let_go(self._open.popitem(last=False)[1])
+        return file
+
+    def _release(self, file: _File) -> None:
+        with self._lock:
+            file.readers -= 1
+            if file.forgotten and not file.readers:
+                self._files.close(file.fd)
+
+    def _let_go(self, file: _File) -> None:
+        """Nobody new gets it; the last who reads it closes it."""
+        file.forgotten = True
+        if not file.readers:
+            self._files.close(file.fd)

@@ -1,0 +1,75 @@
+"""What is done about what a survey has found, before a stream is written on.
+
+Rules:
+- Nothing is changed while there is a loss that nobody has accepted.
+- What nobody has confirmed is written again at its place, and synced. The process before may have ended after a sync
+  that failed; then the kernel shows pages, and calls them clean, that are not on the disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.files import Files, read_all, write_all
+from headway.store.journal.index import SegmentIndex
+from headway.store.journal.losses import write_losses
+from headway.store.journal.segment import READ_BYTES, pack_header
+from headway.store.journal.survey import Survey
+
+UNREADABLE = ".unreadable"
+"""Ends the name of a segment that was set aside."""
+
+
+def put_right(files: Files, folder: Path, found: Survey, *, repair: bool) -> list[str]:
+    """Makes the folder what the survey says is there, on disk. Returns a sentence for each thing that was cut or lost.
+    Raises Corrupt, unless ``repair``; OSError."""
+    if found.losses and not repair:
+        loss = found.losses[0]
+        raise Corrupt(loss.path, loss.offset, loss.about)
+    said = [str(loss) for loss in found.losses]
+    if found.losses:
+        _accept(files, folder, found)
+    for path in found.unfinished:
+        files.remove(path)
+    if found.segments:
+        _finish_tail(files, found.segments[-1], found)
+    if found.torn:
+        said.append(str(found.torn))
+    files.sync_folder(folder)
+    return said
+
+
+def _accept(files: Files, folder: Path, found: Survey) -> None:
+    """The next start is not to stumble over the same losses."""
+    for path in found.unreadable:
+        files.rename(path, path.with_name(path.name + UNREADABLE))
+    for segment in found.segments:
+        if segment.path in found.headless:
+            fd = files.open(segment.path)
+            try:
+                write_all(files, fd, [pack_header(segment.header)], 0)
+                files.sync(fd)
+            finally:
+                files.close(fd)
+    numbers = [loss.numbers for loss in found.losses if loss.numbers]
+    if numbers:
+        write_losses(files, folder, found.accepted + numbers)
+
+
+def _finish_tail(files: Files, last: SegmentIndex, found: Survey) -> None:
+    at = last.position_of(found.confirmed + 1)
+    start = last.place(at).offset if at < len(last) else last.end
+    if at == 0:
+        start = 0  # not even the header is known to be on disk
+    fd = files.open(last.path)
+    try:
+        if found.torn:
+            files.truncate(fd, last.end)
+        while start < last.end:
+            data = read_all(files, fd, min(READ_BYTES, last.end - start), start)
+            write_all(files, fd, [data], start)
+            start += len(data)
+        files.sync(fd)
+    finally:
+        files.close(fd)

@@ -1,0 +1,187 @@
+"""One file of a stream: a header, then batches behind each other.
+
+The header, 128 bytes: magic, CRC-32 over the rest, version, length of the stream's name, the segment's ordinal, the
+stream's token, the number of the first batch that belongs here, the last sequence of the stream before it, the name.
+
+The numbers say what belongs to the stream: batches of an earlier segment with this first number or a later one are
+superseded. A segment may be empty.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from headway.store.journal import batch
+from headway.store.journal.batch import BadBatch
+from headway.store.journal.files import Files, read_all
+
+MAGIC = b"HWJS"
+VERSION = 1
+_HEADER = struct.Struct("<4sIHHQQQQ84s")
+_CHECKED_AT = 8
+HEADER_BYTES = _HEADER.size
+NAME_BYTES_MAX = 84
+READ_BYTES = 4 * 1024 * 1024
+"""What is read at once where a segment is read from end to end."""
+_NAME = re.compile(r"(\d{10})\.journal")
+
+
+class BadHeader(Exception):
+    """There is no segment's header. The text says why not."""
+
+
+class Header(NamedTuple):
+    ordinal: int
+    """The number in the file's name."""
+    token: int
+    first_number: int
+    last_sequence: int
+    """Of the stream, before this segment; 0 if there was none."""
+    name: str
+
+
+class Batch(NamedTuple):
+    """A whole batch, and where it stands."""
+
+    offset: int
+    header: batch.Header
+    body: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.offset + batch.HEADER_BYTES + self.header.length
+
+
+def file_name(ordinal: int) -> str:
+    return f"{ordinal:010}.journal"
+
+
+def ordinal_of(name: str) -> int | None:
+    """The ordinal of the segment in a file of this name; None if it is no segment's name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def pack_header(header: Header) -> bytes:
+    name = header.name.encode()
+    if len(name) > NAME_BYTES_MAX:
+        raise ValueError(f"a stream's name has {len(name)} bytes; {NAME_BYTES_MAX} is the most")
+    blank = _HEADER.pack(
+        MAGIC, 0, VERSION, len(name), header.ordinal, header.token, header.first_number, header.last_sequence, name
+    )
+    return MAGIC + zlib.crc32(blank[_CHECKED_AT:]).to_bytes(4, "little") + blank[_CHECKED_AT:]
+
+
+def header_of(data: bytes | memoryview) -> Header:
+    """Raises BadHeader."""
+    if len(data) < HEADER_BYTES:
+        raise BadHeader(f"the segment's header ends after {len(data)} bytes")
+    magic, crc, version, length, index, token, first_number, last_sequence, name = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise BadHeader("no segment begins here")
+    if version != VERSION:
+        raise BadHeader(f"a segment of version {version}; this Headway knows version {VERSION}")
+    if zlib.crc32(data[_CHECKED_AT:HEADER_BYTES]) != crc:
+        raise BadHeader("the checksum of the segment's header is wrong")
+    return Header(index, token, first_number, last_sequence, name[:length].decode())
+
+
+class SegmentReader:
+    """Reads a segment from end to end, in few calls. To be closed; ``with`` does."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self.path = path
+        self._fd = files.open(path, read_only=True)
+        self.size = files.size(path)
+        self._start = 0
+        self._data = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._files.close(self._fd)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """So many bytes, or those that there are. Raises OSError."""
+        if offset < self._start or offset + size > self._start + len(self._data):
+            wanted = max(0, min(max(size, READ_BYTES), self.size - offset))
+            self._data = read_all(self._files, self._fd, wanted, offset)
+            self._start = offset
+        at = offset - self._start
+        return memoryview(self._data)[at : at + size]
+
+    def header(self) -> Header:
+        """Raises BadHeader, OSError."""
+        return header_of(self.view(0, HEADER_BYTES))
+
+    def batch_at(self, offset: int, token: int | None) -> Batch:
+        """The batch that begins there. A length the file does not have is not read. Raises BadBatch, OSError."""
+        header = batch.header_of(self.view(offset, batch.HEADER_BYTES), token)
+        size = batch.HEADER_BYTES + header.length
+        if offset + size > self.size:
+            raise BadBatch(f"the file ends after {self.size - offset} of {size} bytes of a batch")
+        return Batch(offset, header, batch.body_of(self.view(offset, size), header))
+
+    def next_whole(self, offset: int, token: int, number_min: int) -> Batch | None:
+        """The first whole batch from ``offset`` on with this number or a later one: what is found behind a place that
+        is damaged. Raises OSError."""
+        pattern = token.to_bytes(8, "little")
+        while True:
+            found = self._find(pattern, offset + batch.TOKEN_AT)
+            if found is None:
+                return None
+            try:
+                candidate = self.batch_at(found - batch.TOKEN_AT, token)
+                if candidate.header.number >= number_min:
+                    return candidate
+            except BadBatch:
+                pass
+            offset = found - batch.TOKEN_AT + 1
+
+    def _find(self, pattern: bytes, offset: int) -> int | None:
+        """Where the pattern stands next, from ``offset`` on."""
+        while len(self.view(offset, len(pattern))) == len(pattern):
+            at = self._data.find(pattern, offset - self._start)
+            if at >= 0:
+                return self._start + at
+            offset = self._start + len(self._data) - len(pattern) + 1
+        return None
+
+
+class Scan:
+    """The batches from ``offset`` on whose numbers follow, from ``number`` and below ``limit``, one by one. At the end
+    ``end`` says where the first is that does not, and ``why`` what is wrong there: None at the clean end of a file, or
+    where ``limit`` was reached. Raises OSError."""
+
+    def __init__(self, reader: SegmentReader, offset: int, token: int, number: int, limit: int | None) -> None:
+        self._reader = reader
+        self._token = token
+        self._limit = limit
+        self.end = offset
+        self.number = number
+        """The one that comes next."""
+        self.why: str | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.end < self._reader.size and (self._limit is None or self.number < self._limit):
+            try:
+                found = self._reader.batch_at(self.end, self._token)
+                if found.header.number != self.number:
+                    raise BadBatch(f"batch {found.header.number} where {self.number} is due")
+            except BadBatch as error:
+                self.why = str(error)
+                return
+            yield found
+            self.end = found.end
+            self.number += 1

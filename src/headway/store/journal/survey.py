@@ -1,0 +1,257 @@
+"""What a stream's folder has, and what is wrong with it. Reads everything, changes nothing.
+
+What a power loss can do, and is no damage:
+- a segment whose header never got to the disk; then nothing else was written to it (*unfinished*);
+- a tail of the last segment that does not check and of which nothing was confirmed (*torn*).
+
+Everything else that does not check is a ``Loss``: something had been on disk and is not there now. What was confirmed
+is known from whole batches (``synced``) and from segments' headers (all numbers before the first are on disk). Losses
+that an earlier repair has accepted (losses.py) are not mentioned again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from headway.store.journal import segment
+from headway.store.journal.batch import BadBatch
+from headway.store.journal.batch import Header as BatchHeader
+from headway.store.journal.files import Files
+from headway.store.journal.index import SegmentIndex
+from headway.store.journal.losses import Numbers, is_accepted, read_losses
+from headway.store.journal.segment import HEADER_BYTES, BadHeader, Scan, SegmentReader
+
+
+@dataclass
+class Loss:
+    """Something that had been on disk and cannot be read."""
+
+    path: Path
+    offset: int
+    bytes: int
+    """That do not check; 0 where something is missing that may have been in another file."""
+    what: str
+    numbers: Numbers | None = None
+    """Of the batches that are missing; None if that is not known, or none are."""
+    sequences: Numbers | None = None
+    """Between which entries may be missing; None if that is not known, or none are."""
+
+    @property
+    def about(self) -> str:
+        """All but where it is."""
+        parts = [self.what]
+        if self.bytes:
+            parts.append(f"{self.bytes} bytes cannot be read")
+        if self.numbers:
+            first, last = self.numbers
+            parts.append(f"batch {first} is lost" if first == last else f"batches {first} to {last} are lost")
+        if self.sequences:
+            first, last = self.sequences
+            parts.append(f"with what there was of the sequences {first} to {last}")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.offset}: {self.about}"
+
+
+class Torn(NamedTuple):
+    """The tail of the last segment that was being written when the power failed."""
+
+    path: Path
+    offset: int
+    bytes: int
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: the last {self.bytes} bytes, from byte {self.offset}, had not been confirmed and are cut "
+            f"({self.what})"
+        )
+
+
+@dataclass
+class Survey:
+    token: int | None = None
+    """The stream's; None if it has no segment yet."""
+    segments: list[SegmentIndex] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """The sizes of their files, in the same order."""
+    next_number: int = 1
+    next_ordinal: int = 1
+    """For the next new segment: no file has it, or a later one."""
+    confirmed: int = 0
+    """All batches up to this number had been on disk."""
+    losses: list[Loss] = field(default_factory=list)
+    accepted: list[Numbers] = field(default_factory=list)
+    torn: Torn | None = None
+    unfinished: list[Path] = field(default_factory=list)
+    unreadable: list[Path] = field(default_factory=list)
+    """Segments without a header, in which no batch can be found."""
+    headless: list[Path] = field(default_factory=list)
+    """Segments whose header is damaged. In ``segments`` they have the one that they must have had."""
+
+
+def survey(files: Files, folder: Path) -> Survey:
+    """Raises OSError."""
+    found = Survey(accepted=read_losses(files, folder))
+    _Surveyor(files, folder, found).run()
+    return found
+
+
+class _Surveyor:
+    def __init__(self, files: Files, folder: Path, found: Survey) -> None:
+        self.files = files
+        self.folder = folder
+        self.found = found
+        self.last_sequence = 0
+        self.tail: Loss | None = None
+        """What does not check at the end of the segment before, or of the last one. If the numbers go on in the next
+        one it was superseded."""
+        self.waiting: list[Loss] = []
+        """Losses within the segment after which no sequence was seen yet."""
+
+    def run(self) -> None:
+        found = self.found
+        headers = self._headers()
+        if not headers:
+            return
+        firsts = [header.first_number for _, header in headers]
+        found.next_number = min(firsts)
+        self.last_sequence = headers[0][1].last_sequence
+        for at, (path, header) in enumerate(headers):
+            self._read(path, header, min(firsts[at + 1 :], default=None))
+        found.confirmed = max(found.confirmed, firsts[-1] - 1)
+
+    # -- headers ----------------------------------------------------------------------------------------------------
+
+    def _headers(self) -> list[tuple[Path, segment.Header]]:
+        """The segments of which the header is known, or can be told from what follows it, in order."""
+        known: list[tuple[Path, segment.Header]] = []
+        damaged: list[tuple[Path, int, str]] = []
+        for name in sorted(self.files.names(self.folder)):
+            ordinal = segment.ordinal_of(name)
+            if ordinal is None:
+                continue
+            self.found.next_ordinal = ordinal + 1
+            path = self.folder / name
+            with SegmentReader(self.files, path) as reader:
+                try:
+                    header = self._checked(reader.header(), ordinal)
+                    known.append((path, header))
+                except BadHeader as error:
+                    if reader.size <= HEADER_BYTES:
+                        self.found.unfinished.append(path)
+                    else:
+                        damaged.append((path, ordinal, str(error)))
+        known += [guess for path, ordinal, why in damaged if (guess := self._guess(path, ordinal, why))]
+        return sorted(known)
+
+    def _checked(self, header: segment.Header, ordinal: int) -> segment.Header:
+        if header.name != self.folder.name or header.ordinal != ordinal:
+            raise BadHeader(f"this is segment {header.ordinal} of the stream {header.name}")
+        if self.found.token not in (None, header.token):
+            raise BadHeader("this segment is of another stream of the same name")
+        self.found.token = header.token
+        return header
+
+    def _guess(self, path: Path, ordinal: int, why: str) -> tuple[Path, segment.Header] | None:
+        """A header that fits the first whole batch of a segment without one."""
+        with SegmentReader(self.files, path) as reader:
+            size = reader.size
+            try:
+                batch = reader.batch_at(HEADER_BYTES, self.found.token)
+                self.found.token = batch.header.token
+            except BadBatch:
+                token = self.found.token
+                first = None if token is None else reader.next_whole(HEADER_BYTES, token, 1)
+                if token is None or first is None:
+                    self.found.unreadable.append(path)
+                    self.found.losses.append(Loss(path, 0, size, f"{why}, and no batch can be found"))
+                    return None
+                batch = first
+        header = segment.Header(ordinal, batch.header.token, batch.header.number, 0, self.folder.name)
+        self.found.headless.append(path)
+        self.found.losses.append(Loss(path, 0, HEADER_BYTES, why))
+        return path, header
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+
+    def _read(self, path: Path, header: segment.Header, limit: int | None) -> None:
+        """All batches of a segment below ``limit``: the least first number of those behind it; None for the last."""
+        found = self.found
+        index = SegmentIndex(path, header._replace(last_sequence=max(header.last_sequence, self.last_sequence)))
+        with SegmentReader(self.files, path) as reader:
+            found.segments.append(index)
+            found.sizes.append(reader.size)
+            losses = self._before(path, header)
+            losses += self._collect(reader, index, limit)
+        self.waiting.clear()
+        if limit is None:
+            losses = self._judged(index, losses)
+        found.losses += [loss for loss in losses if loss.numbers and not is_accepted(found.accepted, loss.numbers)]
+        self.last_sequence = index.last_sequence
+
+    def _before(self, path: Path, header: segment.Header) -> list[Loss]:
+        """What is missing between the last batch so far and the first of this segment."""
+        loss, self.tail = self.tail, None
+        numbers = (self.found.next_number, header.first_number - 1)
+        self.found.next_number = header.first_number
+        if numbers[1] < numbers[0]:
+            return []
+        loss = loss or Loss(path, 0, 0, "the batches before this segment are missing")
+        loss.numbers = numbers
+        if header.last_sequence > self.last_sequence:
+            loss.sequences = (self.last_sequence + 1, header.last_sequence)
+        return [loss]
+
+    def _collect(self, reader: SegmentReader, index: SegmentIndex, limit: int | None) -> list[Loss]:
+        """Adds what is whole to the index. Returns what is lost between; the end of it is the ``tail``."""
+        found = self.found
+        losses: list[Loss] = []
+        position = HEADER_BYTES
+        while True:
+            scan = Scan(reader, position, index.header.token, found.next_number, limit)
+            for batch in scan:
+                self._saw(batch.header, index.last_sequence)
+                index.add(batch.offset, batch.header)
+            found.next_number = scan.number
+            if scan.why is None:
+                return losses
+            later = reader.next_whole(scan.end, index.header.token, scan.number)
+            if later is None or (limit is not None and later.header.number >= limit):
+                self.tail = Loss(reader.path, scan.end, reader.size - scan.end, scan.why)
+                return losses
+            if later.header.number > scan.number:
+                loss = Loss(reader.path, scan.end, later.offset - scan.end, scan.why)
+                loss.numbers = (scan.number, later.header.number - 1)
+                self.waiting.append(loss)
+                losses.append(loss)
+            position = later.offset
+            found.next_number = later.header.number
+
+    def _saw(self, header: BatchHeader, last_sequence: int) -> None:
+        self.found.confirmed = max(self.found.confirmed, header.synced)
+        if header.first_sequence:
+            for loss in self.waiting:
+                if last_sequence + 1 < header.first_sequence:
+                    loss.sequences = (last_sequence + 1, header.first_sequence - 1)
+            self.waiting.clear()
+
+    def _judged(self, index: SegmentIndex, losses: list[Loss]) -> list[Loss]:
+        """The losses of the last segment that are losses. From the first of which nothing was confirmed, it is torn."""
+        found = self.found
+        torn = self.tail
+        for at, loss in enumerate(losses):
+            if loss.numbers and loss.path == index.path and loss.numbers[0] > found.confirmed:
+                torn = loss
+                found.next_number = loss.numbers[0]
+                index.cut(found.next_number)
+                losses = losses[:at]
+                break
+        if torn:
+            index.end = torn.offset
+            size = found.sizes[-1]
+            found.torn = Torn(torn.path, torn.offset, size - torn.offset, torn.what)
+        return losses

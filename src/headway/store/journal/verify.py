@@ -1,0 +1,55 @@
+"""Looks through a journal, or one of its streams, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.store.journal.catalogue import SegmentStats
+from headway.store.journal.files import REAL, Files
+from headway.store.journal.segment import ordinal_of
+from headway.store.journal.survey import survey
+
+
+@dataclass(frozen=True)
+class Report:
+    """One stream, for people."""
+
+    folder: Path
+    segments: list[SegmentStats]
+    """The oldest first. ``bytes`` is the size of the file."""
+    losses: list[str]
+    """What had been on disk and cannot be read; a broker does not start on that without ``--repair``."""
+    notes: list[str]
+    """What a power loss leaves behind, and what was accepted before. The next start puts it right by itself."""
+
+    @property
+    def good(self) -> bool:
+        return not self.losses
+
+
+def verify(folder: Path, files: Files = REAL) -> Report:
+    """Reads a stream's folder from end to end. Raises OSError."""
+    found = survey(files, folder)
+    segments = [
+        SegmentStats(s.path.name, size, len(s), s.own_first, s.own_last, s.first_time_us, s.last_time_us)
+        for s, size in zip(found.segments, found.sizes, strict=True)
+    ]
+    notes = [f"{path}: was never finished and has nothing in it" for path in found.unfinished]
+    if found.torn:
+        notes.append(str(found.torn))
+    notes += [f"{folder}: batches {first} to {last} were given up by a repair" for first, last in found.accepted]
+    return Report(folder, segments, [str(loss) for loss in found.losses], notes)
+
+
+def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
+    """The folders of a journal that have streams. Raises OSError."""
+    found = []
+    for name in sorted(files.names(folder)):
+        try:
+            inside = files.names(folder / name)
+        except NotADirectoryError:
+            continue
+        if any(ordinal_of(file) is not None for file in inside):
+            found.append(folder / name)
+    return found

@@ -1,0 +1,228 @@
+"""A seeded world around a journal: appends, syncs, faults, mends, frees, ends of processes and power losses.
+
+The checker knows only what was given and what returned without an error, and asks after each restart:
+- everything that was confirmed is there, unless it was allowed to be freed;
+- what is there was given, in this order, without a hole; numbers follow;
+- nothing is called corrupt.
+While the journal is open, readers see everything that was given, whether it is on disk or not.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from pathlib import Path
+
+from tests.store.journal.fake_files import FakeFiles, PowerLoss
+
+from headway.store.journal.batch import Entry, Stored
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.journal import Journal
+from headway.store.journal.verify import verify
+
+FOLDER = Path("/journal")
+NAMES = ("one", "two")
+SEGMENT_BYTES = 30_000
+
+Plain = tuple[int, int, int, bytes]
+"""Kind, sequence, count, data."""
+
+
+def plain(entry: Entry | Stored) -> Plain:
+    data = entry.data
+    return entry.kind, entry.sequence, entry.count, b"".join(data) if isinstance(data, tuple) else bytes(data)
+
+
+class Given:
+    """What a stream was given since the beginning, and what must be there."""
+
+    def __init__(self) -> None:
+        self.entries: list[Plain] = []
+        self.confirmed = 0
+        """So many of them are on disk."""
+        self.freeable = 0
+        """So many of them may be gone."""
+        self.sequence = 0
+
+    def may_free(self, sequence: int) -> None:
+        covering = (n for n, (_, first, count, _) in enumerate(self.entries) if count and first + count > sequence)
+        self.freeable = max(self.freeable, next(covering, len(self.entries)))
+
+    def check(self, found: list[Plain], said: str) -> None:
+        """After a restart: what is left is on disk, and what was not confirmed and is gone, was never given."""
+        starts = range(max(0, self.confirmed - len(found)), self.freeable + 1)
+        first = next((n for n in starts if self.entries[n : n + len(found)] == found), None)
+        assert first is not None, f"{said}: {len(found)} entries are no slice of the {len(self.entries)} given"
+        self.freeable = first
+        del self.entries[first + len(found) :]
+        self.confirmed = len(self.entries)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.files = FakeFiles(self.rng)
+        self.given = {name: Given() for name in NAMES}
+        self.counts: Counter[str] = Counter()
+        self.time_us = 1
+        self.journal = Journal(self.files, FOLDER, SEGMENT_BYTES)
+        self.restart()
+
+    def run(self, steps: int) -> None:
+        actions = (
+            [self.commit] * 14 + [self.mend] * 2 + [self.free] * 3 + [self.read, self.fault, self.fault, self.heal]
+        )
+        actions += [self.lose_power] if self.rng.random() < 0.5 else [self.end_process]
+        for _ in range(steps):
+            action = self.rng.choice(actions)
+            try:
+                action()
+            except PowerLoss:
+                self.counts["power losses within an operation"] += 1
+                self.lose_power()
+        self.heal()
+        self.mend()
+        self.lose_power()
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        work = {name: self.entries(name) for name in NAMES if self.rng.random() < 0.8}
+        roll = [name for name in NAMES if self.rng.random() < 0.1]
+        self.time_us += self.rng.randint(-5, 100)
+        for name, entries in work.items():
+            self.given[name].entries += map(plain, entries)
+        sync = self.rng.random() < 0.7
+        try:
+            self.journal.commit(work, self.time_us, sync=sync, roll=roll)
+        except OSError:
+            self.counts["commits that failed"] += 1
+            return
+        if sync:
+            self.confirm()
+
+    def entries(self, name: str) -> list[Entry]:
+        rng, given = self.rng, self.given[name]
+        entries = []
+        for _ in range(rng.choice((0, 1, 1, 2, 5, 30))):
+            count = rng.choice((0, 1, 1, 1, 7))
+            size = rng.choice((0, 3, 100, 100, 500, rng.randint(0, 9000)))
+            if rng.random() < 0.003:
+                size = 300_000
+            given.sequence += rng.choice((1, 1, 1, 4))
+            data = rng.randbytes(size)
+            cut = rng.randint(0, size)
+            entries.append(Entry(rng.randint(0, 3), given.sequence, count, (data[:cut], bytearray(data[cut:]))))
+            given.sequence += max(0, count - 1)
+        return entries
+
+    def mend(self) -> None:
+        try:
+            self.journal.mend()
+        except OSError:
+            self.counts["mends that failed"] += 1
+            return
+        self.confirm()
+
+    def confirm(self) -> None:
+        assert self.journal.unsynced_bytes == 0
+        assert self.journal.broken is None
+        for given in self.given.values():
+            given.confirmed = len(given.entries)
+
+    def free(self) -> None:
+        name = self.rng.choice(NAMES)
+        stream, given = self.journal.stream(name), self.given[name]
+        sequence = self.rng.randint(stream.first_sequence, stream.last_sequence + 1)
+        given.may_free(sequence)
+        try:
+            if self.rng.random() < 0.5:
+                freed = stream.free_before(sequence)
+            else:
+                freed = stream.free_for_size(self.rng.randint(0, 2 * stream.bytes), sequence)
+        except OSError:
+            self.counts["frees that failed"] += 1
+            return
+        self.counts["frees"] += freed > 0
+
+    def fault(self) -> None:
+        """Some operations fail from now on, or the power does."""
+        rng = self.rng
+        kind = rng.choice(("room", "some", "some", "all", "power"))
+        self.counts[f"fault {kind}"] += 1
+        if kind == "room":
+            self.files.room = rng.randint(0, 20_000)
+            return
+        which = set(rng.sample(("create", "write", "sync", "remove", "truncate", "sync_folder"), rng.randint(1, 3)))
+        left = rng.randint(1, 30)
+
+        def hook(operation: str, path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if kind == "power" and left <= 0:
+                raise PowerLoss
+            if operation in which and kind != "power" and (kind == "all" or rng.random() < 0.5):
+                raise OSError(rng.choice((errno.EIO, errno.ENOSPC, errno.EROFS)), f"{operation} fails")
+
+        self.files.hook = hook
+
+    def heal(self) -> None:
+        self.files.hook = None
+        self.files.room = None
+
+    def lose_power(self) -> None:
+        self.counts["power losses"] += 1
+        self.files = self.files.crash(self.rng)
+        self.restart()
+
+    def end_process(self) -> None:
+        self.counts["ends of a process"] += 1
+        self.files.kill()
+        self.restart()
+
+    def restart(self) -> None:
+        """Open what there is, at times with faults, and check it."""
+        for trial in (1, 2, 3):
+            if trial < 3 and self.rng.random() < 0.2:
+                self.fault()
+            self.journal = Journal(self.files, FOLDER, SEGMENT_BYTES)
+            try:
+                for said in self.journal.open(NAMES):
+                    self.counts["torn tails"] += "confirmed" in said
+                break
+            except OSError:
+                self.counts["opens that failed"] += 1
+                self.files.kill()
+            except PowerLoss:
+                self.files = self.files.crash(self.rng)
+            except Corrupt as error:
+                raise AssertionError(f"seed {self.seed}: {error}") from error
+        self.heal()
+        for name, given in self.given.items():
+            stream = self.journal.stream(name)
+            found = [plain(entry) for _, entries in stream.scan(None) for entry in entries]
+            given.check(found, f"seed {self.seed}, {name}")
+            report = verify(FOLDER / name, self.files)
+            assert report.good, f"seed {self.seed}: {report.losses}"
+            assert not report.notes, f"seed {self.seed}: {report.notes}"
+            numbers = [decoded.header.number for decoded in stream._catalogue.scan(None)]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """All that was given and not freed is read, in order, broken or not."""
+        for name, given in self.given.items():
+            stream = self.journal.stream(name)
+            last = stream.last_sequence
+            hook, room = self.files.hook, self.files.room
+            self.heal()
+            found = [plain(e) for _, entries in stream.read(1, last) for e in entries if e.count]
+            self.files.hook, self.files.room = hook, room
+            wanted = [entry for entry in given.entries if entry[2] and entry[1] + entry[2] > stream.first_sequence]
+            assert found == wanted, f"seed {self.seed}: {name}"
+            must = [entry for entry in given.entries[given.freeable :] if entry[2]]
+            assert found[len(found) - len(must) :] == must, f"seed {self.seed}: {name}"
+            self.counts["reads while broken"] += stream.broken is not None

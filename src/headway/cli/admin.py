@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+from http.client import HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from headway.core.errors import ConfigError
@@ -53,6 +54,20 @@ class Admin:
     def preview(self, config: str) -> dict[str, Any]:
         """Whom the config would hit among those who are connected now."""
         return self._ask("/v1/preview", config.encode())
+
+    def records(self, topic: str, query: dict[str, str]) -> HTTPResponse:
+        """What is recorded of a topic, to be read from and closed."""
+        words = f"?{urlencode(query)}" if query else ""
+        request = Request(f"{self.url}/v1/topics/{quote(topic, safe='')}/records{words}")
+        try:
+            answer = _opener.open(request, timeout=self._timeout_s)
+        except HTTPError as error:
+            raise self._refusal(error) from None
+        except (URLError, OSError, http.client.HTTPException) as error:
+            raise self._silence(getattr(error, "reason", error)) from None
+        if not isinstance(answer, HTTPResponse) or "Headway-Next-Offset" not in answer.headers:
+            raise self._stranger()
+        return answer
 
     def _list(self, path: str, name: str) -> list[dict[str, Any]]:
         found = self._ask(path).get(name)

@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from headway import __version__
+from headway.cli.export import export
+from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
 from headway.cli.plain import NOTHING_FOUND, clean, needing, plainly, say
@@ -33,6 +35,8 @@ AdminOption = Annotated[
 ]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
+app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")
+app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.add_typer(pipeline, name="pipeline", short_help="What recorded telemetry says of slow consumers.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
@@ -82,6 +86,9 @@ def serve(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the config, by default the embedded one, and do not serve.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Of a damaged journal, go on with what can be read; say what is lost.")
+    ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C; SIGHUP reads the config again.
 
@@ -107,7 +114,7 @@ def serve(
         say(line)
     from headway.server.main import run
 
-    raise typer.Exit(run(settings, ready_file=ready_file))
+    raise typer.Exit(run(settings, ready_file, repair=repair))
 
 
 @app.command(short_help="Find every mistake in a config.")

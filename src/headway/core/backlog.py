@@ -92,6 +92,7 @@ class Backlog:
         if self.stretches:
             last = self.stretches[-1]
             last.stop_number, last.stop_position = last.lane.count, last.lane.end
+            last.ended = self._registry.sequence
             last.feed.listening.pop(self._queue, None)
             last.feed.limited.pop(self._queue, None)
         self._orders += 1

@@ -65,8 +65,8 @@ class Broker:
         self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, keeping, self._fell_behind)
         self._admission = Admission(self.registry, self._publishing, ending, self.fanout, keeping, self.flap,
                                     self.queues.session_ended)
-        self.governor = Governor(self.registry, ending, self._admission, self.queues, self._advisories, self.flap,
-                                 sweep_s=sweep_s, late_s=late_s)
+        self.governor = Governor(self.registry, ending, self._admission, self.queues, keeping, self._advisories,
+                                 self.flap, sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
         self._disk_failures: dict[Subscription, str] = {}
 
@@ -98,6 +98,11 @@ class Broker:
             return finish_half_sent(session)
         except OSError:
             return None
+
+    def obituary(self, client: str) -> str | None:
+        """What a client that comes back is to be told, once: its durable subscription was deleted."""
+        told = self._keeping.obituary("client", client)
+        return None if told is None else told[1]
 
     # -- records in -------------------------------------------------------------------------------------------------
 
@@ -264,8 +269,8 @@ class Broker:
 
     def restoring(self, dialect: Dialect, standings: dict[int, Standing]) -> Restoring:
         """Make what there was before the process began; before anybody connects, and then ``restored``."""
-        return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission, dialect,
-                         standings)
+        return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
+                         self._keeping, dialect, standings)
 
     def restored(self, now: float) -> None:
         self._admission.restored(now)
@@ -287,6 +292,8 @@ class Broker:
     def set_policies(self, policies: tuple[Policy, ...], now: float) -> None:
         """A reload: every consumer is governed by the new policies; rules that stay the same go on where they stand."""
         self.registry.policies = policies
+        for queue in self.registry.router.queues.values():
+            queue.dismiss()
         for session in self.registry.sessions.values():
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)

@@ -21,7 +21,7 @@ from headway.core.ledger import Kept
 
 
 class Cursor:
-    __slots__ = ("_number", "chunk", "floor", "kept", "lane", "position", "unacknowledged")
+    __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "position", "unacknowledged")
 
     def __init__(self, lane: Lane) -> None:
         """A cursor at the end of the lane."""
@@ -30,6 +30,8 @@ class Cursor:
         self.chunk: Chunk | None = lane.tail
         self.floor: Chunk | None = lane.tail
         self._number = 0
+        self.ended = 0
+        """Of one that another follows: the last sequence it has to do with."""
         self.kept: Kept | None = None
         """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged: OrderedDict[int, Chunk] = OrderedDict()
@@ -41,6 +43,11 @@ class Cursor:
     @property
     def attached(self) -> bool:
         return self.chunk is not None
+
+    @property
+    def end_number(self) -> int:
+        """The first record that is not its own to be given."""
+        return self.lane.count
 
     @property
     def end_position(self) -> int:
@@ -89,14 +96,16 @@ class Cursor:
             return chunk.sequence_of(number - chunk.first_number)
         return self.fresh_sequence()
 
-    def settled_sequences(self) -> list[int]:
-        """What is settled of what was sent, behind the first that is not: first and last sequence of each stretch."""
+    def settled_sequences(self, after: int, last: int) -> list[int]:
+        """What is settled of what was sent: first and last sequence of each stretch, when the cursor has to do with
+        what is behind ``after`` and, if it goes on, ``last`` is the last there is."""
+        sent = sorted(self.unacknowledged.items())
+        wanted = [chunk.sequence_of(number - chunk.first_number) for number, chunk in sent]
+        wanted.append(self.fresh_sequence() or (self.ended or last) + 1)
         found: list[int] = []
-        numbers = sorted(self.unacknowledged)
-        for number, following in pairwise([*numbers, self.number]):
-            if following > number + 1:
-                chunk = self.unacknowledged[number]
-                found += (_sequence_at(chunk, number + 1), _sequence_at(chunk, following - 1))
+        for before, following in pairwise([after, *wanted]):
+            if following > before + 1:
+                found += (before + 1, following - 1)
         return found
 
     # -- moves ------------------------------------------------------------------------------------------------------
@@ -156,7 +165,7 @@ class Cursor:
         """Records the cursor stands before will not be wanted again."""
         assert self.kept is not None
         assert self.chunk is not None
-        if self.unacknowledged:
+        if self.unacknowledged or self.kept.first is not self:
             last = min(last, self.lane.count - 1)
             self.kept.settled(self, first, _sequence_at(self.chunk, first), last, _sequence_at(self.chunk, last))
         else:
@@ -176,6 +185,8 @@ class Cursor:
     def detach(self) -> None:
         """Stand nowhere from now on; acknowledgements still outstanding keep their chunks."""
         if self.chunk is not None:
+            if self.kept is not None:
+                self.kept.moved()
             self._number = self.number
             self.chunk = None
             if not self.unacknowledged:

@@ -21,6 +21,7 @@ from headway.core.effects import CloseChannel, CloseConsumer, Spill
 from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.flap import FlapControl
+from headway.core.keeping import Keeping
 from headway.core.meter import Sample
 from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
@@ -42,14 +43,17 @@ GAP_TOLD_EVERY_S = 1.0
 
 
 class Governor:
-    def __init__(self, registry: Registry, ending: Ending, admission: Admission, queues: Queues, advisories: Advisories,
-                 flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
+    def __init__(
+        self, registry: Registry, ending: Ending, admission: Admission, queues: Queues, keeping: Keeping,
+        advisories: Advisories, flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S,
+    ) -> None:  # fmt: skip
         self._sweep_s = sweep_s
         self._late_after_s = late_s
         self._registry = registry
         self._ending = ending
         self._admission = admission
         self._queues = queues
+        self._keeping = keeping
         self._advisories = advisories
         self._flap = flap
         self.book = VerdictBook()
@@ -189,6 +193,8 @@ class Governor:
                 self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
+                if subscription.session.outlet is None:
+                    self._keeping.deleted("client", verdict.client, verdict.reason, verdict.text)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
 
     def _undo(self, subscription: Subscription, action: Action, now: float) -> None:
@@ -248,6 +254,8 @@ class Governor:
         queue = subscription.queue
         assert queue is not None
         self._cut(subscription, verdict.reason, verdict.text, now)
+        if queue.absent is subscription:
+            self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
         if not queue.consumers:
             self._queues.delete(queue, now)
         self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.core.channel import Channel
+from headway.core.errors import Reason
 from headway.core.exchange import PREDECLARED, Binding, Exchange
 from headway.core.ledger import Fact, Ledger
 from headway.core.options import QueueTerms, SubscribeRequest
@@ -18,6 +19,8 @@ from headway.core.queue import Queue
 from headway.core.registry import Registry
 from headway.core.session import Session
 from headway.core.subscription import Subscription
+
+OBITUARIES_MAX = 10_000
 
 
 class SessionTerms(NamedTuple):
@@ -48,6 +51,7 @@ class Keeping:
         self._registry = registry
         self._subscriptions: dict[int, Subscription] = {}
         self._listeners: dict[Queue, str] = {}
+        self._obituaries: dict[tuple[str, str], tuple[Reason, str]] = {}
 
     def begin(self, ledger: Ledger) -> None:
         ledger.all_facts = self.facts
@@ -64,8 +68,10 @@ class Keeping:
         if self._registry.ledger is None:
             return
         if session.expiry_s > 0 and not session.ended and not session.dead:
-            session.kept = True
+            fresh, session.kept = not session.kept, True
             self._say("session", session.client, _session_terms(session))
+            for subscription in session.subscriptions.values() if fresh else ():
+                self.subscription(subscription)
         elif session.kept:
             self.session_ended(session)
             for subscription in session.subscriptions.values():
@@ -102,6 +108,7 @@ class Keeping:
         before = kept.cursors
         kept.cursors = lambda: [*before(), subscription.cursor]
         subscription.cursor.kept = kept
+        old.cursor.ended = self._registry.sequence
         subscription.number_kept, old.number_kept = old.number_kept, 0
         self._subscriptions[subscription.number_kept] = subscription
         self._registry.keep_feed(subscription.feed, 1)
@@ -114,8 +121,11 @@ class Keeping:
         self._say("subscription", subscription.number_kept, None)
         del self._subscriptions[subscription.number_kept]
         subscription.number_kept = 0
-        kept = subscription.cursor.kept
-        if subscription.queue is None and kept is not None:
+        kept, queue = subscription.cursor.kept, subscription.queue
+        if queue is not None and queue not in self._listeners:
+            if not any(member.number_kept and member.request.qos for member in queue.members):
+                self.queue_ended(queue)
+        elif queue is None and kept is not None:
             subscription.cursor.kept = None
             ledger.forget(kept)
             self._registry.keep_feed(subscription.feed, -1)
@@ -185,6 +195,25 @@ class Keeping:
         target = router.exchanges.by_name.get(binding.destination.name)
         return target is not None and target.durable
 
+    # -- those who were away when theirs was deleted ----------------------------------------------------------------
+
+    def deleted(self, kind: str, name: str, reason: Reason, text: str) -> None:
+        """A policy deleted something durable whose client is away: it is to be told when it comes."""
+        if len(self._obituaries) < OBITUARIES_MAX:
+            self.restore_obituary((kind, name), (reason, text))
+            if self._registry.ledger is not None:
+                self._say("deleted", (kind, name), (reason, text))
+
+    def restore_obituary(self, of: tuple[str, str], told: tuple[Reason, str]) -> None:
+        self._obituaries[of] = told
+
+    def obituary(self, kind: str, name: str) -> tuple[Reason, str] | None:
+        """What somebody is to be told, once."""
+        told = self._obituaries.pop((kind, name), None)
+        if told is not None and self._registry.ledger is not None:
+            self._say("deleted", (kind, name), None)
+        return told
+
     # -- all there is -----------------------------------------------------------------------------------------------
 
     def facts(self) -> list[Fact]:
@@ -207,6 +236,8 @@ class Keeping:
         for session in registry.sessions.values():
             if session.kept:
                 yield "session", session.client, _session_terms(session)
+        for of, told in self._obituaries.items():
+            yield "deleted", of, told
         for number, subscription in self._subscriptions.items():
             yield "subscription", number, self._terms(subscription)
 

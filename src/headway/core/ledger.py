@@ -34,7 +34,8 @@ RESERVE = 1 << 24
 class Place(NamedTuple):
     """What of a durable subscription or queue is settled: everything before ``upto``, and what ``settled`` covers.
 
-    ``fresh`` is the first that was never sent. ``settled`` are pairs, first and last sequence, of which all its records
+    ``fresh`` is the first that was never sent; 0: its consumer is conflated, and what it has of the state is not known.
+    ``settled`` are pairs, first and last sequence, of which all its records
     are; only what was settled since the last place."""
 
     number: int
@@ -77,7 +78,7 @@ class Commit(NamedTuple):
 class Kept:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
-    __slots__ = ("_at", "_ledger", "_settled", "cursors", "number")
+    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "number")
 
     def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor]]) -> None:
         self.number = number
@@ -85,6 +86,8 @@ class Kept:
         """The oldest place first."""
         self._ledger = ledger
         self._settled: list[int] = []
+        self._never: list[tuple[int, int]] = []
+        """Refused, and not before all that is wanted."""
         self._at: tuple[Cursor | None, int] = (None, 0)
         """Where the last pair ends."""
 
@@ -98,6 +101,13 @@ class Kept:
         self._at = (cursor, upto)
         self._ledger.moved[self] = None
 
+    def never_had(self, first: int, last: int) -> None:
+        """Records of these sequences are in the journal, and were refused."""
+        self._settled += (first, last)
+        self._never.append((first, last))
+        self._at = (None, 0)
+        self._ledger.moved[self] = None
+
     def moved(self) -> None:
         """A cursor moved on, with nothing unsettled behind it."""
         self._ledger.moved[self] = None
@@ -105,19 +115,31 @@ class Kept:
     def place(self, sequence: int) -> Place:
         """Where it stands, when ``sequence`` is the last there is."""
         upto = fresh = sequence + 1
+        conflating = False
         for cursor in self.cursors():
             upto = min(upto, cursor.wanted_sequence() or upto)
             fresh = min(fresh, cursor.fresh_sequence() or fresh)
+            conflating |= not cursor.attached and not cursor.ended
+        self._never = [pair for pair in self._never if pair[1] >= upto]
         pairs, self._settled = self._settled, []
         self._at = (None, 0)
+        if conflating:
+            return Place(self.number, upto, 0, self.settled_above(sequence))
         above = [(first, last) for first, last in zip(pairs[::2], pairs[1::2], strict=True) if last >= upto]
         return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
 
-    def settled_above(self) -> tuple[int, ...]:
-        """All that is settled between the first that is not and the first fresh one, as pairs."""
-        found: list[int] = []
+    @property
+    def first(self) -> Cursor | None:
+        """The one furthest back."""
+        return next(iter(self.cursors()), None)
+
+    def settled_above(self, sequence: int) -> tuple[int, ...]:
+        """All that is settled, as pairs, when ``sequence`` is the last there is."""
+        found: list[int] = [end for pair in self._never for end in pair]
+        after = 0
         for cursor in self.cursors():
-            found += cursor.settled_sequences()
+            found += cursor.settled_sequences(after, sequence)
+            after = cursor.ended
         return tuple(found)
 
 
@@ -188,7 +210,7 @@ class Ledger:
         """Everything there is, without the records. To be taken right after a commit."""
         facts = [Fact(sequence, "reserved", None, self.reserved), *self.all_facts()]
         places = [
-            Place(kept.number, place.upto, place.fresh, kept.settled_above())
+            Place(kept.number, place.upto, place.fresh, kept.settled_above(sequence))
             for kept in self.kept.values() for place in [kept.place(sequence)]
         ]  # fmt: skip
         return facts, places

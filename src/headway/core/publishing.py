@@ -117,6 +117,8 @@ class Publishing:
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
                     self.append(feed, part_of(run, 0, room), first, {}, session, now)
+                for kept in [queue.kept for queue in feed.queues if queue.kept is not None and run.kept]:
+                    kept.never_had(first + room, first + len(run) - 1)
                 self._dead_letter(feed, run, room, first, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now)

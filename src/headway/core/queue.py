@@ -69,6 +69,10 @@ class Queue:
         """Who is to be its only consumer."""
         self.called = False
         """It was published to by its name."""
+        self.stand_in: Callable[[float], Subscription] | None = None
+        """Makes one who stands for the consumers of a durable queue that has none; None: nobody is missed."""
+        self.absent: Subscription | None = None
+        """Who does now. It is judged like any consumer, and is given nothing."""
         self.kept: Kept | None = None
         """Its place in the journal, where it has one."""
         self.used_s = 0.0
@@ -92,6 +96,7 @@ class Queue:
             self._registry.keep_feed(old, -1)
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
+        self.dismiss()
         for member in self.members:
             self._registry.moved(member, feed)
         if feed is not old:
@@ -111,13 +116,14 @@ class Queue:
 
     def moved_on(self) -> None:
         """It reads in another lane now."""
-        for member in self.members:
+        for member in self.members if self.absent is None else (self.absent,):
             member.cursor = self.backlog.cursor
         self.skips.clear()
 
     def close(self) -> None:
         """The queue is over; its members have left."""
         self.ended = True
+        self.dismiss()
         self._registry.woken.pop(self, None)
         self.backlog.close()
 
@@ -149,7 +155,26 @@ class Queue:
         """All of its members would hold back publishers."""
         return all(member in self.feed.gates for member in self.takers)
 
+    def miss(self, now: float) -> None:
+        """Something waits, and nobody is there to be given it."""
+        if self.absent is None and self.stand_in is not None:
+            self.absent = self.stand_in(now)
+            self.absent.queue, self.absent.cursor, self.absent.skips = self, self.backlog.cursor, self.skips
+        if self.absent is not None:
+            self._on_lag(self.absent, now)
+
+    def dismiss(self) -> None:
+        """Nobody stands in any more."""
+        absent, self.absent = self.absent, None
+        if absent is not None:
+            absent.ended = True
+            self._registry.watched.pop(absent, None)
+            if absent.meter.slow:
+                self._registry.count_slow(absent, -1)
+            self._registry.woken[self] = None
+
     def join(self, subscription: Subscription) -> None:
+        self.dismiss()
         backlog = self.backlog
         subscription.cursor.close()
         subscription.cursor = backlog.cursor
@@ -314,6 +339,8 @@ class Queue:
                 self.feed.listening.pop(self, None)
                 for member in self.takers if self.terms.single_active else self.members:
                     self._on_lag(member, now)
+                if not self.members:
+                    self.miss(now)
                 self._after_answers()
                 return
             if backlog.handed_bytes > budget:

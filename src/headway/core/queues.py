@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Sequence
+from functools import partial
+from math import inf
 
-from headway.core.channel import Channel, Delivery, Window
+from headway.core.channel import NO_LIMIT, Channel, Delivery, Window
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
@@ -23,12 +25,14 @@ from headway.core.feed import Feed, FeedKey
 from headway.core.handing import resend
 from headway.core.keeping import Keeping
 from headway.core.lane import Lane
+from headway.core.meter import Meter
 from headway.core.options import QueueTerms, SubscribeRequest
+from headway.core.policy import PolicyState
 from headway.core.pool import Pool
 from headway.core.queue import Got, Queue
 from headway.core.record import TOPICS, Dialect, topic_of
 from headway.core.registry import Registry
-from headway.core.session import Session
+from headway.core.session import ConnectRequest, Session
 from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
 
@@ -91,6 +95,7 @@ class Queues:
     def queue(self, session: Session, name: str) -> Queue:
         found = self._router.queues.get(name)
         if found is None:
+            self._mourn(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
         if found.owner is not None and found.owner is not session:
             raise Refused(Reason.RESOURCE_LOCKED, f"queue '{name}' is another connection's alone")
@@ -105,6 +110,7 @@ class Queues:
                 raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {difference}")
             known.used_s = now
             return known
+        self._mourn(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
         queue = self._make(name, terms, dialect, session.pool, now)
@@ -129,8 +135,29 @@ class Queues:
         self._router.forget()
         queue.filters = _filters(name, ())
         queue.used_s = now
+        if terms.durable and not terms.exclusive:
+            queue.stand_in = partial(self._stand_in, queue)
         self._expire_later(queue, now)
         return queue
+
+    def _stand_in(self, queue: Queue, now: float) -> Subscription:
+        """One who stands for the consumers of a queue that has none."""
+        dialect, pool = self._homes[queue]
+        name = f"$queue/{_word(queue.name)}"
+        session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
+        request = SubscribeRequest(name, dialect, qos=1, polling=True)
+        policy = self._registry.policy_for_queue(queue.filters, durable=True)
+        meter = Meter(now, queue.feed.lane.end, self._registry.lateness)
+        subscription = Subscription(session, request, queue.feed, policy, PolicyState(policy), meter)
+        subscription.cursor.close()
+        subscription.channel, subscription.window = Channel(NO_LIMIT, NO_LIMIT), Window(NO_LIMIT)
+        return subscription
+
+    def _mourn(self, name: str) -> None:
+        """Who wants a queue that a policy has deleted meanwhile is told so, once."""
+        told = self._keeping.obituary("queue", name)
+        if told is not None:
+            raise Refused(*told)
 
     def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Returns how many records waited in it."""

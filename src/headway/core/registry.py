@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -42,7 +42,9 @@ class Archive(Protocol):
     def stream_of(self, topic: str) -> str:
         """The stream a topic is recorded in; empty: it is not."""
 
-    def read(self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]) -> Iterator[Record]:
+    def read(
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+    ) -> Generator[Record, None, None]:
         """The records with ``after`` < offset <= ``upto``. Raises OSError."""
 
 

@@ -22,9 +22,9 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.exchange import Binding, Exchange
 from headway.core.feed import Feed
-from headway.core.keeping import QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.keeping import Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.ledger import Fact, Place
-from headway.core.publishing import Encoded, Publishing
+from headway.core.publishing import Encoded, Publishing, part_of
 from headway.core.queue import Queue
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
@@ -39,7 +39,7 @@ PAIRS_MAX = 1000
 class Standing:
     """What is settled of one place: everything before ``upto``, and the pairs."""
 
-    __slots__ = ("_pairs", "fresh", "upto")
+    __slots__ = ("_pairs", "conflated", "fresh", "upto")
 
     def __init__(self, place: Place) -> None:
         self._pairs: list[tuple[int, int]] = []
@@ -52,7 +52,8 @@ class Standing:
 
     def add(self, place: Place) -> None:
         """A later place."""
-        self.upto, self.fresh = place.upto, place.fresh
+        self.upto, self.conflated = place.upto, not place.fresh
+        self.fresh = place.fresh or max((place.upto, *(end + 1 for end in place.settled[1::2])))
         self._pairs += zip(place.settled[::2], place.settled[1::2], strict=True)
         if len(self._pairs) > PAIRS_MAX:
             self._pairs = [pair for pair in self._pairs if pair[1] >= self.upto]
@@ -75,15 +76,18 @@ class Standing:
 
 class Restoring:
     def __init__(self, registry: Registry, publishing: Publishing, subscribing: Subscribing, queues: Queues,
-                 admission: Admission, dialect: Dialect, standings: dict[int, Standing]) -> None:
+                 admission: Admission, keeping: Keeping, dialect: Dialect, standings: dict[int, Standing]) -> None:
         """``dialect``: that of queues. ``standings``: by the number of their place."""
         self._registry = registry
         self._publishing = publishing
         self._subscribing = subscribing
         self._queues = queues
         self._admission = admission
+        self._keeping = keeping
         self._dialect = dialect
         self._standings = standings
+        for standing in standings.values():
+            standing.close()
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
         self._subscriptions: dict[object, Subscription] = {}
@@ -120,6 +124,10 @@ class Restoring:
                 queue = self._registry.router.queues.get(str(name))
                 if queue is not None:
                     self._queues.delete(queue, now)
+            case "deleted", (reason, text):
+                self._keeping.restore_obituary(name, (Reason(reason), text))  # type: ignore[arg-type]
+            case "deleted", None:
+                self._keeping.obituary(*name)  # type: ignore[misc]
             case "binding", _:
                 self._binding(name, there=terms is not None)
 
@@ -172,10 +180,27 @@ class Restoring:
                 continue
             if last < self._floors.get(feed, 0):
                 feed.lane.dropped_sequence = last
+                continue
+            before = feed.lane.count
+            if feed.by_exchange and feed.key.group is not None:
+                for part, sequence in self._taken(feed, run, first):
+                    self._publishing.append(feed, part, sequence, {}, session, time_s)
             else:
-                before = feed.lane.count
                 self._publishing.append(feed, run, first, encoded, session, time_s)
-                self.records += feed.lane.count - before
+            self.records += feed.lane.count - before
+
+    def _taken(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
+        """What a queue that refuses what is too much took of a run."""
+        places = [queue.kept.number for queue in feed.queues if queue.kept is not None]
+        at = 0
+        while at < len(run):
+            refused = any(self._standings[place].covers(first + at) for place in places)
+            upto = at + 1
+            while upto < len(run) and refused == any(self._standings[place].covers(first + upto) for place in places):
+                upto += 1
+            if not refused:
+                yield part_of(run, at, upto), first + at
+            at = upto
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -186,13 +211,14 @@ class Restoring:
             if kept is None:
                 continue  # it has ended since
             standing = self._standings[place]
-            standing.close()
             for cursor in kept.cursors():
                 cursor.kept = None  # it is told nothing new
                 if isinstance(owner, Queue):
                     self._stand_queue(owner, cursor, standing)
                 else:
                     _stand_subscription(owner, cursor, standing, now)
+                    if standing.conflated:
+                        self._subscribing.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept
 
     def _stand_queue(self, queue: Queue, cursor: Cursor, standing: Standing) -> None:
@@ -223,7 +249,8 @@ def unsettled(cursor: Cursor, standing: Standing) -> Iterator[tuple[Chunk, int]]
     here = cursor.number
     while chunk is not None:
         first = max(_index_from(chunk, standing.upto), here - chunk.first_number)
-        for index in range(first, _index_from(chunk, standing.fresh)):
+        stop = min(_index_from(chunk, standing.fresh), cursor.end_number - chunk.first_number)
+        for index in range(first, stop):
             if not standing.covers(chunk.sequence_of(index)):
                 yield chunk, index
         chunk = chunk.next
@@ -235,7 +262,7 @@ def _step_over(cursor: Cursor, fresh: int) -> None:
     while chunk is not None:
         index = _index_from(chunk, fresh)
         if index < len(chunk) or chunk.next is None:
-            cursor.skip_to(chunk.first_number + index)
+            cursor.skip_to(min(chunk.first_number + index, cursor.end_number))
             return
         chunk = chunk.next
 

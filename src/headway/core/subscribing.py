@@ -283,6 +283,15 @@ class Subscribing:
             subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
+    def show_state(self, subscription: Subscription, seen: int) -> None:
+        """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
+        is known of that it is told of a gap."""
+        state = subscription.state
+        if state is not None and len(state):
+            subscription.add_preface(state.read(0, self._registry.sequence, subscription.feed.accepts))
+        else:
+            subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
+
     def give_state(self, subscription: Subscription) -> None:
         """Find or make the state this subscription may be conflated from, if it ever may."""
         options, policy = subscription.request.options, subscription.policy

@@ -20,6 +20,7 @@ from headway.server.config import parse_settings
 from headway.server.engine import Engine
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
+from headway.server.records import Records
 
 CONFIG_BYTES_MAX = 4 * 1024 * 1024
 
@@ -49,6 +50,8 @@ class Admin:
             web.delete("/v1/clients/{client:.+}", self._disconnect),
             web.get("/metrics", self._page),
         ])  # fmt: skip
+        self._records = Records(engine)
+        self._app.add_routes(self._records.routes())
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
         self.url = ""
 
@@ -62,6 +65,7 @@ class Admin:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+        self._records.close()
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine

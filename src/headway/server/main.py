@@ -28,22 +28,23 @@ from headway.store.whole import written_whole
 log = logging.getLogger("headway")
 
 
-def run(settings: Settings, ready_file: Path | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again. Returns the exit code."""
+def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again. ``repair``: go on with what can be read of a
+    damaged journal. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, ready_file))
+            runner.run(_serve(settings, ready_file, repair))
     except ConfigError as error:
         print(f"headway: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-async def _serve(settings: Settings, ready_file: Path | None) -> None:
+async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> None:
     loop = asyncio.get_running_loop()
-    engine = _engine(settings, loop)
+    engine = _engine(settings, loop, repair)
     listeners = [_listener(engine, name) for name in settings.listeners]
     admin = Admin(engine)
     if settings.server.admin is not None:
@@ -71,9 +72,9 @@ async def _serve(settings: Settings, ready_file: Path | None) -> None:
     await end_farewells(settings.server.stop_timeout_s)
 
 
-def _engine(settings: Settings, loop: asyncio.AbstractEventLoop) -> Engine:
+def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:
     try:
-        return Engine(settings, loop)
+        return Engine(settings, loop, repair=repair)
     except OSError as error:
         path = settings.pools[""].disk_path
         text = f"pool.disk_path {path}: cannot write there ({error.strerror}); choose another, or disk = 0"

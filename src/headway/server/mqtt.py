@@ -285,6 +285,7 @@ class MqttPeer:
             topic_alias_max=TOPIC_ALIAS_MAX,
             server_keep_alive=int(self.keep_alive_s) if packet.keep_alive_s > self.keep_alive_s else None,
             response_info="response" if packet.request_response_info else None,
+            reason_string=self.engine.broker.obituary(session.client),
         )
 
     def _goodbye(self, packet: Disconnect) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import merge
 from typing import NamedTuple
 
@@ -73,7 +73,9 @@ class Archive:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def read(self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]) -> Iterator[Record]:
+    def read(
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+    ) -> Generator[Record, None, None]:
         """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time; read from disk as
         they are asked for. Raises OSError."""
         matches = matcher(filter)

@@ -14,7 +14,7 @@ from headway.core.effects import Spill
 from headway.core.errors import Refused
 from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
 from headway.core.ledger import MAIN, Fact
-from headway.core.record import Run
+from headway.core.record import Dialect, Run
 from headway.core.restoring import Standing
 from headway.server.journal.handle import JournalChunk, Shelf
 from headway.server.journal.words import (
@@ -29,7 +29,6 @@ from headway.server.journal.words import (
     read_runs,
 )
 from headway.store.journal.stream import Stream
-from headway.wire.amqp.dialect import AmqpDialect
 
 RETAINED = "retained"
 """The stream of retained records: of each topic's, the last one counts."""
@@ -121,12 +120,13 @@ class _Story:
 
 
 def restore(
-    broker: Broker, streams: dict[str, Stream], shelf: Shelf, now: Callable[[], float], wall_offset_s: float
-) -> Restored:
-    """Raises Corrupt, OSError."""
+    broker: Broker, streams: dict[str, Stream], shelf: Shelf, now: Callable[[], float], wall_offset_s: float,
+    dialect: Dialect,
+) -> Restored:  # fmt: skip
+    """``dialect``: that of queues. Raises Corrupt, OSError."""
     story = _Story()
     story.read(streams[MAIN], wall_offset_s)
-    restoring = broker.restoring(AmqpDialect(), story.standings)
+    restoring = broker.restoring(dialect, story.standings)
     facts = iter(_Timed(fact.sequence + 0.5, None, fact, "", 0.0) for fact in story.facts)
     runs = [_runs(MAIN, streams[MAIN], story.needed(), wall_offset_s)]
     runs += [

@@ -18,6 +18,7 @@ from headway.server.settings import JournalTable, TopicTable
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL, Files
 from headway.store.journal.journal import Journal
+from headway.wire.amqp.dialect import AmqpDialect
 
 log = logging.getLogger("headway")
 
@@ -41,7 +42,7 @@ def start(
         keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now)
         broker.keep(keeper.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, keeper.shelf, now, wall_offset_s)
+        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, AmqpDialect())
     except (Corrupt, Locked) as error:
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:

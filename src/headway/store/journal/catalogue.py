@@ -137,6 +137,12 @@ class Catalogue:
         return self._segments[-1].last_sequence if self._segments else 0
 
     @property
+    def freed_upto(self) -> int:
+        """The last sequence before what there is; 0 if there never was one."""
+        with self._lock:
+            return self._segments[0].header.last_sequence if self._segments else 0
+
+    @property
     def bytes(self) -> int:
         with self._lock:
             return sum(segment.end for segment in self._segments)

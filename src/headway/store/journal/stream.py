@@ -319,6 +319,11 @@ class Stream:
         return self._catalogue.last_sequence
 
     @property
+    def freed_upto(self) -> int:
+        """The last sequence that was freed; 0 if none was."""
+        return self._catalogue.freed_upto
+
+    @property
     def bytes(self) -> int:
         return self._catalogue.bytes
 

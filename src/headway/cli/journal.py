@@ -1,0 +1,216 @@
+"""``headway journal``: what a journal has, whether it is sound, and making it smaller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.plain import NOTHING_FOUND, clean, plainly, say
+from headway.core.errors import ConfigError
+from headway.core.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from headway.server.folder import StreamLine
+    from headway.server.stock import Stock
+    from headway.store.journal.catalogue import SegmentStats
+
+SHOWN_MAX = 20
+
+journal = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="What a journal has, whether it is sound, and making it smaller.",
+)  # fmt: skip
+
+FolderArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FOLDER]", help="The journal's folder ([journal] path).", show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The broker's config, in place of the folder."),
+]
+
+
+@journal.command(short_help="What it has: streams, and what is kept for whom.")
+@plainly
+def show(
+    folder: FolderArgument = None,
+    config: ConfigOption = None,
+    segments: Annotated[bool, typer.Option("--segments", help="Each segment by itself.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """What a journal has: its streams, and what is kept for whom. No broker may be at work on it.
+
+    \b
+    main        facts (who there is) and what durable sessions and queues have not settled
+    retained    retained records
+    topic-...   a recorded topic each; with --config it says which
+    UNSETTLED   records that are still to be delivered, or to be acknowledged
+    Of a journal that is in use ask its broker: headway top, or GET /v1/topics of the admin API.
+
+    \b
+    Examples:
+      headway journal show /var/lib/headway
+      headway journal show --config headway.toml --segments
+      headway journal show /var/lib/headway --json | jq '.holders[] | select(.records > 0)'
+    """
+    from headway.server.folder import alone, described, settings_for
+    from headway.server.stock import stock
+    from headway.store.journal.errors import Corrupt
+
+    settings = settings_for(folder, config)
+    with alone(settings.journal.folder):
+        try:
+            lines, kept = described(settings), stock(settings)
+        except Corrupt as error:
+            raise ConfigError(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(_as_json(lines, kept), indent=2))
+        return
+    total = sum(segment.bytes for line in lines for segment in line.segments)
+    typer.echo(f"{settings.journal.folder}: {_many(len(lines), 'stream')}, {format_size(total)}\n")
+    _show_streams(lines, segments)
+    typer.echo("")
+    _show_kept(kept)
+
+
+def _show_streams(lines: list[StreamLine], with_segments: bool) -> None:
+    rows: list[tuple[str, ...]] = [("STREAM", "SEGMENTS", "RECORDS", "OFFSETS", "WRITTEN", "BYTES")]
+    for line in lines:
+        size = sum(segment.bytes for segment in line.segments)
+        about = (str(len(line.segments)), format_count(line.records), *_where(line.segments), format_size(size))
+        rows.append((line.name + (f" ({line.filter})" if line.filter else ""), *about))
+        if with_segments:
+            rows += [
+                (f"  {one.name}", _many(one.batches, "batch"), "", *_where([one]), format_size(one.bytes))
+                for one in line.segments
+            ]
+    _table(rows)
+
+
+def _where(segments: list[SegmentStats]) -> tuple[str, str]:
+    """Offsets and times."""
+    offsets = [one for one in segments if one.first_sequence]
+    times = [one for one in segments if one.first_time_us is not None]
+    return (
+        f"{offsets[0].first_sequence} to {offsets[-1].last_sequence}" if offsets else "none",
+        f"{_time(times[0].first_time_us)} to {_time(times[-1].last_time_us)}" if times else "never",
+    )
+
+
+def _show_kept(kept: Stock) -> None:
+    queues = sum(not one.filter for one in kept.holders)
+    typer.echo(
+        f"kept: {_many(kept.sessions, 'session')}, {_many(len(kept.holders) - queues, 'subscription')}, "
+        f"{_many(queues, 'queue')}, {_many(kept.exchanges, 'exchange')}, {_many(kept.retained, 'retained record')}"
+    )
+    if not kept.holders:
+        return
+    rows: list[tuple[str, ...]] = [("KEPT FOR", "FILTER", "UNSETTLED", "BYTES")]
+    for one in kept.holders[:SHOWN_MAX]:
+        rows.append((one.name, one.filter or "(a queue)", format_count(one.records), format_size(one.bytes)))
+    _table(rows)
+    if len(kept.holders) > SHOWN_MAX:
+        typer.echo(f"and {len(kept.holders) - SHOWN_MAX} more with less (--json shows all)")
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(clean(row[at])) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = (clean(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _as_json(lines: list[StreamLine], kept: Stock) -> dict[str, Any]:
+    streams = [
+        {
+            "name": line.name, "filter": line.filter, "records": line.records,
+            "bytes": sum(segment.bytes for segment in line.segments),
+            "segments": [segment._asdict() for segment in line.segments],
+        }
+        for line in lines
+    ]  # fmt: skip
+    return {"streams": streams, **kept._asdict(), "holders": [holder._asdict() for holder in kept.holders]}
+
+
+@journal.command(short_help="Find everything that is wrong with it.")
+@plainly
+def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
+    """Read a journal from end to end and say everything that is wrong with it. Nothing is changed.
+
+    It works beside a running broker. Exit code 0: all is well, 1: something that had been on disk cannot be read. A
+    broker does not start on that without `headway serve --repair`, and with it goes on with what can be read.
+
+    \b
+    Examples:
+      headway journal verify /var/lib/headway
+      headway journal verify --config headway.toml && echo sound
+    """
+    from headway.server.folder import settings_for
+    from headway.store.journal.check import check
+
+    path = settings_for(folder, config).journal.folder
+    found = check(path)
+    for report in found:
+        for line in report.losses:
+            typer.echo(f"LOST  {clean(line)}")
+        for line in report.notes:
+            typer.echo(f"note  {clean(line)}")
+    segments = [segment for report in found for segment in report.segments]
+    losses = sum(len(report.losses) for report in found)
+    wrong = f"{_many(losses, 'loss')}: with `headway serve --repair` a broker goes on with what can be read"
+    verdict = wrong if losses else "all of it is sound"
+    total = format_size(sum(segment.bytes for segment in segments))
+    typer.echo(f"{path}: {_many(len(found), 'stream')}, {_many(len(segments), 'segment')}, {total}; {verdict}")
+    if losses:
+        raise typer.Exit(NOTHING_FOUND)
+
+
+@journal.command(short_help="Rewrite it so that nothing is left that nobody needs.")
+@plainly
+def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
+    """Write down what is kept at the beginning of fresh segments, and delete what nobody needs. No broker may be at
+    work on it.
+
+    What a durable session or queue has not settled stays, and so does the segment it is in. Recorded topics are
+    shortened to their `keep` with --config; by the folder alone that is not known, and they stay as they are. A broker
+    does all this by itself while it runs.
+
+    \b
+    Examples:
+      headway journal compact --config headway.toml
+      headway journal compact /var/lib/headway
+    """
+    from headway.server.folder import settings_for
+    from headway.server.stock import compact as work
+
+    settings = settings_for(folder, config)
+    try:
+        sizes = work(settings)
+    except ConfigError as error:
+        more = "; stop the broker first" if "in use" in str(error) else ""
+        raise ConfigError(f"{error}{more}") from None
+    except OSError as error:
+        say(f"{settings.journal.folder}: cannot be written: {(error.strerror or str(error)).lower()}")
+        raise typer.Exit(2) from None
+    freed = sum(before - after for before, after in sizes.values())
+    for name, (before, after) in sizes.items():
+        if before != after:
+            typer.echo(f"{clean(name)}: {format_size(before)}, now {format_size(after)}")
+    left = format_size(sum(after for _, after in sizes.values()))
+    typer.echo(f"{format_size(max(0, freed))} are free; {left} are left." if freed > 0 else
+               f"There was nothing to free; {left} are left.")  # fmt: skip
+
+
+def _many(count: int, what: str) -> str:
+    plural = what[:-1] + "ies" if what.endswith("y") else what + ("es" if what[-1] in "shx" else "s")
+    return f"{format_count(count)} {what if count == 1 else plural}"
+
+
+def _time(time_us: int | None) -> str:
+    from datetime import UTC, datetime
+
+    assert time_us is not None
+    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"

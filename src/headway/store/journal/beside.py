@@ -1,0 +1,92 @@
+"""A stream read by a process that does not write it, beside the one that does or while nobody does.
+
+Only the headers of batches are read to know where they stand; a batch is checked when it is read itself. Nothing is
+changed, and what is written after ``open`` is not seen.
+
+Rules:
+- Of the last segment everything up to the first batch that is not whole counts: behind it somebody may be writing.
+- Where an earlier one is damaged it goes on with the next whole batch, and ``open`` says so. What a repair has
+  accepted as lost is passed over without a word.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from headway.store.journal.batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from headway.store.journal.batch import BadBatch, header_of
+from headway.store.journal.files import REAL, Files
+from headway.store.journal.index import SegmentIndex
+from headway.store.journal.losses import Numbers, is_accepted, read_losses
+from headway.store.journal.segment import HEADER_BYTES, BadHeader, SegmentReader, ordinal_of
+from headway.store.journal.stream import Stream
+
+TRIES_MAX = 10
+"""Segments are freed while they are looked at; then it is begun anew."""
+
+
+class StreamBeside(Stream):
+    """For reading only: what writes must not be called."""
+
+    def __init__(self, folder: Path, files: Files = REAL) -> None:
+        super().__init__(files, folder)
+
+    def open(self, *, repair: bool = False) -> list[str]:
+        """Returns a sentence for each place that cannot be read. Raises OSError."""
+        del repair
+        for tries_left in reversed(range(TRIES_MAX)):
+            try:
+                segments, said = indexed(self._files, self.folder)
+                break
+            except FileNotFoundError:
+                if not tries_left:
+                    raise
+        for segment in segments:
+            self._catalogue.add_segment(segment)
+        return said
+
+
+def indexed(files: Files, folder: Path) -> tuple[list[SegmentIndex], list[str]]:
+    """Where the batches of a stream's folder stand, by their headers, and what is wrong. Raises OSError."""
+    accepted = read_losses(files, folder)
+    said: list[str] = []
+    with ExitStack() as stack:
+        found: list[tuple[SegmentReader, SegmentIndex]] = []
+        for name in sorted(name for name in files.names(folder) if ordinal_of(name) is not None):
+            reader = stack.enter_context(SegmentReader(files, folder / name))
+            try:
+                found.append((reader, SegmentIndex(reader.path, reader.header())))
+            except BadHeader as error:
+                if reader.size > HEADER_BYTES:  # else it was being begun
+                    said.append(f"{reader.path}: {error}; it is passed over")
+        firsts = [index.header.first_number for _, index in found]
+        for at, (reader, index) in enumerate(found):
+            _collect(reader, index, min(firsts[at + 1 :], default=None), accepted, said)
+    return [index for _, index in found], said
+
+
+def _collect(
+    reader: SegmentReader, index: SegmentIndex, limit: int | None, accepted: list[Numbers], said: list[str]
+) -> None:
+    """Adds the batches below ``limit``: the least first number of the segments behind; None for the last one."""
+    offset, number, token = HEADER_BYTES, index.header.first_number, index.header.token
+    while offset < reader.size and (limit is None or number < limit):
+        try:
+            header = header_of(reader.view(offset, BATCH_HEADER_BYTES), token)
+            end = offset + BATCH_HEADER_BYTES + header.length
+            if end > reader.size or header.number != number:
+                raise BadBatch("the file ends within a batch")
+        except BadBatch:
+            later = None if limit is None else reader.next_whole(offset, token, number)
+            if later is None or (limit is not None and later.header.number >= limit):
+                if limit is not None and not is_accepted(accepted, (number, limit - 1)):
+                    said.append(f"{reader.path}: cannot be read from byte {offset} on")
+                return
+            if not is_accepted(accepted, (number, max(number, later.header.number - 1))):
+                said.append(f"{reader.path}: bytes {offset} to {later.offset - 1} cannot be read")
+            offset, number = later.offset, later.header.number
+            continue
+        if not is_accepted(accepted, (number, number)):
+            index.add(offset, header)
+        offset, number = end, number + 1

@@ -1,0 +1,33 @@
+"""Verifying a whole journal, beside a broker that may be at work on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headway.store.journal.files import REAL, Files
+from headway.store.journal.verify import Report, streams_of, verify
+
+TRIES_MAX = 10
+
+
+def check(folder: Path, files: Files = REAL) -> list[Report]:
+    """Every stream. Raises OSError."""
+    return [_checked(stream, files) for stream in streams_of(folder, files)]
+
+
+def _checked(folder: Path, files: Files) -> Report:
+    """A segment may be freed while it is read, and what is being written looks torn: what is said is what was so
+    twice."""
+    before: Report | None = None
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            report = verify(folder, files)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+            continue
+        if report.good or (before is not None and report.losses == before.losses):
+            return report
+        before = report
+    assert before is not None
+    return before

@@ -1,0 +1,206 @@
+"""A journal on tape: what a simulated broker tells its ledger, in the very bytes that would go to disk; and a broker
+made from it, as at a start.
+
+The checker looks at both brokers' cursors: whatever is not settled in the one must be wanted by the other, in the same
+order, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from headway.core.broker import Broker
+from headway.core.cursor import Cursor
+from headway.core.flap import FlapControl
+from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
+from headway.core.ledger import MAIN, Kept, Ledger
+from headway.core.pool import Pool
+from headway.core.record import Dialect, Record
+from headway.core.registry import Limits
+from headway.server.journal.handle import Shelf
+from headway.server.journal.restore import RETAINED, restore, restore_retained
+from headway.server.journal.retained import RetainedLog
+from headway.server.journal.words import (
+    SNAPSHOT_FACT,
+    SNAPSHOT_MARK,
+    SNAPSHOT_PLACES,
+    fact_entry,
+    places_entry,
+    run_entry,
+)
+from headway.store.journal.batch import Entry, Stored
+
+WALL_OFFSET_S = 1e9
+
+
+class TapeStream:
+    """As much of a ``store.journal.stream.Stream`` as a start needs. Segments begin where a snapshot does."""
+
+    def __init__(self) -> None:
+        self.segments: list[list[tuple[int, list[Stored]]]] = [[]]
+        self.starts = [0]
+        self.last_sequence = 0
+
+    def write(self, entries: list[Entry], now: float) -> None:
+        stored = [Stored(kind, sequence, count, b"".join(data)) for kind, sequence, count, data in entries]
+        self.segments[-1].append((int((now + WALL_OFFSET_S) * 1e6), stored))
+        ends = [entry.sequence + entry.count - 1 for entry in entries if entry.count]
+        assert not ends or ends[0] > self.last_sequence, "sequences go up"
+        self.last_sequence = max([self.last_sequence, *ends])
+
+    def roll(self, sequence: int) -> None:
+        self.segments.append([])
+        self.starts.append(sequence)
+
+    def free(self, needed: int) -> int:
+        freed = 0
+        while len(self.segments) > 1 and self.starts[1] < needed:
+            del self.segments[0], self.starts[0]
+            freed += 1
+        return freed
+
+    @property
+    def batches(self) -> list[tuple[int, list[Stored]]]:
+        return [batch for segment in self.segments for batch in segment]
+
+    @property
+    def first_sequence(self) -> int:
+        return min((stored.sequence for _, batch in self.batches for stored in batch if stored.count), default=1)
+
+    def scan(self, kinds: Collection[int] | None) -> Iterator[tuple[int, list[Stored]]]:
+        for time_us, batch in self.batches:
+            yield time_us, [stored for stored in batch if kinds is None or stored.kind in kinds]
+
+    def read(self, first: int, last: int) -> Iterator[tuple[int, list[Stored]]]:
+        for time_us, batch in self.batches:
+            if any(stored.count and stored.sequence <= last and stored.sequence + stored.count > first
+                   for stored in batch):  # fmt: skip
+                yield time_us, batch
+
+    def batch_with(self, sequence: int) -> list[Stored] | None:
+        return next((batch for _, batch in self.read(sequence, 2**62)), None)
+
+
+class NothingRecorded:
+    wall_offset_s = WALL_OFFSET_S
+
+    def earliest(self, filter: str) -> int | None:
+        return None
+
+    def complete(self, filter: str) -> bool:
+        return False
+
+    def before(self, filter: str, time_s: float) -> int:
+        return 0
+
+    def stream_of(self, topic: str) -> str:
+        return ""
+
+    def read(self, *_: object) -> Iterator[Record]:
+        return iter(())
+
+
+class Tape:
+    def __init__(self, broker: Broker, dialect: Dialect) -> None:
+        self.main, self.retained = TapeStream(), TapeStream()
+        self.broker = broker
+        self.dialect = dialect
+        self.ledger = Ledger()
+        broker.keep(self.ledger, NothingRecorded())
+        self._log = RetainedLog(broker.retained, self.retained, WALL_OFFSET_S)  # type: ignore[arg-type]
+        self.freed = 0
+        self.began: dict[int, int] = {}
+        """By place: the last sequence before anything was kept for it."""
+        self.written: set[int] = set()
+        """Sequences of the records on it; others need not come back."""
+
+    def take(self, now: float) -> None:
+        """The end of a turn."""
+        commit = self.ledger.take(self.broker.registry.sequence)
+        if commit is None:
+            return
+        entries = [run_entry(kept, WALL_OFFSET_S) for kept in commit.runs]
+        for kept in commit.runs:
+            self.written.update(range(kept.sequence, kept.sequence + len(kept.run)))
+        entries += [fact_entry(fact, WALL_OFFSET_S) for fact in commit.facts]
+        for fact in commit.facts:
+            if isinstance(fact.terms, SubscriptionTerms | QueueKeptTerms):
+                self.began.setdefault(fact.terms.place, fact.sequence)
+        if commit.places:
+            entries.append(places_entry(commit.places, commit.sequence))
+        if entries:
+            self.main.write(entries, now)
+        if commit.retained:
+            self.retained.write([self._log.entry(topic) for topic in commit.retained], now)
+
+    def roll(self, now: float) -> None:
+        """A new segment; old ones go if nobody needs them."""
+        self.take(now)
+        registry = self.broker.registry
+        registry.sequence += 1
+        sequence = registry.sequence
+        facts, places = self.ledger.snapshot(sequence)
+        self.main.roll(sequence)
+        self.main.write([
+            Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
+            *(fact_entry(fact, WALL_OFFSET_S, SNAPSHOT_FACT) for fact in facts),
+            places_entry(places, sequence, SNAPSHOT_PLACES),
+        ], now)  # fmt: skip
+        self.freed += self.main.free(self.ledger.needed_sequence(registry.sequence))
+
+    def restored(self, now: float) -> tuple[Broker, Ledger]:
+        """A broker as it would be if the process had died now, and been started again."""
+        pool = Pool("global", 2_000_000, 0, 1.0)
+        broker = Broker({"": Limits()}, {"": pool}, (), flap=FlapControl(base_s=0.0))
+        ledger = Ledger()
+        broker.keep(ledger, NothingRecorded())
+        restore_retained(broker, self.retained, now, WALL_OFFSET_S)  # type: ignore[arg-type]
+        streams = {MAIN: self.main, RETAINED: self.retained}
+        restore(broker, streams, Shelf([], WALL_OFFSET_S), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
+        return broker, ledger
+
+
+class Wanted:
+    """A record that is not settled."""
+
+    __slots__ = ("expires_s", "given", "sequence")
+
+    def __init__(self, cursor: Cursor, number: int, *, given: bool) -> None:
+        chunk = cursor.lane.first
+        while chunk.next is not None and number >= chunk.next.first_number:
+            chunk = chunk.next
+        index = number - chunk.first_number
+        self.sequence = chunk.sequence_of(index)
+        self.expires_s = chunk.run_expires[chunk.run_of(index)]
+        self.given = given
+        """To somebody who has not settled it."""
+
+
+def wanted(kept: Kept) -> list[Wanted]:
+    found: list[Wanted] = []
+    for cursor in kept.cursors():
+        found += [Wanted(cursor, number, given=True) for number in sorted(cursor.unacknowledged)]
+        if cursor.attached and cursor.position < cursor.end_position:
+            found += [Wanted(cursor, number, given=False) for number in range(cursor.number, cursor.end_number)]
+    return found
+
+
+def assert_the_same(tape: Tape, again: Broker, ledger: Ledger, now: float, *, ttl: bool) -> int:
+    """Returns how many records were compared. ``ttl``: queues may have lifetimes of their own."""
+    there, compared = tape.ledger.kept, 0
+    assert sorted(there) == sorted(ledger.kept), "the same are kept"
+    for number, kept in there.items():
+        began = tape.began[number]
+        want = [one for one in wanted(kept) if one.sequence in tape.written and one.sequence > began]
+        have = wanted(ledger.kept[number])
+        got = [one.sequence for one in have]
+        assert got == sorted(got), "in order"
+        missing = [one for one in want if one.sequence not in set(got)]
+        assert all(one.expires_s <= now or ttl for one in missing), [one.sequence for one in missing]
+        conflated = any(not cursor.attached and not cursor.ended for cursor in kept.cursors())
+        extra = set() if conflated else set(got) - {one.sequence for one in want}
+        assert not extra, f"{sorted(extra)[:10]} of place {number} come back"
+        compared += len(got)
+    return compared
+
+

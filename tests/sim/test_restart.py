@@ -1,0 +1,110 @@
+"""What would be there if the process died at this moment? The simulators' worlds, with everything durable on tape."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from tests.core.queues_stage import PLAIN
+from tests.sim.queues import chance
+from tests.sim.queues.world import World as QueueWorld
+from tests.sim.seeds import run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.tape import Tape, assert_the_same
+from tests.sim.world import World
+
+from headway.core.options import QueueTerms
+from headway.server.journal import words
+
+
+class Taped:
+    """A world whose journal is looked at now and then. ``compared``: records, in all looks."""
+
+    tape: Tape
+    compared = 0
+    looks = 0
+
+    def looked_at(self, world: World | QueueWorld, dice: Random, *, ttl: bool) -> None:
+        self.tape.take(world.now)
+        if dice.random() < 0.03:
+            self.tape.roll(world.now)
+        if dice.random() < 0.06:
+            again, ledger = self.tape.restored(world.now)
+            self.compared += assert_the_same(self.tape, again, ledger, world.now, ttl=ttl)
+            self.looks += 1
+            self._sessions(world, again)
+
+    @staticmethod
+    def _sessions(world: World | QueueWorld, again: object) -> None:
+        registry = again.registry  # type: ignore[attr-defined]
+        live = world.broker.registry
+        assert {name for name, one in live.sessions.items() if one.kept} == set(registry.sessions)
+        for name, session in registry.sessions.items():
+            assert set(session.subscriptions) == set(live.sessions[name].subscriptions)
+        durable = {name for name, one in live.router.queues.items() if one.terms.durable and not one.terms.exclusive}
+        assert durable == set(registry.router.queues)
+
+
+class DurableQueues(Taped, QueueWorld):
+    def _begin(self) -> None:
+        self.dice = Random(self.seed)
+        self.tape = Tape(self.broker, PLAIN)
+        declare = self.broker.queues.declare_exchange
+
+        def durable(exchange: object) -> None:
+            exchange.durable = True  # type: ignore[attr-defined]
+            declare(exchange)  # type: ignore[arg-type]
+
+        self.broker.queues.declare_exchange = durable  # type: ignore[method-assign, assignment]
+        super()._begin()
+
+    def turn(self) -> None:
+        super().turn()
+        self.looked_at(self, self.dice, ttl=True)
+
+
+class DurableTopics(Taped, World):
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        super().__init__(seed)
+
+    def turn(self) -> None:
+        if "tape" not in self.__dict__:
+            self.tape = Tape(self.broker, PLAIN)
+        super().turn()
+        self.looked_at(self, self.dice, ttl=False)
+
+
+@pytest.fixture(autouse=True)
+def durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = chance.terms
+
+    def durable_terms(rng: Random, *, may_refuse: bool) -> QueueTerms:
+        made = terms(rng, may_refuse=may_refuse)
+        return msgspec.structs.replace(made, durable=True)
+
+    monkeypatch.setattr(chance, "terms", durable_terms)
+    # The simulator writes headers as JSON, not as AMQP does.
+    monkeypatch.setattr(words, "read_properties", lambda raw: SimpleNamespace(headers=dict(json.loads(raw))))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+def test_queues(seed: int) -> None:
+    run_seed(DurableQueues, seed, steps_of_the_day(120))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+def test_topics(seed: int) -> None:
+    run_seed(DurableTopics, seed, steps_of_the_day(120))
+
+
+def test_much_is_compared() -> None:
+    for kind in (DurableQueues, DurableTopics):
+        worlds = [kind(seed) for seed in range(1, 6)]
+        for world in worlds:
+            world.run(100)
+        assert sum(world.looks for world in worlds) > 10
+        assert sum(world.compared for world in worlds) > 200
+        assert sum(world.tape.freed for world in worlds) > 3

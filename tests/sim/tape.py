@@ -22,7 +22,6 @@ from headway.server.journal.restore import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.words import (
     SNAPSHOT_FACT,
-    SNAPSHOT_MARK,
     SNAPSHOT_PLACES,
     fact_entry,
     places_entry,
@@ -134,15 +133,14 @@ class Tape:
             self.retained.write([self._log.entry(topic) for topic in commit.retained], now)
 
     def roll(self, now: float) -> None:
-        """A new segment; old ones go if nobody needs them."""
+        """A new segment; old ones go if nobody needs them. The real one has a mark in it with a sequence of its own,
+        which the simulator's models would take for a record."""
         self.take(now)
         registry = self.broker.registry
-        registry.sequence += 1
         sequence = registry.sequence
         facts, places = self.ledger.snapshot(sequence)
         self.main.roll(sequence)
         self.main.write([
-            Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
             *(fact_entry(fact, WALL_OFFSET_S, SNAPSHOT_FACT) for fact in facts),
             places_entry(places, sequence, SNAPSHOT_PLACES),
         ], now)  # fmt: skip

@@ -91,6 +91,8 @@ class Restoring:
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
         self._subscriptions: dict[object, Subscription] = {}
+        self._readers: dict[Cursor, Subscription] = {}
+        """Whose cursor it is; one that was replaced has its own."""
         self._floors: dict[Feed, int] = {}
         """Nobody wants what is older."""
         self.records = 0
@@ -133,11 +135,12 @@ class Restoring:
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
-        if session is None or number in self._subscriptions:  # it was made with its last terms already
+        if session is None:
             return
         assert isinstance(number, int)
         subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
         self._subscriptions[number] = subscription
+        self._readers[subscription.cursor] = subscription
         if terms.place:
             self._owns(terms.place, subscription.queue or subscription, sequence)
 
@@ -216,7 +219,7 @@ class Restoring:
                 if isinstance(owner, Queue):
                     self._stand_queue(owner, cursor, standing)
                 else:
-                    _stand_subscription(owner, cursor, standing, now)
+                    _stand_subscription(self._readers[cursor], cursor, standing, now)
                     if standing.conflated:
                         self._subscribing.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept

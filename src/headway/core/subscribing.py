@@ -93,6 +93,10 @@ class Subscribing:
         group, filter = _parse_filter(request)
         key = _key(session, request, group, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        old = session.subscriptions.get(request.key)
+        if old is not None and old.feed.key == key and old.request.options == request.options:
+            old.request, old.dialect = request, request.dialect
+            return old
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
@@ -100,6 +104,9 @@ class Subscribing:
         if group is not None:
             self._join_group(feed, subscription)
         else:
+            if old is not None:
+                self._keeping.succeed(old, subscription)
+                self._hand_over(old, subscription, now)
             self.give_state(subscription)
             if request.options.conflate_s is not None:
                 start_conflating(subscription, now)

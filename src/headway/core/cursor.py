@@ -195,7 +195,8 @@ class Cursor:
     def jump_to_end(self) -> None:
         """Where a detached cursor is once everything so far was read another way."""
         if self.kept is not None:
-            self.kept.moved()
+            sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+            self.kept.passed(max(sent, default=0) + 1, self.lane.last_sequence)
         self.position = self.lane.end
         self._number = self.lane.count
         if self.chunk is not None:

@@ -300,7 +300,8 @@ class Governor:
     ) -> None:
         """A pool is over its limit and this consumer stands in the way."""
         session, queue = subscription.session, subscription.queue
-        departed = queue is not None and subscription in queue.departed  # it is gone, but for what it has not settled
+        # It is gone, but for what it has not settled.
+        departed = queue is not None and subscription in queue.departed and bool(subscription.window.used)
         if subscription.ended and not departed:
             return
         pool = session.pool

@@ -103,8 +103,12 @@ class Kept:
 
     def never_had(self, first: int, last: int) -> None:
         """Records of these sequences are in the journal, and were refused."""
-        self._settled += (first, last)
         self._never.append((first, last))
+        self.passed(first, last)
+
+    def passed(self, first: int, last: int) -> None:
+        """What there is of these sequences is settled."""
+        self._settled += (first, last)
         self._at = (None, 0)
         self._ledger.moved[self] = None
 

@@ -84,6 +84,8 @@ class Admin:
                 "written_rows": telemetry.written_rows, "dropped_rows": telemetry.dropped_rows,
                 "last_error": telemetry.last_error,
             }  # fmt: skip
+        if engine.keeper is not None:
+            body["journal"] = engine.keeper.stats()
         return _json(body)
 
     async def _consumers(self, _: web.Request) -> web.Response:

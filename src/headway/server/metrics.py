@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from headway.core import stats
 from headway.server.engine import Engine
+from headway.server.journal.keeper import Keeper
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.telemetry import Telemetry
 
@@ -55,6 +56,8 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"headway_{name}", text, value)
         if engine.telemetry is not None:
             yield from self._telemetry(engine.telemetry)
+        if engine.keeper is not None:
+            yield from self._journal(engine.keeper)
         yield from self._pools(whole)
         yield from self._consumers(whole)
         yield from self._queues()
@@ -88,6 +91,21 @@ class Metrics(Collector):
         ):
             yield CounterMetricFamily(f"headway_{name}", text, value)
         yield GaugeMetricFamily("headway_telemetry_lake_bytes", "What the lake takes up", telemetry.lake.bytes)
+
+    def _journal(self, keeper: Keeper) -> Iterator[Metric]:
+        journal = keeper.stats()
+        yield CounterMetricFamily("headway_journal_commits", "Groups of records brought to disk", journal.commits)
+        yield CounterMetricFamily("headway_journal_failures", "How often that failed", journal.failures)
+        for name, text, value in (
+            ("failing", "1 while nothing can be confirmed", float(bool(journal.error))),
+            ("waiting_bytes", "What is not known to be on disk yet", journal.waiting_bytes),
+            ("places", "Durable subscriptions and queues", journal.places),
+        ):
+            yield GaugeMetricFamily(f"headway_journal_{name}", text, value)
+        size = GaugeMetricFamily("headway_journal_bytes", "What a stream takes up on disk", labels=["stream"])
+        for stream, taken in journal.streams.items():
+            size.add_metric([stream], taken)
+        yield size
 
     def _pools(self, whole: stats.BrokerStats) -> Iterator[Metric]:
         used = GaugeMetricFamily("headway_pool_bytes", "Bytes held by a pool", labels=["pool", "medium"])

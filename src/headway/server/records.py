@@ -23,7 +23,7 @@ from headway.core.errors import ConfigError
 from headway.core.topics import BadTopic, covers, overlaps, validate_filter
 from headway.server.engine import Engine
 from headway.server.lines import LOOKED_BYTES, lines
-from headway.server.range import Gone, Range, range_of, read_asked
+from headway.server.range import Asked, Gone, Range, range_of, read_asked
 from headway.server.recorded import Piece, Source, Trimmed, cut, earliest, latest, pieces
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
@@ -33,6 +33,7 @@ log = logging.getLogger("headway")
 ARROW = "application/vnd.apache.arrow.stream"
 JSON_LINES = "application/x-ndjson"
 THREADS = 2
+TRIES_MAX = 10
 READERS_MAX = 32
 UNREAD_S = 60.0
 """A client that takes nothing for so long is let go."""
@@ -57,9 +58,20 @@ class Wanted(NamedTuple):
 
     sources: list[Source]
     filter: str
+    asked: Asked
+    on_disk: int
+    """What is behind this offset may not be."""
+
+
+class Begun(NamedTuple):
+    """An answer whose first part is ready."""
+
     range: Range
-    bytes_max: int | None
-    format: str
+    next_offset: int
+    """To go on from."""
+    first: bytes
+    chunks: Iterator[bytes]
+    """The rest."""
 
 
 class Records:
@@ -116,16 +128,16 @@ class Records:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         wanted = self._wanted(request)
         run = self._engine.loop.run_in_executor
-        next_offset, chunks, first = await run(self._threads, _begin, wanted)
-        range = wanted.range
+        begun = await run(self._threads, _begin, wanted)
         headers = {
-            "Headway-Earliest-Offset": str(range.earliest), "Headway-Latest-Offset": str(range.latest),
-            "Headway-Next-Offset": str(next_offset), "Content-Type": ARROW if wanted.format == "arrow" else JSON_LINES,
+            "Headway-Earliest-Offset": str(begun.range.earliest), "Headway-Latest-Offset": str(begun.range.latest),
+            "Headway-Next-Offset": str(begun.next_offset),
+            "Content-Type": ARROW if wanted.asked.format == "arrow" else JSON_LINES,
         }  # fmt: skip
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
-        chunk: bytes | memoryview | None = None if request.method == "HEAD" else first
+        chunk: bytes | None = None if request.method == "HEAD" else begun.first
         try:
             while chunk is not None:
                 if request.transport is None or request.transport.is_closing():
@@ -133,7 +145,7 @@ class Records:
                 if len(chunk):
                     async with asyncio.timeout(UNREAD_S):
                         await response.write(chunk)
-                chunk = await run(self._threads, next, chunks, None)
+                chunk = await run(self._threads, next, begun.chunks, None)
             else:
                 await response.write_eof()
         except _AWAY:
@@ -157,55 +169,60 @@ class Records:
             raise Refusal(404, f"{topic} is not recorded; recorded is {names}", recorded=list(recorded))
         assert self._engine.keeper is not None
         sources = [source for filter, source in recorded.items() if overlaps(filter, topic)]
-        try:
-            range = range_of(asked, sources, self._engine.keeper.committed_sequence)
-        except ConfigError as error:
-            raise Refusal(400, str(error)) from None
-        except Gone as error:
-            raise Refusal(410, str(error), earliest=error.earliest) from None
-        return Wanted(sources, topic, range, asked.bytes_max, asked.format)
+        return Wanted(sources, topic, asked, self._engine.keeper.committed_sequence)
 
 
 # -- in a worker's thread ---------------------------------------------------------------------------------------------
 
 
-def _begin(wanted: Wanted) -> tuple[int, Iterator[bytes | memoryview], bytes | memoryview | None]:
-    """The offset to go on from, what to send, and the first of it. Raises Refusal."""
-    _, filter, range, bytes_max, format = wanted
-    first, stop = range.first, range.stop
-    if format == "arrow" and not _has_arrow():
+def _begin(wanted: Wanted) -> Begun:
+    """Raises Refusal."""
+    if wanted.asked.format == "arrow" and not _has_arrow():
         raise Refusal(501, NO_ARROW)
-    try:
-        if bytes_max is not None:
-            stop = cut(pieces(wanted.sources, filter, first, stop), bytes_max) or stop
-        found = pieces(wanted.sources, filter, first, stop)
-        chunks = iter(lines(found)) if format == "json" else _arrow(found, range, stop)
-        return stop, chunks, next(chunks, b"")
-    except Trimmed:
-        raise Refusal(410, str(Gone(first, now := earliest(wanted.sources))), earliest=now) from None
-    except (Corrupt, OSError) as error:
-        raise Refusal(500, _words(error)) from None
+    tries_left = TRIES_MAX
+    while True:
+        tries_left -= 1
+        try:
+            return _begun(wanted)
+        except Trimmed:  # between two looks; who wants no certain offset does not mind
+            if not tries_left:
+                raise Refusal(500, "records are deleted faster than they can be read") from None
+        except ConfigError as error:
+            raise Refusal(400, str(error)) from None
+        except Gone as error:
+            raise Refusal(410, str(error), earliest=error.earliest) from None
+        except (Corrupt, OSError) as error:
+            raise Refusal(500, _words(error)) from None
 
 
-def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[bytes | memoryview]:
+def _begun(wanted: Wanted) -> Begun:
+    sources, filter, asked, on_disk = wanted
+    range = range_of(asked, sources, on_disk)
+    stop = range.stop
+    if asked.bytes_max is not None:
+        stop = cut(pieces(sources, filter, range.first, stop), asked.bytes_max) or stop
+    found = pieces(sources, filter, range.first, stop)
+    chunks = lines(found) if asked.format == "json" else _arrow(found, range, stop)
+    return Begun(range, stop, next(chunks, b""), chunks)
+
+
+def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[bytes]:
     from headway.store import records
 
     offsets = {"earliest": range.earliest, "latest": range.latest, "next": stop}
-    yield records.stream_start({f"headway.{name}_offset": str(offset) for name, offset in offsets.items()})
+    start = records.stream_start({f"headway.{name}_offset": str(offset) for name, offset in offsets.items()})
     columns, looked = records.Columns(), 0
     for piece in found:
         looked += piece.looked_bytes
         if piece.run is not None:
             columns.add(piece.run, piece.first, piece.time_us, piece.keys)
         if columns.size >= records.BATCH_BYTES:
-            yield records.stream_part(columns.batch())
-            columns, looked = records.Columns(), 0
+            yield start + records.stream_part(columns.batch())
+            columns, looked, start = records.Columns(), 0, b""
         elif looked > LOOKED_BYTES:
-            looked = 0
-            yield b""
-    if len(columns):
-        yield records.stream_part(columns.batch())
-    yield records.STREAM_END
+            yield start
+            looked, start = 0, b""
+    yield start + (records.stream_part(columns.batch()) if len(columns) else b"") + records.STREAM_END
 
 
 def _has_arrow() -> bool:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+import msgspec
+
 from headway.core.broker import Broker
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
@@ -52,6 +54,24 @@ TIDY_EVERY_S = 5.0
 Work = dict[str, list[Entry]]
 
 
+class JournalStats(msgspec.Struct, frozen=True):
+    """What people are told of the journal."""
+
+    path: str
+    bytes: int
+    streams: dict[str, int]
+    """Bytes of each."""
+    commits: int
+    longest_commit_ms: float
+    waiting_bytes: int
+    """Not known to be on disk yet."""
+    places: int
+    """Durable subscriptions and queues that have one."""
+    error: str
+    """Why nothing is confirmed; empty: all is well."""
+    failures: int
+
+
 class Waiting(Protocol):
     """Somebody who is to be told."""
 
@@ -74,6 +94,8 @@ class Keeper:
         self.error = ""
         """Why nothing is kept at the moment; empty: all is well."""
         self.commits = 0
+        self.failures = 0
+        self._longest_s = self._began_s = 0.0
         self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], wall_offset_s)
         self.archive = archive
         self._table = table
@@ -98,6 +120,13 @@ class Keeper:
         self._tidied_s = now()
         self._closed = False
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
+
+    def stats(self) -> JournalStats:
+        streams = {name: stream.bytes for name, stream in self.streams.items()}
+        return JournalStats(
+            str(self.journal.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
+            self._work_bytes + self.journal.unsynced_bytes, len(self.ledger.kept), self.error, self.failures,
+        )  # fmt: skip
 
     # -- what is to be kept -----------------------------------------------------------------------------------------
 
@@ -169,7 +198,7 @@ class Keeper:
             snapshot = {MAIN: self._snapshot()}
         for name in (*rolled, *snapshot):
             self._segments[name] = 0
-        self._busy = True
+        self._busy, self._began_s = True, now
         steps = [(work, rolled), (snapshot, list(snapshot))]
         self._writer.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
@@ -206,6 +235,7 @@ class Keeper:
         if error is not None:
             raise error
         self._busy = False
+        self._longest_s = max(self._longest_s, now - self._began_s)
         if self.error:
             log.info("the journal is written again; everything that waited is on disk")
             self.error = ""
@@ -225,6 +255,7 @@ class Keeper:
 
     def _failed(self, error: OSError, number: int, sequence: int) -> None:
         text = error.strerror or str(error)
+        self.failures += 1
         if text != self.error:
             log.error("cannot write to %s: %s; nothing is confirmed until it can be written again",
                       self.journal.folder, text)

@@ -1,0 +1,208 @@
+"""The journal over a disk that fails: nothing is confirmed that could be lost, nothing that was confirmed is lost, and
+the loop never waits."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from tests.server.journal_stage import JournalStage, Publisher
+from tests.store.journal.fake_files import FakeFiles
+
+from headway.core.errors import ConfigError
+from headway.server.journal import keeper
+
+RETRY_S = keeper.MEND_EVERY_S
+
+
+def fail(files: FakeFiles, *operations: str, code: int = errno.EIO) -> None:
+    def hook(operation: str, _: Path) -> None:
+        if operation in operations:
+            raise OSError(code, "Input/output error" if code == errno.EIO else "No space left on device")
+
+    files.hook = hook
+
+
+def begun() -> tuple[JournalStage, Publisher]:
+    stage = JournalStage()
+    stage.declare("q")
+    stage.turn()
+    return stage, Publisher(stage)
+
+
+def after_power_loss(stage: JournalStage, seed: int = 1) -> JournalStage:
+    return JournalStage(stage.files.crash(random.Random(seed)))
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"), [("sync", errno.EIO), ("write", errno.ENOSPC), ("write", errno.EROFS), ("write", errno.EIO)]
+)
+def test_nothing_is_confirmed_until_it_is_safe_again(operation: str, code: int) -> None:
+    stage, publisher = begun()
+    publisher.publish("q", 1)
+    stage.turn()
+    assert publisher.told == [1]
+    fail(stage.files, operation, "create", code=code)
+    for number in (2, 3):
+        publisher.publish("q", number)
+        stage.turn()
+    stage.files.hook = None
+    publisher.publish("q", 4)
+    stage.turn()
+    assert publisher.told == [1], "the disk would take it now, and what came before is not there"
+    assert stage.keeper.error
+    assert stage.keeper.stats().waiting_bytes > 0
+    stage.loop.pass_time(RETRY_S)
+    stage.turn()
+    assert publisher.told == [1, 2, 3, 4], "in the order in which they came"
+    assert not stage.keeper.error
+    assert after_power_loss(stage).all_of("q") == [1, 2, 3, 4]
+
+
+def test_it_is_tried_again_until_it_works() -> None:
+    stage, publisher = begun()
+    fail(stage.files, "sync", "create")
+    publisher.publish("q", 1)
+    stage.turn()
+    for _ in range(5):
+        stage.loop.pass_time(RETRY_S)
+        assert publisher.told == []
+    assert stage.keeper.failures == 6
+    stage.files.hook = None
+    stage.loop.pass_time(RETRY_S)
+    stage.turn()
+    assert publisher.told == [1]
+
+
+def test_what_is_not_durable_goes_on_while_the_disk_fails() -> None:
+    stage, publisher = begun()
+    fail(stage.files, "write")
+    publisher.publish("q", 1)
+    stage.turn()
+    publisher.publish("q", 2, qos=0)
+    assert publisher.told == [2]
+    assert stage.get("q") is not None, "and what waits for the disk can be had"
+
+
+def test_publishers_wait_when_too_much_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "BACKLOG_BYTES_MAX", 5000)
+    stage, publisher = begun()
+    fail(stage.files, "sync", "create")
+    number = 0
+    while not stage.paused and number < 100:
+        number += 1
+        publisher.publish("q", number, size=500)
+        stage.turn()
+    assert 8 < number < 20
+    assert publisher.told == []
+    stage.files.hook = None
+    stage.loop.pass_time(RETRY_S)
+    stage.turn()
+    assert not stage.paused
+    assert publisher.told == list(range(1, number + 1))
+
+
+def test_the_loop_does_not_wait_for_a_disk_that_hangs() -> None:
+    stage = JournalStage(thread=True)
+    stage.declare("q")
+    publisher = Publisher(stage)
+    stalled, go_on = threading.Event(), threading.Event()
+
+    def hook(operation: str, _: Path) -> None:
+        if operation == "sync":
+            stalled.set()
+            assert go_on.wait(30)
+
+    stage.files.hook = hook
+    for number in range(10):  # were one of these to wait for the disk, none would come to an end
+        publisher.publish("q", number)
+        stage.turn()
+    assert stalled.wait(30)
+    assert stage.all_of("q") == list(range(10)), "and who consumes need not wait either"
+    assert publisher.told == []
+    go_on.set()
+    told = threading.Event()
+    stage.loop.call_soon_threadsafe(told.set)
+    stage.keeper._writer.submit(stage.loop.call_soon_threadsafe, told.set).result(30)
+    stage.loop.work()
+    stage.turn()
+    stage.keeper._writer.submit(lambda: None).result(30)
+    stage.loop.work()
+    assert publisher.told == list(range(10))
+    stage.keeper.close()
+
+
+@pytest.mark.parametrize("operation", ["make_folder", "lock", "create"])
+def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(operation: str) -> None:
+    files = FakeFiles()
+    fail(files, operation, code=errno.EROFS)
+    if operation == "create":  # nothing is written before there is something to write
+        stage = JournalStage(files)
+        stage.declare("q")
+        stage.turn()
+        assert stage.keeper.error
+        return
+    with pytest.raises(ConfigError, match=r"journal\.path /journal: "):
+        JournalStage(files)
+
+
+def test_damage_in_the_middle_is_said_at_the_start_and_where_it_is() -> None:
+    stage, publisher = begun()
+    for number in range(20):
+        publisher.publish("q", number)
+        stage.turn()
+    stage.keeper.close()
+    stage.files.kill()
+    path = max((path for path in stage.files.seen if path.parent.name == "main"), key=stage.files.size)
+    stage.files.flip(path, 1000)
+    with pytest.raises(ConfigError, match=rf"journal: {path} is damaged at byte \d+: .*--repair"):
+        JournalStage(stage.files)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_what_was_confirmed_is_there_and_what_was_acknowledged_is_not(seed: int) -> None:
+    """The story of one queue over several power losses. What a client knows is put down here, and nothing else."""
+    rng = random.Random(seed)
+    stage = JournalStage(FakeFiles(rng))
+    stage.declare("q")
+    stage.turn()
+    publisher = Publisher(stage)
+    confirmed: set[int] = set()
+    gone: set[int] = set()
+    """Acknowledged, and something that came later was confirmed."""
+    acknowledged: list[tuple[int, int]] = []
+    """A number, and the one that was published after it."""
+    number = 0
+    for _ in range(4):
+        for _ in range(rng.randint(5, 60)):
+            dice = rng.random()
+            if dice < 0.5:
+                number += 1
+                publisher.publish("q", number, size=rng.choice((10, 100, 5000)))
+            elif dice < 0.75 and (got := stage.get("q")) is not None:
+                if rng.random() < 0.8:
+                    stage.ack(got[1])
+                    acknowledged.append((got[0], number + 1))
+            elif dice < 0.8:
+                fail(stage.files, rng.choice(("sync", "write", "create")))
+            elif dice < 0.9:
+                stage.files.hook = None
+                stage.loop.pass_time(rng.choice((0.1, RETRY_S, 6.0)))
+            stage.turn()
+            confirmed |= set(publisher.told)
+            gone |= {one for one, after in acknowledged if after in confirmed}
+        stage = after_power_loss(stage, rng.randint(0, 10**9))
+        there = stage.all_of("q")
+        assert there == sorted(there), "order is kept"
+        assert len(there) == len(set(there))
+        maybe = {one for one, _ in acknowledged}
+        assert confirmed - maybe <= set(there), "what was confirmed is there"
+        assert not gone & set(there), "what was acknowledged is not"
+        assert set(there) <= set(range(1, number + 1))
+        stage.broker.queues.recover(stage.channel, stage.now)
+        acknowledged = [(one, after) for one, after in acknowledged if one not in there]
+        publisher = Publisher(stage)
+        publisher.told = []

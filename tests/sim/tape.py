@@ -179,7 +179,8 @@ def wanted(kept: Kept) -> list[Wanted]:
     for cursor in kept.cursors():
         found += [Wanted(cursor, number, given=True) for number in sorted(cursor.unacknowledged)]
         if cursor.attached and cursor.position < cursor.end_position:
-            found += [Wanted(cursor, number, given=False) for number in range(cursor.number, cursor.end_number)]
+            fresh = [Wanted(cursor, number, given=False) for number in range(cursor.number, cursor.end_number)]
+            found += [one for one in fresh if not cursor.ended or one.sequence <= cursor.ended]
     return found
 
 

@@ -88,7 +88,8 @@ class Cursor:
             return 0
         if self.position == chunk.stop and chunk.next is not None:
             chunk = chunk.next
-        return chunk.sequence_of(chunk.index_at(self.position))
+        sequence = chunk.sequence_of(chunk.index_at(self.position))
+        return 0 if self.ended and sequence > self.ended else sequence
 
     def wanted_sequence(self) -> int:
         """Sequence of the first record that is not settled; 0: there is none."""
@@ -167,7 +168,11 @@ class Cursor:
         assert self.chunk is not None
         if self.unacknowledged or self.kept.first is not self:
             last = min(last, self.lane.count - 1)
-            self.kept.settled(self, first, _sequence_at(self.chunk, first), last, _sequence_at(self.chunk, last))
+            first_sequence, last_sequence = _sequence_at(self.chunk, first), _sequence_at(self.chunk, last)
+            if not self.ended or last_sequence <= self.ended:
+                self.kept.settled(self, first, first_sequence, last, last_sequence)
+            elif first_sequence <= self.ended:
+                self.kept.passed(first_sequence, self.ended)
         else:
             self.kept.moved()
 
@@ -196,7 +201,8 @@ class Cursor:
         """Where a detached cursor is once everything so far was read another way."""
         if self.kept is not None:
             sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
-            self.kept.passed(max(sent, default=0) + 1, self.lane.last_sequence)
+            last = self.lane.last_sequence
+            self.kept.passed(max(sent, default=0) + 1, min(last, self.ended or last))
         self.position = self.lane.end
         self._number = self.lane.count
         if self.chunk is not None:

@@ -98,6 +98,8 @@ class Keeping:
             elif subscription.cursor.kept is None:
                 subscription.cursor.kept = ledger.keep(lambda: [subscription.cursor], place)
                 self._registry.keep_feed(subscription.feed, 1)
+        elif subscription.queue is not None:
+            self._group_changed(subscription.queue)
         self._say("subscription", subscription.number_kept, self._terms(subscription))
 
     def succeed(self, old: Subscription, subscription: Subscription) -> None:
@@ -122,13 +124,17 @@ class Keeping:
         del self._subscriptions[subscription.number_kept]
         subscription.number_kept = 0
         kept, queue = subscription.cursor.kept, subscription.queue
-        if queue is not None and queue not in self._listeners:
-            if not any(member.number_kept and member.request.qos for member in queue.members):
-                self.queue_ended(queue)
+        if queue is not None:
+            self._group_changed(queue)
         elif queue is None and kept is not None:
             subscription.cursor.kept = None
             ledger.forget(kept)
             self._registry.keep_feed(subscription.feed, -1)
+
+    def _group_changed(self, queue: Queue) -> None:
+        """A group has a place as long as one of its members is durable and acknowledges."""
+        if queue.ends_with_members and not any(one.number_kept and one.request.qos for one in queue.members):
+            self.queue_ended(queue)
 
     def _terms(self, subscription: Subscription) -> SubscriptionTerms:
         kept = subscription.cursor.kept

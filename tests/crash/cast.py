@@ -1,0 +1,155 @@
+"""Who is in the story, what is declared for them, and what is to be found of it after a kill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue
+from tests.crash.actor import Actor, World, body_of
+from tests.crash.consumer import Consumer, Worker
+from tests.crash.event import Confirmed, Counted, Sent, Wrong
+from tests.crash.publisher import Binder, Publisher, Purger
+from tests.crash.subscriber import MqttActor, Subscriber
+from tests.interop.amqp_raw import Raw
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "receipts": {},
+    "tasks": {"x-dead-letter-exchange": "graves", "x-dead-letter-routing-key": "tasks"},
+    "graves": {},
+    "single": {},
+    "pile": {},
+    "work": {},
+    "done": {},
+    "topics": {},
+    "rota-0": {},
+    "rota-1": {},
+    "rota-2": {},
+}
+"""The durable ones, and their arguments."""
+EMPTIED = ("heap", "fickle")
+EXCHANGES = {"orders": "direct", "fan": "fanout", "graves": "direct", "rota": "topic", "inner": "fanout"}
+BINDINGS = (
+    ("orders", "t", "tasks"), ("orders", "s", "single"), ("graves", "tasks", "graves"), ("inner", "", "single"),
+    ("inner", "", "pile"), ("rota", "k", "rota-0"), ("amq.topic", "m.#", "topics"),
+    ("amq.topic", "receipts.#", "receipts"),
+)  # fmt: skip
+UNCOUNTED = {"graves", *EMPTIED}
+"""Boxes of which the checker cannot tell how much is in them."""
+SHARED = "share:crew"
+
+
+def boxes(topic: str) -> tuple[str, ...]:
+    """Where the records of an MQTT topic go."""
+    first, *rest = topic.split("/")
+    if first == "receipts":
+        return ("receipts",)
+    found = ["topics"]
+    match rest:
+        case ["a", _]:
+            found += ["sub-one:m/a/+", "sub-two:m/#"]
+        case ["b", _]:
+            found += ["sub-two:m/#", SHARED]
+        case ["c", _]:
+            found += ["sub-exact:m/c/#"]
+            found += ["sub-two:m/#"]
+    return tuple(found)
+
+
+def declare(world: World) -> None:
+    """Once. All of it is certain when this returns, for something that was published afterwards was confirmed."""
+    with Raw(world.life.amqp) as raw:
+        for name, kind in EXCHANGES.items():
+            raw.call(Exchange.Declare(exchange=name, exchange_type=kind, durable=True), Exchange.DeclareOk)
+        for name, arguments in QUEUES.items():
+            raw.declare(name, durable=True, exclusive=False, arguments=arguments)
+        for exchange, key, queue in BINDINGS:
+            raw.call(Queue.Bind(queue=queue, exchange=exchange, routing_key=key), Queue.BindOk)
+        raw.call(Exchange.Bind(destination="inner", source="fan", routing_key=""), Exchange.BindOk)
+        raw.declare("fleeting", durable=False, exclusive=False)
+        raw.call(Exchange.Declare(exchange="passing", durable=False), Exchange.DeclareOk)
+        raw.call(Confirm.Select(), Confirm.SelectOk)
+        world.conns += 1
+        world.tell(Sent("declare:1", ("receipts",), world.conns))
+        raw.publish("", "receipts", body_of("declare:1"), delivery_mode=2)
+        raw.expect(Basic.Ack)
+        world.tell(Confirmed("declare:1"))
+
+
+def look(world: World) -> None:
+    """After a start, before anybody else is there."""
+    with Raw(world.life.amqp) as raw:
+        for name in QUEUES:
+            raw.do(Queue.Declare(queue=name, passive=True))
+            answer: Any = raw.expect(object)
+            if not isinstance(answer, Queue.DeclareOk):
+                world.tell(Wrong(f"queue {name} is gone: {dict(answer)}"))
+                raw.do(Channel.CloseOk())
+                raw.open_channel()
+            elif name not in UNCOUNTED:
+                world.tell(Counted(name, answer.message_count))
+        for number, (name, kind) in enumerate(EXCHANGES.items(), 10):
+            raw.open_channel(number)
+            raw.do(Exchange.Declare(exchange=name, exchange_type=kind, passive=True), number)
+            answer = raw.expect(object, number)
+            if not isinstance(answer, Exchange.DeclareOk):
+                world.tell(Wrong(f"exchange {name} is gone: {dict(answer)}"))
+        passing = (Queue.Declare(queue="fleeting", passive=True), Exchange.Declare(exchange="passing", passive=True))
+        for number, command in enumerate(passing, 50):
+            raw.open_channel(number)
+            raw.do(command, number)
+            if not isinstance(raw.expect(object, number), Channel.Close):
+                world.tell(Wrong(f"{dict(command)} is still there, and is not durable"))
+
+
+def publishers(world: World) -> list[Actor]:
+    orders = ("orders", "t", ("tasks",)), ("orders", "s", ("single",))
+    return [
+        Publisher(world, "p-orders", *orders, transient=0.2),
+        Publisher(world, "p-more", orders[0]),
+        Publisher(world, "p-work", ("", "work", ("work",)), window=10),
+        Publisher(world, "p-fan", ("fan", "", ("single", "pile")), ("", "pile", ("pile",))),
+        Purger(world, "p-heap", "heap", deletes=False),
+        Purger(world, "p-fickle", "fickle", deletes=True),
+        Publisher(world, "fat-pile", ("", "pile", ("pile",)), window=10),
+        Binder(world, "p-rota", "rota", ("rota-0", "rota-1", "rota-2")),
+        MqttActor(world, "m-one", "m/a/1", "m/a/2", "m/b/1", boxes=boxes, qos=1),
+        MqttActor(world, "fat-topics", "m/a/4", boxes=boxes, window=5),
+        MqttActor(world, "m-two", "m/b/2", "m/c/1", "m/a/3", boxes=boxes, qos=2),
+    ]
+
+
+def subscribers(world: World) -> list[Subscriber]:
+    def one(name: str, filter: str, box: str, qos: int, *, alone: bool = True) -> Subscriber:
+        return Subscriber(world, name, filter, boxes=boxes, box_of=lambda topic: box, qos=qos, alone=alone)
+
+    return [
+        one("sub-one", "m/a/+", "sub-one:m/a/+", 1),
+        one("sub-two", "m/#", "sub-two:m/#", 1),
+        one("sub-exact", "m/c/#", "sub-exact:m/c/#", 2),
+        one("crew-1", "$share/crew/m/b/#", SHARED, 1, alone=False),
+        one("crew-2", "$share/crew/m/b/#", SHARED, 1, alone=False),
+    ]
+
+
+def consumers(world: World) -> list[Actor]:
+    return [
+        Consumer(world, "c-tasks-1", "tasks", dead="graves"),
+        Consumer(world, "c-tasks-2", "tasks", prefetch=5, dead="graves"),
+        Consumer(world, "c-single", "single", alone=True),
+        Consumer(world, "c-topics-1", "topics", prefetch=100),
+        Consumer(world, "c-topics-2", "topics", prefetch=10),
+        Consumer(world, "c-rota", "rota-1", alone=True),
+        Worker(world, "w-work", "work", "done"),
+        *(
+            Consumer(world, f"c-{queue}", queue, prefetch=500, alone=True, careful=True, absence=(30, 200))
+            for queue in ("pile", "receipts", "graves", "done", "rota-0", "rota-2")
+        ),
+    ]
+
+
+def last_consumers(world: World) -> list[Consumer]:
+    """They fetch all there is."""
+    return [
+        Consumer(world, f"last-{name}", name, prefetch=200, alone=True, careful=True, stays=True)
+        for name in (*QUEUES, *EMPTIED)
+    ]

@@ -1,0 +1,91 @@
+"""One life of the broker: a process on ports that the system chose, with the journal that outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+
+from tests.interop.waiting import until
+
+START_S = 30.0
+ENTRY = Path(__file__).with_name("eager.py")
+CONFIG = """
+[server]
+admin = "http://127.0.0.1:0"
+sweep = "50ms"
+[listeners.amqp]
+url = "amqp://127.0.0.1:0"
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:0"
+[pool]
+memory = "{memory}"
+disk = "1GB"
+disk_path = "{folder}"
+[telemetry]
+enabled = false
+[journal]
+path = "{journal}"
+segment = "{segment}"
+fsync = "{fsync}"
+"""
+
+
+class Life:
+    """Begins at once; ``listening`` waits until it can be spoken to."""
+
+    def __init__(
+        self, folder: Path, number: int, *, fsync: str = "always", segment: str = "100KB", memory: str = "64MB"
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / f"log-{number}"
+        self._ready = folder / f"ready-{number}.json"
+        config = folder / f"config-{number}.toml"
+        config.write_text(
+            CONFIG.format(memory=memory, folder=folder, journal=folder / "journal", segment=segment, fsync=fsync)
+        )
+        self.began_s = time.monotonic()
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ENTRY), "serve", "--config", str(config), "--ready-file", str(self._ready)],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        self.pid = self.process.pid
+        self.amqp = self.mqtt = 0
+
+    def listening(self) -> None:
+        until(lambda: self._ready.exists() or self.process.poll() is not None, START_S, "the broker listens")
+        assert self.process.poll() is None, f"the broker did not start:\n{self.log.read_text()[-4000:]}"
+        told = json.loads(self._ready.read_text())
+        ports = {name: urllib.parse.urlsplit(url).port for name, url in told["listeners"].items()}
+        self.amqp, self.mqtt = ports["amqp"], ports["mqtt"]
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.began_s
+
+    def let_live(self, seconds: float) -> None:
+        """Until it is so old, or dead."""
+        end = os.pidfd_open(self.pid)
+        try:
+            select.select([end], [], [], max(0.0, seconds - self.age_s))
+        finally:
+            os.close(end)
+
+    def kill(self) -> None:
+        """Without a word."""
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def complaints(self) -> list[str]:
+        """What its log has that should not be there."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [at for at, line in enumerate(lines) if "Traceback" in line or "ERROR" in line]
+        return ["\n".join(lines[found[0] : found[0] + 60])] if found else []

@@ -1,0 +1,184 @@
+"""The story: lives of one broker after another, each ended by a kill, and the actors going on with what they do."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.crash import cast
+from tests.crash.actor import Actor, World
+from tests.crash.checker import Checker
+from tests.crash.consumer import Consumer
+from tests.crash.event import Killed, Wrong
+from tests.crash.life import Life
+from tests.crash.publisher import AmqpActor
+from tests.crash.subscriber import MqttActor, Subscriber
+
+STALLED_S = 10.0
+"""After so long without a confirm to anybody, the broker is stuck."""
+DRAIN_S = 60.0
+EVENTS = (50, 8000)
+"""A life ends after so many events, at least and at most."""
+EVENTS_CALM = (4000, 8000)
+KILLED_STARTING = 0.25
+"""How many of the lives end before the broker listens."""
+CALM = 0.3
+TURN_S = 0.01
+FSYNC = ("always", "5ms", "off")
+MEMORY = ("2MB", "64MB")
+"""So little that what waits has to leave it, and so much that it has not."""
+
+
+class Told(NamedTuple):
+    wrong: list[str]
+    summary: str
+
+
+class Story:
+    def __init__(self, folder: Path, seed: int, kills: int, *, fsync: str | None = None,
+                 say: Callable[[str], None] = lambda text: None) -> None:
+        """``fsync`` None: each in its turn, life by life."""
+        self.world = World(seed)
+        self._folder = folder
+        self._kills = kills
+        self._fsync = fsync
+        self._say = say
+        self._checker = Checker()
+        self._checked = 0
+        self._lives = 0
+        self._start_s = 1.0
+        """How long the last start took."""
+        self._actors: list[Actor] = []
+
+    def tell(self) -> Told:
+        world = self.world
+        subscribers = cast.subscribers(world)
+        self._actors = [*subscribers, *cast.consumers(world), *cast.publishers(world)]
+        try:
+            self._begin_life()
+            cast.declare(world)
+            for subscriber in subscribers:
+                subscriber.come()
+            self._live()
+            for _ in range(self._kills - 1):
+                if world.chance(KILLED_STARTING):
+                    self._stillborn()
+                self._begin_life()
+                cast.look(world)
+                self._live()
+            self._begin_life()
+            cast.look(world)
+            self._drain(subscribers)
+        except AssertionError as error:
+            world.tell(Wrong(f"{error}"))
+            self._check()
+        else:
+            self._check()
+            self._checker.finish()
+        finally:
+            if hasattr(world, "life"):
+                world.life.kill()
+        checker = self._checker
+        summary = (f"{self._lives} lives, {checker.confirmed} records confirmed, {checker.delivered} delivered, "
+                   f"{checker.again} of them again")  # fmt: skip
+        return Told(checker.wrong, summary)
+
+    # -- lives ------------------------------------------------------------------------------------------------------
+
+    def _new_life(self) -> Life:
+        self._lives += 1
+        fsync, memory = self._fsync or FSYNC[self._lives % len(FSYNC)], self.world.rng.choice(MEMORY)
+        return Life(self._folder, self._lives, fsync=fsync, memory=memory)
+
+    def _begin_life(self) -> None:
+        life = self.world.life = self._new_life()
+        life.listening()
+        self._start_s = life.age_s
+
+    def _stillborn(self) -> None:
+        """Killed before it listens, or just then."""
+        life = self.world.life = self._new_life()
+        life.let_live(self.world.rng.uniform(0.3, 1.1) * self._start_s)
+        self._end(life, f"after {life.age_s:.2f} s, starting")
+
+    def _live(self) -> None:
+        world = self.world
+        world.calm = world.chance(CALM)
+        began = len(world.events)
+        upto = began + world.rng.randint(*(EVENTS_CALM if world.calm else EVENTS))
+        self._go_on(self._actors, lambda: len(world.events) >= upto)
+        self._end(world.life, f"after {len(world.events) - began} events")
+
+    def _end(self, life: Life, when: str) -> None:
+        world = self.world
+        if life.process.poll() is not None:
+            world.tell(Wrong(f"the broker ended by itself with {life.process.returncode}"))
+        life.kill()
+        for actor in self._actors:
+            actor.gone()
+            actor.away = 0
+        for complaint in life.complaints():
+            world.tell(Wrong(f"the broker complained:\n{complaint}"))
+        world.tell(Killed(self._lives))
+        self._check()
+        self._say(f"life {self._lives} killed {when}; {self._checker.confirmed} records confirmed, "
+                  f"{len(self._checker.wrong)} wrong")  # fmt: skip
+
+    def _check(self) -> None:
+        events = self.world.events
+        for event in events[self._checked :]:
+            self._checker.see(event)
+        self._checked = len(events)
+
+    # -- turns ------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, actors: Sequence[Actor], done: Callable[[], bool]) -> None:
+        """Until it is done, or nothing was confirmed for long."""
+        world = self.world
+        confirmed, moved_s = world.confirmed, time.monotonic()
+        while not done():
+            there = {actor.raw.sock: actor for actor in actors if actor.raw is not None}
+            for sock in select.select(list(there), [], [], TURN_S)[0]:
+                there[sock].read()
+            for actor in actors:
+                actor.step()
+            if world.confirmed > confirmed:
+                confirmed, moved_s = world.confirmed, time.monotonic()
+            elif time.monotonic() - moved_s > STALLED_S:
+                waits = [a.name for a in actors if isinstance(a, AmqpActor | MqttActor) and a.unconfirmed]
+                world.tell(Wrong(f"nothing was confirmed for {STALLED_S:g} s; {', '.join(waits)} wait for it"))
+                return
+
+    def _drain(self, subscribers: Sequence[Subscriber]) -> None:
+        """Fetch and acknowledge all there is. It is over when nothing was delivered for a while."""
+        last: list[Actor] = [*cast.last_consumers(self.world), *subscribers]
+        for subscriber in subscribers:
+            subscriber.careful = True
+        quiet = Quiet(last)
+        deadline = time.monotonic() + DRAIN_S
+        self._go_on(last, lambda: quiet.now() or time.monotonic() > deadline)
+        if time.monotonic() > deadline:
+            self.world.tell(Wrong(f"not everything is delivered after {DRAIN_S:g} s"))
+        self._actors = last
+        self._end(self.world.life, "at the end")
+
+
+class Quiet:
+    """Whether all that was delivered is settled, and the broker has had time to deliver more."""
+
+    TURNS = 60
+
+    def __init__(self, actors: Sequence[Actor]) -> None:
+        self._actors = actors
+        self._turns = 0
+
+    def now(self) -> bool:
+        busy = any(
+            actor.raw is None or actor.waiting or actor.unconfirmed
+            for actor in self._actors if isinstance(actor, Consumer | Subscriber)
+        )  # fmt: skip
+        self._turns = 0 if busy else self._turns + 1
+        return self._turns > self.TURNS

@@ -1,0 +1,165 @@
+"""MQTT clients: publishers of both qualities, and subscribers whose sessions outlive them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.crash.actor import Actor, World, body_of
+from tests.crash.event import Confirmed, Sent, Settled
+from tests.interop.raw import Message, PubAck, PubComp, PubRec, PubRel, Raw
+
+from headway.wire.mqtt.packets import Disconnect, Entry
+
+EXPIRY_S = 3600
+RECEIPTS = "receipts/mqtt"
+SETTLED_PER_RECEIPT = 20
+Boxes = Callable[[str], tuple[str, ...]]
+"""From a topic to the boxes that have its records."""
+
+
+class MqttActor(Actor):
+    """Publishes with QoS 1 or 2."""
+
+    def __init__(self, world: World, name: str, *topics: str, boxes: Boxes, qos: int = 1, window: int = 40) -> None:
+        super().__init__(world, name)
+        self.topics = topics
+        self.boxes = boxes
+        self.qos = qos
+        self.window = window
+        self.unconfirmed: dict[int, str] = {}
+        self.to_release: list[int] = []
+        self.releasing: set[int] = set()
+
+    def connect(self) -> Raw:
+        return Raw(self.world.life.mqtt, self.name)
+
+    def begin(self) -> None:
+        self.unconfirmed.clear()
+        self.to_release.clear()
+        self.releasing.clear()
+
+    def publish(self, topic: str, qos: int) -> None:
+        record = self.new_record()
+        self.world.tell(Sent(record, self.boxes(topic), self.conn))
+        while self.raw.next_id + 1 in self.releasing or self.raw.next_id + 1 in self.unconfirmed:
+            self.raw.next_id += 1
+        self.unconfirmed[self.raw.publish(topic, body_of(record), qos)] = record
+
+    def work(self) -> None:
+        self.release()
+        room = self.window - len(self.unconfirmed) - len(self.releasing)
+        for _ in range(self.burst(room)):
+            self.publish(self.world.rng.choice(self.topics), self.qos)
+
+    def release(self) -> None:
+        for number in self.to_release:
+            self.raw.rel(number)
+        self.to_release.clear()
+
+    def handle(self, item: Any) -> None:
+        match item:
+            case PubAck(packet_id=number, code=code) | PubRec(packet_id=number, code=code):
+                self.world.tell(Confirmed(self.unconfirmed.pop(number)))
+                if code:
+                    self.wrong(f"{item}")
+                if isinstance(item, PubRec):
+                    self.to_release.append(number)
+                    self.releasing.add(number)
+            case PubComp(packet_id=number):
+                self.releasing.discard(number)
+            case Message():
+                self.message(item)
+            case PubRel(packet_id=number):
+                self.released(number)
+            case Disconnect():
+                self.wrong(f"{item}")
+
+    def message(self, message: Message) -> None:
+        """A record was delivered."""
+
+    def released(self, number: int) -> None:
+        """The broker knows that it was."""
+
+
+class Subscriber(MqttActor):
+    """Keeps its session, and what MQTT wants a client to keep with it: the ids of QoS 2 that were not released, so that
+    it takes none of them for a new record. ``box_of``: from a topic to the box it came from."""
+
+    def __init__(
+        self, world: World, name: str, *filters: str, boxes: Boxes, box_of: Callable[[str], str], qos: int = 1,
+        credit: int = 50, careful: bool = False, alone: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(world, name, boxes=boxes)
+        self.filters = filters
+        self.box_of = box_of
+        self.wanted_qos = qos
+        self.credit = credit
+        self.careful = careful
+        self.alone = alone
+        self.waiting: list[tuple[Message, str]] = []
+        self.held: dict[int, tuple[str, str]] = {}
+        """Ids of QoS 2 that it has and that were not released: box and record."""
+        self.complete: list[int] = []
+        self.settled = 0
+        self.subscribed = False
+        """The broker cannot have forgotten."""
+
+    def connect(self) -> Raw:
+        raw = Raw(self.world.life.mqtt, self.name, clean_start=False, session_expiry_s=EXPIRY_S,
+                  receive_max=self.credit)  # fmt: skip
+        if self.subscribed and not raw.connack.session_present:
+            self.wrong("its session is not there any more")
+        if not raw.connack.session_present:
+            self.held.clear()
+        return raw
+
+    def begin(self) -> None:
+        super().begin()
+        self.waiting.clear()
+        self.complete.clear()
+        if not self.subscribed:
+            self.raw.subscribed(*[Entry(filter, self.wanted_qos) for filter in self.filters])
+            self.publish(RECEIPTS, 1)
+            self.handle(self.raw.expect(PubAck))
+            self.subscribed = True
+
+    def message(self, message: Message) -> None:
+        if message.qos == 2 and message.packet_id in self.held:  # it has it: only the broker does not know
+            self.waiting.append((message, ""))
+            return
+        box = self.box_of(message.topic)
+        record = self.delivered(box, message.payload, again=message.dup, alone=self.alone)
+        if message.qos == 2:
+            self.held[message.packet_id] = box, record
+        self.waiting.append((message, record))
+
+    def released(self, number: int) -> None:
+        self.complete.append(number)
+
+    def work(self) -> None:
+        rng = self.world.rng
+        at_once = self.careful or self.world.calm
+        for _ in range(len(self.waiting) if at_once else rng.randint(0, min(8, len(self.waiting)))):
+            message, record = self.waiting.pop(0)
+            if message.qos == 2:
+                self.raw.rec(message)
+            else:
+                self.world.tell(Settled(self.box_of(message.topic), record, self.conn))
+                self.raw.ack(message)
+                self.settled += 1
+        for number in self.complete:
+            if number in self.held:
+                self.world.tell(Settled(*self.held.pop(number), self.conn))
+                self.settled += 1
+            self.raw.comp(number)
+        self.complete.clear()
+        if self.settled >= SETTLED_PER_RECEIPT:
+            self.settled = 0
+            self.publish(RECEIPTS, 1)
+        if not at_once and self.world.chance(0.01):
+            self.leave(rng.randint(0, 60))
+
+    def farewell(self) -> None:
+        if self.world.chance(0.5):
+            self.raw.goodbye()

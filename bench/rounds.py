@@ -42,7 +42,7 @@ def perform(plan: Sequence[Step], seconds: float, tell: Callable[[Step], Any]) -
             "round": step.round,
         }  # fmt: skip
         try:
-            with start(step.peer.tuned(step.workload.name)) as running:
+            with start(step.workload.peer(step.peer, step.case)) as running:
                 run["figures"] = step.workload.run(running, step.case, seconds)
         except (BenchError, OSError) as error:
             run["error"] = " ".join(str(error).split()) or type(error).__name__

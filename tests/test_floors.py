@@ -28,7 +28,7 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "d
 CORE_ORDER = [
     "errors", "units", "tables", "recorder", "histogram", "record", "topics", "topictree", "syntax", "keys", "terms",
     "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane",
-    "state", "cursor", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange", "feed", "router",
+    "state", "cursor", "loose", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange", "feed", "router",
     "session", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout", "handing", "backlog",
     "drops", "queue",
     "pressure", "publishing", "advisory",

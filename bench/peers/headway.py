@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 
 from bench.peers.peer import Peer, Place, Running
+from bench.wires.durable import AmqpDurable
 from bench.wires.mqtt import Mqtt
 from bench.wires.wire import Wire
 
@@ -39,6 +40,16 @@ name = "default"
 when = {{ blocked_time = "1s" }}
 then = "notify"
 """
+    durable_wire = AmqpDurable()
+    durable_listener = """
+[listeners.amqp]
+url = "amqp://127.0.0.1:{third_port}"
+"""
+    """So that persistent records come over AMQP beside it."""
+    durable_journal = """
+[journal]
+path = "{folder}/journal"
+"""
     why: Sequence[str] = (
         "connections_max: 10,000 idle ones and the driver's own.",
         "pool.memory: what may wait in memory for slow consumers, all together, before it goes to disk. The default is "
@@ -46,7 +57,19 @@ then = "notify"
         "pool.disk is the default; disk_path is a folder of the bench.",
         "topic: the latest record per key is kept for the catch-up, where a topic is a key. No other workload uses it.",
         "policy: as the default, which loses nothing and only tells; after 1 s and not 30 s, as a run takes seconds.",
+        "persistent, restart, beside and stall: [journal] path in that folder too, all else of it the default (each "
+        "group of records is synced before it is confirmed); pool.disk 8GB, for what waits in a queue is in the "
+        "journal and counts there; and an AMQP listener beside MQTT's.",
     )
+
+    def durable(self, *, journal: bool = True) -> Peer:
+        kept = type(self)()
+        kept.config = kept.config.replace('disk = "1GB"', 'disk = "8GB"') + kept.durable_listener
+        kept.config += kept.durable_journal if journal else ""
+        return kept
+
+    def durable_port(self, place: Place) -> int:
+        return place.third_port
 
     def command(self, place: Place) -> list[str]:
         return [sys.executable, "-m", "headway", "serve", "--config", str(place.folder / self.config_name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.peers.headway import Headway
+from bench.peers.peer import Place
 from bench.wires.amqp import Amqp, AmqpQueue
 
 
@@ -11,5 +12,9 @@ class HeadwayAmqp(Headway):
     wire = Amqp()
     queue_wire = AmqpQueue()
     conflating_wire = None
+    durable_listener = ""
     config = Headway.config.replace("mqtt", "amqp")
     why = ("As Headway's, but for the listener: what it is compared with speaks AMQP too.",)
+
+    def durable_port(self, place: Place) -> int:
+        return place.port

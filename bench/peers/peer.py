@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.errors import BenchError, PeerFailed
 from bench.kept import Kept
 from bench.wires.amqp import AmqpQueue
+from bench.wires.durable import AmqpDurable
 from bench.wires.wire import HOST, Wire
 
 START_S = 60.0
@@ -47,6 +50,8 @@ class Peer(ABC):
     """Where a subscriber can ask for the latest per key."""
     queue_wire: AmqpQueue | None = None
     """Where consumers can share a queue and acknowledge."""
+    durable_wire: AmqpDurable | None = None
+    """Where queues and messages can outlive the broker, and publishers be told that they do."""
     config_name = "bench.conf"
     config = ""
     why: Sequence[str] = ()
@@ -74,6 +79,14 @@ class Peer(ABC):
         """With other settings where its documentation advises them for what this workload is about."""
         return self
 
+    def durable(self, *, journal: bool = True) -> Peer:
+        """As it is set up for ``durable_wire``; without a ``journal``: so, but nothing is kept."""
+        return self
+
+    def durable_port(self, place: Place) -> int:
+        """Where ``durable_wire`` is spoken, once it is set up for that."""
+        return place.port
+
     @abstractmethod
     def command(self, place: Place) -> list[str]:
         """What starts it in the foreground."""
@@ -91,9 +104,11 @@ class Peer(ABC):
         place = Place(Path("FOLDER"), 1, 2, 3)
         command = " ".join("PORT" if word == "1" else word for word in self.command(place))
         parts = [f"$ {command}"]
+        names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}
         if self.config:
-            names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}
             parts.append(self.config.format(**names).strip())
+        if (durable := self.durable().config) != self.config:
+            parts += ["And for what is durable:", durable.format(**names).strip()]
         return "\n\n".join(parts)
 
     def dealt_with(self, running: Running) -> str | None:
@@ -112,6 +127,21 @@ class Running:
         """PeerFailed when it has died."""
         if self.kept.ended:
             raise PeerFailed(f"{self.peer.name} died: {last_words(self.place.folder / 'log')}")
+
+
+@contextmanager
+def again(running: Running) -> Iterator[Running]:
+    """The same peer after it was killed without a word, all of its processes, and started again: same folder, same
+    ports. ``start_s`` is from then until its first answer."""
+    for pid in running.kept.pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    running.kept.stop()
+    peer, place = running.peer, running.place
+    began = time.monotonic()
+    with Kept(peer.command(place), place.folder / "log", peer.env(place)) as kept:
+        wait_until_answers(peer, place, kept)
+        yield Running(peer, place, kept, time.monotonic() - began)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.peers.peer import FOLDERS, Peer, Place
 from bench.wires.amqp import Amqp, AmqpQueue
+from bench.wires.durable import AmqpDurable
 
 BIN = Path("/usr/lib/rabbitmq/bin")
 """What the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
@@ -20,6 +21,7 @@ class Rabbitmq(Peer):
     install = "apt-get install -y rabbitmq-server"
     wire = Amqp()
     queue_wire = AmqpQueue()
+    durable_wire = AmqpDurable()
     config_name = "rabbitmq.conf"
     config = """
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -29,6 +31,8 @@ log.console.level = error
     why = (
         "Transient messages, exclusive auto-delete queues, no acknowledgements, no confirms: nothing waits for a disk.",
         "The work queue: transient messages in a queue that is not durable, of its default type (classic).",
+        "persistent and restart: persistent messages in durable queues of the default type (classic), on the same file "
+        "system as Headway's journal.",
         "nodelay: as in its own example. No plugins. Memory high watermark, credit flow and schedulers as they come.",
         "The node, its distribution port and epmd listen on 127.0.0.1 only.",
     )

@@ -23,29 +23,29 @@ class Amqp(Wire):
     def open(self, port: int, name: str) -> socket.socket:
         sock = dial(port)
         sock.sendall(b"AMQP\x00\x00\x09\x01")
-        _answer(sock, 10, 10)
-        login = _long_string(b"\x00guest\x00guest")
-        sock.sendall(_method(0, 10, 11, _table() + _short_string("PLAIN") + login + _short_string("en_US")))
-        _answer(sock, 10, 30)
-        sock.sendall(_method(0, 10, 31, struct.pack(">HIH", 1, FRAME_MAX_BYTES, 0)))
-        sock.sendall(_method(0, 10, 40, _short_string("/") + b"\x00\x00"))
-        _answer(sock, 10, 41)
-        sock.sendall(_method(1, 20, 10, b"\x00"))
-        _answer(sock, 20, 11)
+        expect(sock, 10, 10)
+        login = long_string(b"\x00guest\x00guest")
+        sock.sendall(method(0, 10, 11, table() + short_string("PLAIN") + login + short_string("en_US")))
+        expect(sock, 10, 30)
+        sock.sendall(method(0, 10, 31, struct.pack(">HIH", 1, FRAME_MAX_BYTES, 0)))
+        sock.sendall(method(0, 10, 40, short_string("/") + b"\x00\x00"))
+        expect(sock, 10, 41)
+        sock.sendall(method(1, 20, 10, b"\x00"))
+        expect(sock, 20, 11)
         return sock
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        sock.sendall(_method(1, 50, 10, b"\x00\x00\x00" + bytes((EXCLUSIVE_AUTO_DELETE,)) + _table()))
-        answer = _answer(sock, 50, 11)
+        sock.sendall(method(1, 50, 10, b"\x00\x00\x00" + bytes((EXCLUSIVE_AUTO_DELETE,)) + table()))
+        answer = expect(sock, 50, 11)
         queue = answer[: 1 + answer[0]]
-        names = queue + _short_string(EXCHANGE) + _short_string(_routing_key(levels))
-        sock.sendall(_method(1, 50, 20, b"\x00\x00" + names + b"\x00" + _table()))
-        _answer(sock, 50, 21)
-        sock.sendall(_method(1, 60, 20, b"\x00\x00" + queue + _short_string("c") + bytes((NO_ACK,)) + _table()))
-        _answer(sock, 60, 21)
+        names = queue + short_string(EXCHANGE) + short_string(routing_key(levels))
+        sock.sendall(method(1, 50, 20, b"\x00\x00" + names + b"\x00" + table()))
+        expect(sock, 50, 21)
+        sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((NO_ACK,)) + table()))
+        expect(sock, 60, 21)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        return _publication(EXCHANGE, _routing_key(levels), payload)
+        return _publication(EXCHANGE, routing_key(levels), payload)
 
 
 class AmqpQueue(Amqp):
@@ -53,16 +53,16 @@ class AmqpQueue(Amqp):
     published to by its name; each consumer has up to ``PREFETCH`` messages and acknowledges them one by one."""
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        queue = _short_string(_routing_key(levels))
-        sock.sendall(_method(1, 50, 10, b"\x00\x00" + queue + bytes((NOTHING,)) + _table()))
-        _answer(sock, 50, 11)
-        sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, PREFETCH, NOTHING)))
-        _answer(sock, 60, 11)
-        sock.sendall(_method(1, 60, 20, b"\x00\x00" + queue + _short_string("c") + bytes((NOTHING,)) + _table()))
-        _answer(sock, 60, 21)
+        queue = short_string(routing_key(levels))
+        sock.sendall(method(1, 50, 10, b"\x00\x00" + queue + bytes((NOTHING,)) + table()))
+        expect(sock, 50, 11)
+        sock.sendall(method(1, 60, 10, struct.pack(">IHB", 0, PREFETCH, NOTHING)))
+        expect(sock, 60, 11)
+        sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((NOTHING,)) + table()))
+        expect(sock, 60, 21)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        return _publication("", _routing_key(levels), payload)
+        return _publication("", routing_key(levels), payload)
 
     def acknowledgements(self, first: int, count: int) -> bytes:
         """Of so many deliveries, each its own. A channel's deliveries are numbered from 1 on."""
@@ -80,47 +80,47 @@ class AmqpQueue(Amqp):
 @lru_cache(maxsize=4)
 def _acknowledgements(block: int) -> bytes:
     """Of a whole block of tags, made column by column."""
-    one = _method(1, 60, 80, struct.pack(">QB", block * BLOCK, NOTHING))
+    one = method(1, 60, 80, struct.pack(">QB", block * BLOCK, NOTHING))
     made, low = bytearray(one * BLOCK), len(one) - 3
     made[low - 1 :: len(one)] = b"".join(bytes((high,)) * 256 for high in range(256))
     made[low :: len(one)] = bytes(range(256)) * 256
     return bytes(made)
 
 
-def _publication(exchange: str, routing_key: str, payload: bytes) -> bytes:
+def _publication(exchange: str, key: str, payload: bytes) -> bytes:
     return (
-        _method(1, 60, 40, b"\x00\x00" + _short_string(exchange) + _short_string(routing_key) + bytes((NOTHING,)))
-        + _frame(HEADER, 1, struct.pack(">HHQH", 60, 0, len(payload), 0))
-        + _frame(BODY, 1, payload)
+        method(1, 60, 40, b"\x00\x00" + short_string(exchange) + short_string(key) + bytes((NOTHING,)))
+        + frame(HEADER, 1, struct.pack(">HHQH", 60, 0, len(payload), 0))
+        + frame(BODY, 1, payload)
     )
 
 
-def _routing_key(levels: Levels) -> str:
+def routing_key(levels: Levels) -> str:
     return ".".join("*" if level == "+" else level for level in levels)
 
 
-def _frame(kind: int, channel: int, body: bytes) -> bytes:
+def frame(kind: int, channel: int, body: bytes) -> bytes:
     return struct.pack(">BHI", kind, channel, len(body)) + body + END
 
 
-def _method(channel: int, kind: int, number: int, arguments: bytes) -> bytes:
-    return _frame(METHOD, channel, struct.pack(">HH", kind, number) + arguments)
+def method(channel: int, kind: int, number: int, arguments: bytes) -> bytes:
+    return frame(METHOD, channel, struct.pack(">HH", kind, number) + arguments)
 
 
-def _short_string(text: str) -> bytes:
+def short_string(text: str) -> bytes:
     return bytes((len(text),)) + text.encode()
 
 
-def _long_string(text: bytes) -> bytes:
+def long_string(text: bytes) -> bytes:
     return struct.pack(">I", len(text)) + text
 
 
-def _table() -> bytes:
+def table() -> bytes:
     """Nothing in it."""
     return b"\x00\x00\x00\x00"
 
 
-def _answer(sock: socket.socket, kind: int, number: int) -> bytes:
+def expect(sock: socket.socket, kind: int, number: int) -> bytes:
     """The arguments of the method that has to come now."""
     _, _, size = struct.unpack(">BHI", take(sock, 7))
     body = take(sock, size + 1)[:-1]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from bench.workloads.beside import Beside
 from bench.workloads.catchup import Catchup
 from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
 from bench.workloads.isolation import Isolation
 from bench.workloads.latency import Latency
+from bench.workloads.persistent import Persistent
+from bench.workloads.restart import Restart
+from bench.workloads.stall import Stall
 from bench.workloads.workload import Workload
 from bench.workloads.workqueue import Workqueue
 
 EVERY: dict[str, Workload] = {
     workload.name: workload
-    for workload in (Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue())
-}
+    for workload in (
+        Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
+        Beside(), Stall(),
+    )
+}  # fmt: skip

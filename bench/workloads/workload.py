@@ -44,6 +44,10 @@ class Workload(ABC):
     @abstractmethod
     def run(self, running: Running, case: Case, seconds: float) -> Figures: ...
 
+    def peer(self, peer: Peer, case: Case) -> Peer:
+        """The peer as it is started for this case."""
+        return peer.tuned(self.name)
+
     def suits(self, peer: Peer, case: Case) -> bool:
         """Whether the peer can be measured so."""
         return not peer.is_limit

@@ -161,7 +161,8 @@ def test_the_plots_are_drawings(tmp_path: Path) -> None:
     [
         (
             ["nix"],
-            "there is no workload 'nix'; there are fanout, isolation, latency, footprint, catchup, filters, workqueue",
+            "there is no workload 'nix'; there are fanout, isolation, latency, footprint, catchup, filters, workqueue, "
+            "persistent, restart, beside, stall",
         ),
         (["fanout", "--peers", "kafka"], "there is no peer 'kafka'"),
         (["fanout", "--rounds", "0"], "argument --rounds: invalid number value: '0'"),
@@ -204,6 +205,11 @@ def test_every_peer_shows_its_settings_and_gives_reasons(capsys: pytest.CaptureF
         assert peer.why
     assert '[listeners.amqp]\nurl = "amqp://127.0.0.1:PORT"\n' in PEERS["headway-amqp"].settings()
     assert "-address 127.0.0.1 " in PEERS["rabbitmq"].settings()
+    for name in ("headway", "headway-amqp"):
+        plain, durable = PEERS[name].settings().split("And for what is durable:")
+        assert '[journal]\npath = "FOLDER/journal"' in durable
+        assert "[journal]" not in plain
+        assert "{" not in durable.replace("{ blocked_time", "")
     assert "{" not in PEERS["redis"].settings()
     for name in ("nats", "redis", "mosquitto", "rabbitmq", "activemq"):
         assert "127.0.0.1" in PEERS[name].settings(), "on the loopback only"

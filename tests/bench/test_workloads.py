@@ -38,13 +38,19 @@ def test_a_tiny_run_measures_something(step: Step) -> None:
     figures = measured(step)
     headline = next(column for column in step.workload.columns if figures.get(column.key) is not None)
     assert figures[headline.key] >= 0
-    if step.workload.name in ("fanout", "isolation", "filters", "latency"):
+    if step.workload.name in ("fanout", "isolation", "filters", "latency", "beside"):
         subscribers = step.case.values.get("subscribers", step.case.values.get("healthy"))
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"] * subscribers
-    if step.workload.name == "workqueue":
+    if step.workload.name in ("workqueue", "persistent"):
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"]
+    if step.workload.name == "restart":
+        assert figures["counted"] == figures["published"] == step.case.values["each"] * step.case.values["topics"]
+    if step.case.values.get("rate_per_s") and step.workload.name in ("beside", "stall"):
+        assert figures["confirmed"] > 0
+    if step.workload.name == "stall":
+        assert figures["pings"] > 0
     if step.peer.name in OURS:
         assert figures.get("lost") in (0, None), "none of them loses anything"
         assert not figures.get("disconnected")

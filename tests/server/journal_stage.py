@@ -110,7 +110,8 @@ class JournalStage:
         self.broker: Broker = make_broker(settings)
         self.keeper: Keeper = start(
             settings.journal, settings.topics, self.broker, cast(asyncio.AbstractEventLoop, self.loop),
-            lambda: self.loop.now, WALL_OFFSET_S, files=self.files,
+            lambda: self.loop.now, lambda: self.loop.call_soon_threadsafe(self.turn_now), WALL_OFFSET_S,
+            files=self.files,
         )  # fmt: skip
         if not thread:
             self.keeper._writer = cast(ThreadPoolExecutor, AtOnce())
@@ -129,12 +130,15 @@ class JournalStage:
 
     def turn(self) -> None:
         """The end of a turn, and what the writer says to it."""
+        self.turn_now()
+        self.loop.work()
+
+    def turn_now(self) -> None:
         self.broker.flush(self.now)
         for effect in self.broker.take_effects():
             if isinstance(effect, Pause | Resume):
                 self.paused = isinstance(effect, Pause)
         self.keeper.turn(self.now)
-        self.loop.work()
 
     def get(self, queue: str) -> tuple[int, Got] | None:
         """The next record's number, and the delivery."""

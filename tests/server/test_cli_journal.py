@@ -216,6 +216,24 @@ def test_compact_frees_what_is_settled(left: Left) -> None:
     assert told["retained"] == 1
 
 
+def test_compact_gives_up_nothing_for_want_of_memory(left: Left) -> None:
+    broker = BrokerProcess(left.config.parent, config_of(left.path))
+    try:
+        client = Pika(broker.ports["amqp"])
+        client.put("work", *[b"w" * 100_000] * 30, delivery_mode=2)
+        client.close()
+        with Raw(broker.ports["mqtt"], "publisher") as publisher:
+            for _ in range(30):
+                publisher.published("orders/1", b"y" * 100_000)
+        broker.stop()
+    finally:
+        broker.kill()
+    left.config.write_text('[pool]\nmemory = "1MB"\ndisk = 0\n' + config_of(left.path))
+    assert Ran("journal", "compact", "--config", str(left.config)).code == 0
+    told = json.loads(Ran("journal", "show", "--config", str(left.config), "--json").out)
+    assert {holder["name"]: holder["records"] for holder in told["holders"]} == {"reader": 33, "work": 32}
+
+
 def test_compact_shortens_what_is_recorded(left: Left) -> None:
     def publish(publisher: Raw) -> int:
         for number in range(40):

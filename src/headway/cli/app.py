@@ -68,6 +68,7 @@ def headway(
     Look at it while it runs:
       headway top                       consumers by lag
       headway why CLIENT                what was decided about a client, and why
+      headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
     """

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,8 @@ ANSWER_S = 60.0
 """A broker may have to look for so long before it has something."""
 
 
-def export_(
+@plainly
+def export(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A recorded topic, or a filter.", show_default=False)],
     start: Annotated[str, typer.Option("--from", metavar="WHEN", help="The first record.")] = "earliest",
     stop: Annotated[str, typer.Option("--to", metavar="WHEN", help="The first one that is not wanted any more.")] = "",
@@ -82,9 +84,6 @@ def export_(
         raise typer.Exit(NOTHING_FOUND)
 
 
-export = plainly(export_)
-
-
 def _format(format: str | None, output: Path | None) -> str:
     ending = "" if output is None else output.suffix.lower()
     found = format or ("json" if output is None else ENDINGS.get(ending))
@@ -110,7 +109,7 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
     from headway.server.folder import settings_for, sources_of
     from headway.server.lines import lines
     from headway.server.range import Asked, Gone, range_of, read_start, read_stop
-    from headway.server.recorded import Piece, Trimmed, pieces
+    from headway.server.recorded import Trimmed, pieces
     from headway.store.journal.errors import Corrupt
 
     now_us = int(time.time() * 1e6)
@@ -183,16 +182,15 @@ def _from_broker(topic: str, start: str, stop: str, form: str, admin: str | None
     return True
 
 
-class _coming:
+@contextmanager
+def _coming() -> Iterator[None]:
     """Around reading an answer: one that ends too early is said in plain words."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if isinstance(error, (http.client.HTTPException, TimeoutError, ConnectionError, ValueError)) and not isinstance(
-            error, BrokenPipeError
-        ):
-            raise ConfigError("the broker's answer ended too early; nothing was written that is not whole") from error
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (http.client.HTTPException, TimeoutError, ConnectionError, ValueError):
+        raise ConfigError("the broker's answer ended too early; ask again") from None
 
 
 def _counted(chunks: Iterable[bytes], progress: Progress) -> Iterator[bytes]:

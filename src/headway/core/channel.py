@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
+from headway.core.loose import LooseEnds
 from headway.core.record import Record
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ NO_LIMIT = 2**62
 class Delivery:
     """A record sent and not yet settled. ``released``: the client has it, its second acknowledgement is outstanding."""
 
-    __slots__ = ("chunk", "cursor", "index", "number", "record", "released", "sent_s", "subscription")
+    __slots__ = (
+        "chunk", "cursor", "index", "loose", "number", "record", "released", "sent_s", "sequence", "subscription",
+    )  # fmt: skip
 
     def __init__(self, subscription: Subscription, sent_s: float) -> None:
         self.subscription = subscription
@@ -37,6 +40,9 @@ class Delivery:
         self.number = 0
         self.record: Record | None = None
         """Set when the record did not come from a lane, or not in the subscription's own dialect."""
+        self.loose: LooseEnds | None = None
+        """Is told when it is settled, of one that has no cursor; by its ``sequence``."""
+        self.sequence = 0
 
 
 class Window:
@@ -128,6 +134,8 @@ class Channel(Window):
         delivery = self.remove(delivery_id)
         if delivery is not None and delivery.cursor is not None:
             delivery.cursor.acknowledge(delivery.number)
+        elif delivery is not None and delivery.loose is not None:
+            delivery.loose.acknowledge(delivery.sequence)
         return delivery
 
     def take_back(self, delivery_id: int) -> Delivery:

@@ -230,6 +230,8 @@ class Cursor:
         if not self.unacknowledged:
             self.lane.holding += 1
         self.unacknowledged[number] = chunk
+        if self.kept is not None:
+            self.kept.moved()
 
     def acknowledge(self, number: int) -> None:
         """Record ``number`` is settled; what only it still held is free."""

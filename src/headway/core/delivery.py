@@ -92,6 +92,8 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
+        if preface.loose is not None:
+            preface.loose.given(record.sequence)
         if not preface.retained and record.sequence > preface.since:
             subscription.settle(subscription.state_bytes - before)  # it passed in the lane, and here it is
     return True
@@ -111,7 +113,10 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
         return False
     if delivery_id:
         delivery = Delivery(subscription, now)
-        delivery.record = record
+        delivery.record, delivery.sequence = record, record.sequence
+        if subscription.preface is not None and subscription.preface.loose is not None:
+            delivery.loose = subscription.preface.loose
+            delivery.loose.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
     session.outlet.out += frame
     subscription.state_records += 1

@@ -332,6 +332,8 @@ class Governor:
         channel = subscription.channel
         for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is subscription]:
             delivery = channel.remove(delivery_id)
+            if delivery is not None and delivery.loose is not None:
+                delivery.loose.acknowledge(delivery.sequence)
             if delivery is not None and delivery.cursor is not None:
                 assert delivery.chunk is not None
                 sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go

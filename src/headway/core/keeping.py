@@ -13,7 +13,8 @@ from typing import NamedTuple
 from headway.core.channel import Channel
 from headway.core.errors import Reason
 from headway.core.exchange import PREDECLARED, Binding, Exchange
-from headway.core.ledger import Fact, Ledger
+from headway.core.ledger import Fact, Kept, Ledger
+from headway.core.loose import LooseEnds
 from headway.core.options import QueueTerms, SubscribeRequest
 from headway.core.queue import Queue
 from headway.core.registry import Registry
@@ -38,6 +39,14 @@ class SubscriptionTerms(NamedTuple):
     request: SubscribeRequest
     place: int
     """Whose place is its own; 0: it has none."""
+
+
+class Estate(NamedTuple):
+    """What a subscription leaves to the one that replaces it."""
+
+    number: int
+    kept: Kept
+    loose: LooseEnds
 
 
 class QueueKeptTerms(NamedTuple):
@@ -102,19 +111,37 @@ class Keeping:
             self._group_changed(subscription.queue)
         self._say("subscription", subscription.number_kept, self._terms(subscription))
 
-    def succeed(self, old: Subscription, subscription: Subscription) -> None:
-        """A subscription takes another's place, and gives what that had still to give."""
+    def loosen(self, old: Subscription) -> Estate | None:
+        """A subscription is to be replaced: what its client has not settled, and what it had still to be given, is its
+        successor's. None: it leaves nothing that is kept."""
         kept = old.cursor.kept
-        if kept is None or not subscription.request.qos:
+        if kept is None or old.queue is not None:
+            return None
+        loose = LooseEnds(kept, self._registry.sequence, old.cursor.fresh_sequence())
+        for delivery in old.channel.in_flight.values():
+            if delivery.cursor is old.cursor and delivery.chunk is not None:
+                delivery.loose, delivery.sequence = loose, delivery.chunk.sequence_of(delivery.index)
+                loose.sent(delivery.sequence)
+        before, cursor = kept.cursors, old.cursor
+        kept.cursors = lambda: [*(one for one in before() if one is not cursor), loose]
+        cursor.kept = None
+        number, old.number_kept = old.number_kept, 0
+        del self._subscriptions[number]
+        self._registry.keep_feed(old.feed, -1)
+        return Estate(number, kept, loose)
+
+    def inherit(self, subscription: Subscription, estate: Estate) -> None:
+        """The successor is there."""
+        number, kept, _ = estate
+        subscription.number_kept = number
+        self._subscriptions[number] = subscription
+        if not subscription.request.qos:  # nothing is kept for it any more
+            kept.forget()
             return
         before = kept.cursors
         kept.cursors = lambda: [*before(), subscription.cursor]
         subscription.cursor.kept = kept
-        old.cursor.ended = self._registry.sequence
-        subscription.number_kept, old.number_kept = old.number_kept, 0
-        self._subscriptions[subscription.number_kept] = subscription
         self._registry.keep_feed(subscription.feed, 1)
-        self._registry.keep_feed(old.feed, -1)
 
     def subscription_ended(self, subscription: Subscription) -> None:
         ledger = self._registry.ledger

@@ -24,6 +24,7 @@ from headway.core.record import Run
 
 if TYPE_CHECKING:
     from headway.core.cursor import Cursor
+    from headway.core.loose import LooseEnds
 
 MAIN = "main"
 """The stream for facts, and for records that are kept only until they are settled."""
@@ -80,7 +81,7 @@ class Kept:
 
     __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "number")
 
-    def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor]]) -> None:
+    def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor | LooseEnds]]) -> None:
         self.number = number
         self.cursors = cursors
         """The oldest place first."""
@@ -116,6 +117,9 @@ class Kept:
         """A cursor moved on, with nothing unsettled behind it."""
         self._ledger.moved[self] = None
 
+    def forget(self) -> None:
+        self._ledger.forget(self)
+
     def place(self, sequence: int) -> Place:
         """Where it stands, when ``sequence`` is the last there is."""
         upto = fresh = sequence + 1
@@ -133,7 +137,7 @@ class Kept:
         return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
 
     @property
-    def first(self) -> Cursor | None:
+    def first(self) -> Cursor | LooseEnds | None:
         """The one furthest back."""
         return next(iter(self.cursors()), None)
 
@@ -170,7 +174,7 @@ class Ledger:
     def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
         self._facts.append(Fact(sequence, what, name, terms))
 
-    def keep(self, cursors: Callable[[], Iterable[Cursor]], number: int | None = None) -> Kept:
+    def keep(self, cursors: Callable[[], Iterable[Cursor | LooseEnds]], number: int | None = None) -> Kept:
         """A place is kept from now on; ``number``: it was before."""
         kept = Kept(self, self.next_number(number), cursors)
         self.kept[kept.number] = kept

@@ -91,8 +91,6 @@ class Restoring:
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
         self._subscriptions: dict[object, Subscription] = {}
-        self._readers: dict[Cursor, Subscription] = {}
-        """Whose cursor it is; one that was replaced has its own."""
         self._floors: dict[Feed, int] = {}
         """Nobody wants what is older."""
         self.records = 0
@@ -135,12 +133,11 @@ class Restoring:
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
-        if session is None:
+        if session is None or number in self._subscriptions:  # it was made with its last terms already
             return
         assert isinstance(number, int)
         subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
         self._subscriptions[number] = subscription
-        self._readers[subscription.cursor] = subscription
         if terms.place:
             self._owns(terms.place, subscription.queue or subscription, sequence)
 
@@ -215,11 +212,12 @@ class Restoring:
                 continue  # it has ended since
             standing = self._standings[place]
             for cursor in kept.cursors():
+                assert isinstance(cursor, Cursor), "nothing was replaced yet"
                 cursor.kept = None  # it is told nothing new
                 if isinstance(owner, Queue):
                     self._stand_queue(owner, cursor, standing)
                 else:
-                    _stand_subscription(self._readers[cursor], cursor, standing, now)
+                    _stand_subscription(owner, cursor, standing, now)
                     if standing.conflated:
                         self._subscribing.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept

@@ -14,16 +14,17 @@ from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.handover import Handover
-from headway.core.keeping import Keeping
+from headway.core.keeping import Estate, Keeping
 from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
+from headway.core.loose import LooseEnds
 from headway.core.meter import Meter
 from headway.core.moves import start_conflating
 from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.queue import Queue
 from headway.core.record import Gap, Record
-from headway.core.registry import Registry
+from headway.core.registry import Archive, Registry
 from headway.core.retained import Retained
 from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
@@ -59,10 +60,11 @@ class Subscribing:
         self._check_start(request.options, filter)
         key = _key(session, request, group, filter)
         owed: Gap | None = None
-        known = old is not None
+        known, estate = old is not None, None
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
+            estate = self._keeping.loosen(old)
             if not old.has_more or old.conflating or old.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
@@ -73,8 +75,9 @@ class Subscribing:
         if group is not None:
             self._join_group(feed, subscription)
         elif old is not None:
-            self._keeping.succeed(old, subscription)
-            self._hand_over(old, subscription, now)
+            self._hand_over(old, subscription, estate, now)
+        if estate is not None:
+            self._keeping.inherit(subscription, estate)
         self._keeping.subscription(subscription)
         if group is None:
             self._begin(subscription, now, fresh=not known)
@@ -93,10 +96,6 @@ class Subscribing:
         group, filter = _parse_filter(request)
         key = _key(session, request, group, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
-        old = session.subscriptions.get(request.key)
-        if old is not None and old.feed.key == key and old.request.options == request.options:
-            old.request, old.dialect = request, request.dialect
-            return old
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
@@ -104,9 +103,6 @@ class Subscribing:
         if group is not None:
             self._join_group(feed, subscription)
         else:
-            if old is not None:
-                self._keeping.succeed(old, subscription)
-                self._hand_over(old, subscription, now)
             self.give_state(subscription)
             if request.options.conflate_s is not None:
                 start_conflating(subscription, now)
@@ -139,7 +135,7 @@ class Subscribing:
                           ends_with_members=True)  # fmt: skip
         queue.join(subscription)
 
-    def _hand_over(self, old: Subscription, subscription: Subscription, now: float) -> None:
+    def _hand_over(self, old: Subscription, subscription: Subscription, estate: Estate | None, now: float) -> None:
         """Replace ``old``, which still has something waiting: the new subscription sends that first."""
         session, observer = old.session, self._registry.observer
         if observer is not None:
@@ -162,7 +158,8 @@ class Subscribing:
         subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
         subscription.owed_bytes, old.owed_bytes = old.owed_bytes, 0
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
-        subscription.add_preface(Handover(old, self._registry.lost, over))
+        loose = None if estate is None else estate.loose
+        subscription.add_preface(Handover(old, self._registry.lost, over), loose=loose)
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
         return self.asked_for(request) or self._policy_of(session, filter)
@@ -270,7 +267,7 @@ class Subscribing:
             else:
                 seen = earliest - 1 if options.start == "earliest" else int(options.start)
             if seen < lane.dropped_sequence:
-                subscription.add_preface(archive.read(filter, seen, self._registry.sequence, subscription.feed.accepts))
+                self._read_archive(archive, subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
                 return
@@ -289,6 +286,18 @@ class Subscribing:
         if subscription.state is not None:
             subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+
+    def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
+        """Recorded records come first; to a durable subscription they are due after a crash, too."""
+        filter, upto, kept = subscription.feed.key.filter, self._registry.sequence, subscription.cursor.kept
+        loose = None
+        if kept is not None:
+            loose = LooseEnds(kept, upto, seen + 1)
+            before = kept.cursors
+            kept.cursors = lambda: [loose, *before()]
+            kept.moved()
+        records = archive.read(filter, seen, upto, subscription.feed.accepts)
+        subscription.add_preface(records, loose=loose)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
         """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing

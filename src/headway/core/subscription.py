@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headway.core.channel import Channel, Window
 from headway.core.cursor import Cursor
 from headway.core.errors import Reason
+from headway.core.loose import LooseEnds
 from headway.core.meter import Meter, Sample
 from headway.core.options import SubscribeRequest
 from headway.core.policy import Policy, PolicyState
@@ -59,6 +60,8 @@ class Preface(NamedTuple):
     """The consumer sees them with the retain flag."""
     since: int
     """Sequence after which they are records that passed in the lane while conflating."""
+    loose: LooseEnds | None = None
+    """Is told what was given, where that is to outlive the process."""
 
 
 class Predicate:
@@ -347,9 +350,9 @@ class Subscription:
         """The one that is being read."""
         return self.prefaces[0] if self.prefaces else None
 
-    def add_preface(self, records: Source, *, retained: bool = False) -> None:
+    def add_preface(self, records: Source, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
         """Read these after the prefaces there are, and before any more from the lane."""
-        self.prefaces.append(Preface(records, retained, self.start_sequence))
+        self.prefaces.append(Preface(records, retained, self.start_sequence, loose))
 
     def close_prefaces(self) -> None:
         while self.prefaces:
@@ -357,7 +360,10 @@ class Subscription:
 
     def end_preface(self) -> None:
         """The preface was read to its end; there may be another."""
-        records = self.prefaces.pop(0).records
+        preface = self.prefaces.pop(0)
+        records = preface.records
+        if preface.loose is not None:
+            preface.loose.finish()
         if isinstance(records, StatePass):
             missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
             self.note_gap(missed, 0, records.upto, Reason.DISCARDED)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headway.core.errors import ConfigError
 from headway.core.keys import KeyOf
 from headway.core.topics import BadTopic, covers, overlaps, validate_filter
+from headway.server import host
 from headway.server.config import load_settings, parse_settings
 from headway.server.journal.archive import PREFIX, stream_name
 from headway.server.journal.words import RUN
@@ -46,9 +47,14 @@ def settings_for(folder: Path | None, config: Path | None) -> Settings:
         settings = replace(settings, journal=JournalTable(path=str(folder)))
     elif not settings.journal.enabled:
         raise ConfigError(f"{config} has no [journal]")
-    retained = RetainedTable.model_construct(topics_max=NO_LIMIT, bytes_max=NO_LIMIT)
     _check(settings.journal.folder)
-    return replace(settings, retained=retained)
+    retained = RetainedTable.model_construct(topics_max=NO_LIMIT, bytes_max=NO_LIMIT)
+    room = host.memory_bytes() // 2
+    pools = {  # what does not fit into memory is left where it is, in the journal
+        name: replace(pool, memory_bytes=max(room, pool.memory_bytes), disk_bytes=NO_LIMIT)
+        for name, pool in settings.pools.items()
+    }
+    return replace(settings, retained=retained, pools=pools)
 
 
 def _check(folder: Path) -> None:

@@ -3,28 +3,30 @@ written anew."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from headway.core import stats
 from headway.core.broker import Broker
+from headway.core.errors import ConfigError, Reason
 from headway.core.ledger import MAIN, Ledger
 from headway.server.engine import make_broker
 from headway.server.folder import opened
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.handle import Shelf
-from headway.server.journal.keeper import Keeper
+from headway.server.journal.keeper import BACKLOG_BYTES_MAX
 from headway.server.journal.restore import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
-from headway.server.journal.start import start
+from headway.server.journal.start import streams_in
 from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_MARK, SNAPSHOT_PLACES, fact_entry, places_entry
 from headway.server.settings import Settings
 from headway.store.journal.batch import Entry
 from headway.store.journal.beside import StreamBeside
+from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
+from headway.store.journal.journal import Journal
 from headway.store.journal.losses import read_losses
 from headway.store.journal.stream import Stream
 from headway.wire.amqp.dialect import AmqpDialect
@@ -48,27 +50,36 @@ class Stock(NamedTuple):
     """Those with the most unsettled first."""
 
 
+class _Again:
+    """A broker as it would be after a start, and its ledger."""
+
+    def __init__(self, settings: Settings, streams: Mapping[str, Stream]) -> None:
+        """Raises Corrupt, OSError."""
+        now, self.wall_offset_s = time.monotonic, time.time() - time.monotonic()
+        self.ledger = Ledger()
+        self.broker = make_broker(settings)
+        self.broker.keep(self.ledger, Archive(self.wall_offset_s))
+        shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], self.wall_offset_s)
+        self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
+        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, AmqpDialect())
+        self.ledger.drop(found.reserved)
+
+
 def stock(settings: Settings) -> Stock:
     """Reads, and changes nothing. Raises Corrupt, OSError."""
-    wall_offset_s = time.time() - time.monotonic()
-    now = time.monotonic
-    found, _ = opened(settings.journal.folder)
-    streams: dict[str, Stream] = {**found}
+    streams, _ = opened(settings.journal.folder)
     for name in (MAIN, RETAINED):
         streams.setdefault(name, StreamBeside(settings.journal.folder / name))
-    broker = make_broker(settings)
-    broker.keep(Ledger(), Archive(wall_offset_s))
-    shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], wall_offset_s)
-    retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-    restore(broker, streams, shelf, now, wall_offset_s, AmqpDialect())
-    counted = _counted(broker, retained, now)
+    again = _Again(settings, streams)
+    counted = _counted(again.broker, again.retained)
     for stream in streams.values():
         stream.close()
     return counted
 
 
-def _counted(broker: Broker, retained: int, now: Callable[[], float]) -> Stock:
-    consumers, queues = stats.consumers(broker, now()), stats.queues(broker, now())
+def _counted(broker: Broker, retained: int) -> Stock:
+    now = time.monotonic()
+    consumers, queues = stats.consumers(broker, now), stats.queues(broker, now)
     holders = [Holder(one.client, one.filter, one.lag_records, one.lag_bytes) for one in consumers]
     holders += [Holder(one.name, "", one.records + one.unacknowledged, one.bytes) for one in queues]
     holders.sort(key=lambda one: (-one.bytes, one.name, one.filter))
@@ -83,60 +94,68 @@ def _counted(broker: Broker, retained: int, now: Callable[[], float]) -> Stock:
 def compact(settings: Settings) -> dict[str, tuple[int, int]]:
     """Write down what there is at the beginning of fresh segments, and free what nobody needs. Returns for each stream
     how many bytes it had, and has. Raises ConfigError where a broker is at work on it, or it is damaged; OSError."""
+    folder = settings.journal.folder
+    names = list(dict.fromkeys([MAIN, RETAINED, *streams_in(folder)]))
+    journal = Journal(REAL, folder, settings.journal.segment_bytes + 2 * BACKLOG_BYTES_MAX)
+    before = _sizes(folder)
+    try:
+        journal.open(names)
+        streams = {name: journal.stream(name) for name in names}
+        again = _Again(settings, streams)
+        _see_that_nothing_was_given_up(again.broker)
+        _write_anew(journal, again)
+        _trim(streams, settings, again)
+    except (Corrupt, Locked) as error:
+        raise ConfigError(str(error)) from None
+    finally:
+        journal.close()
+    after = _sizes(folder)
+    return {name: (before.get(name, 0), after[name]) for name in after}
 
-    async def work() -> dict[str, tuple[int, int]]:
-        offset_s = time.time() - time.monotonic()
-        broker = make_broker(settings)
-        loop = asyncio.get_running_loop()
-        sizes = _sizes(settings.journal.folder)
-        keeper = start(settings.journal, settings.topics, broker, loop, time.monotonic, offset_s)
-        try:
-            _write_anew(keeper, broker, offset_s)
-            _trim(keeper, settings, broker)
-        finally:
-            keeper.journal.close()
-        after = _sizes(settings.journal.folder)
-        return {name: (sizes.get(name, 0), after[name]) for name in after}
 
-    return asyncio.run(work())
+def _see_that_nothing_was_given_up(broker: Broker) -> None:
+    """For what was would not be written down again. Raises ConfigError."""
+    dropped = {reason for queue in stats.queues(broker, time.monotonic()) for reason in queue.dropped_records}
+    if broker.verdicts.made or dropped & {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.SPILL_FAILED}:
+        raise ConfigError("what is unsettled does not fit into the memory there is; nothing was changed")
 
 
-def _write_anew(keeper: Keeper, broker: Broker, wall_offset_s: float) -> None:
+def _write_anew(journal: Journal, again: _Again) -> None:
     """A snapshot in place of all facts and places before it, and each retained record once more."""
-    registry, ledger, main = broker.registry, keeper.ledger, keeper.streams[MAIN]
+    registry, main, retained = again.broker.registry, journal.stream(MAIN), journal.stream(RETAINED)
     marks = [] if read_losses(REAL, main.folder) else [
         entry.sequence for _, batch in main.scan({SNAPSHOT_MARK}) for entry in batch
     ]  # fmt: skip
     registry.sequence += 1
     sequence = registry.sequence
-    facts, places = ledger.snapshot(sequence)
+    facts, places = again.ledger.snapshot(sequence)
     snapshot = [
         Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
-        *(fact_entry(fact, wall_offset_s, SNAPSHOT_FACT) for fact in facts),
+        *(fact_entry(fact, again.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
         places_entry(places, sequence, SNAPSHOT_PLACES),
     ]
-    retained = RetainedLog(broker.retained, keeper.streams[RETAINED], wall_offset_s)
-    again = [retained.entry(topic) for topic in broker.retained.topics()]
-    roll = [MAIN, RETAINED] if again else [MAIN]
-    keeper.journal.commit({MAIN: snapshot, RETAINED: again}, int(time.time() * 1e6), roll=roll)
-    if again:
-        keeper.streams[RETAINED].free_before(again[0].sequence)
-    needed = ledger.needed_sequence(sequence)
-    passed = [mark for mark in (*marks, sequence) if mark < needed]
+    log = RetainedLog(again.broker.retained, retained, again.wall_offset_s)
+    kept = [log.entry(topic) for topic in again.broker.retained.topics()]
+    roll = [MAIN, RETAINED] if kept else [MAIN]
+    journal.commit({MAIN: snapshot, RETAINED: kept}, int(time.time() * 1e6), roll=roll)
+    if kept:
+        retained.free_before(kept[0].sequence)
+    passed = [mark for mark in (*marks, sequence) if mark < again.ledger.needed_sequence(sequence)]
     if passed:
         main.free_before(max(passed))
 
 
-def _trim(keeper: Keeper, settings: Settings, broker: Broker) -> None:
+def _trim(streams: Mapping[str, Stream], settings: Settings, again: _Again) -> None:
     """What is recorded for no longer, and nobody durable needs."""
-    needed = keeper.ledger.needed_sequence(broker.registry.sequence)
+    needed = again.ledger.needed_sequence(again.broker.registry.sequence)
     for topic in settings.topics:
-        if topic.keep is not None:
-            stream = keeper.streams[stream_name(topic.filter)]
-            if topic.keep.seconds is not None:
-                stream.free_for_age(int((time.time() - topic.keep.seconds) * 1e6), needed)
-            if topic.keep.bytes is not None:
-                stream.free_for_size(topic.keep.bytes, needed)
+        stream = streams.get(stream_name(topic.filter))
+        if topic.keep is None or stream is None:
+            continue
+        if topic.keep.seconds is not None:
+            stream.free_for_age(int((time.time() - topic.keep.seconds) * 1e6), needed)
+        if topic.keep.bytes is not None:
+            stream.free_for_size(topic.keep.bytes, needed)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

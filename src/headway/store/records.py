@@ -133,8 +133,8 @@ def stream_start(metadata: Mapping[str, str]) -> bytes:
     return bytes(SCHEMA.with_metadata(dict(metadata)).serialize())
 
 
-def stream_part(batch: pa.RecordBatch) -> memoryview:
-    return memoryview(batch.serialize())
+def stream_part(batch: pa.RecordBatch) -> bytes:
+    return bytes(batch.serialize())
 
 
 def batches_of(stream: IO[bytes]) -> Iterator[pa.RecordBatch]:

@@ -32,6 +32,7 @@ class JournalChunk:
     def __init__(self, shelf: Shelf, chunk: Chunk, dialect: Dialect) -> None:
         self._shelf = shelf
         self._chunk = chunk
+        shelf.lent[chunk] = chunk.sequence_of(0)
         self._dialect = dialect
 
     def read(self, start: int, stop: int) -> bytes:
@@ -48,6 +49,8 @@ class Shelf:
     def __init__(self, streams: Collection[Stream], wall_offset_s: float) -> None:
         self._streams = streams
         self._wall_offset_s = wall_offset_s
+        self.lent: dict[Chunk, int] = {}
+        """Chunks that are only here, and the first sequence of each."""
         self._made: OrderedDict[Chunk, bytes] = OrderedDict()
         self._found: list[ReadRun] = []
         """The runs of the batch that was read last."""
@@ -62,7 +65,12 @@ class Shelf:
         self._made.move_to_end(chunk)
         return data
 
+    def needed_sequence(self) -> int:
+        """What comes before this one is not wanted by any chunk."""
+        return min(self.lent.values(), default=2**63)
+
     def forget(self, chunk: Chunk) -> None:
+        self.lent.pop(chunk, None)
         self._made.pop(chunk, None)
 
     def _make(self, chunk: Chunk, dialect: Dialect) -> bytes:

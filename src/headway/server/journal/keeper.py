@@ -8,6 +8,7 @@ Rules:
 - Nobody is told that something is kept before the writer said so, in the order in which it was said.
 - When the writer fails, nothing is kept until it has written all of it again elsewhere, which it tries once a second.
   Meanwhile all of it is in memory; who adds more than ``BACKLOG_BYTES_MAX`` to it waits.
+- It is written at the end of a turn and at no other time: a snapshot has to know all that came before it.
 - The oldest segment of the main stream begins with a snapshot, so it says by itself how the runs in it and behind it
   were routed. A snapshot has a sequence of its own, so its segment is not free before it.
 """
@@ -83,6 +84,7 @@ class Keeper:
     def __init__(
         self, table: JournalTable, topics: Sequence[TopicTable], broker: Broker, journal: Journal,
         streams: dict[str, Stream], archive: Archive, loop: asyncio.AbstractEventLoop, now: Callable[[], float],
+        turn_soon: Callable[[], None],
     ) -> None:  # fmt: skip
         wall_offset_s = archive.wall_offset_s
         self.journal = journal
@@ -103,6 +105,7 @@ class Keeper:
         self._broker = broker
         self._loop = loop
         self._now = now
+        self._turn_soon = turn_soon
         self._wall_offset_s = wall_offset_s
         self._waiting: dict[Waiting, None] = {}
         self._work: Work = {}
@@ -115,6 +118,10 @@ class Keeper:
         self._snapshot_due = True
         self._snapshots: list[int] = []
         """Their sequences."""
+        self._freed = 0
+        """The one before which nothing is left."""
+        self._trimmed = 0
+        """Records before this sequence may be gone."""
         self._segments: Counter[str] = Counter()
         """Bytes written to each stream since its last segment was begun."""
         self._tidied_s = now()
@@ -159,6 +166,12 @@ class Keeper:
         self._work.setdefault(stream, []).append(entry)
         self._work_bytes += sum(map(len, entry.data))
 
+    def restored(self, reserved: int, snapshots: list[int]) -> None:
+        """What there is has been read: sequences up to ``reserved`` may have been used, and where snapshots are."""
+        self.ledger.drop(reserved)
+        self.committed_sequence = reserved
+        self._snapshots = snapshots
+
     def wait(self, who: Waiting) -> int:
         """Have somebody told when all that came so far is kept. Returns the commit with which it is; 0: it is."""
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
@@ -181,7 +194,7 @@ class Keeper:
 
     def _ring(self) -> None:
         self._timer = None
-        self._write_soon(self._now())
+        self._turn_soon()
 
     def _write(self, now: float) -> None:
         work, self._work, self._work_bytes = self._work, {}, 0
@@ -232,8 +245,10 @@ class Keeper:
         if isinstance(error, OSError):
             self._failed(error, number, sequence)
             return
-        if error is not None:
-            raise error
+        if error is not None:  # a bug of ours: nothing can be kept any more, and that is said
+            self.error = f"internal error: {error}"
+            log.critical("the journal has failed; nothing is confirmed until a new start", exc_info=error)
+            return
         self._busy = False
         self._longest_s = max(self._longest_s, now - self._began_s)
         if self.error:
@@ -251,7 +266,7 @@ class Keeper:
         if self.ledger.full and self._work_bytes + self.journal.unsynced_bytes <= BACKLOG_BYTES_MAX // 2:
             self.ledger.full = False
             self._broker.registry.resume(self.ledger, now)
-        self._write_soon(now)
+        self._turn_soon()
 
     def _failed(self, error: OSError, number: int, sequence: int) -> None:
         text = error.strerror or str(error)
@@ -272,13 +287,19 @@ class Keeper:
         """The chunk as the journal has it; None: it has not, or not yet."""
         if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
+        if chunk.sequence_of(0) < self._trimmed:
+            return None  # somebody who is not durable still wants what the journal may have let go of
         return JournalChunk(self.shelf, chunk, lane.dialect)
 
     # -- freeing ----------------------------------------------------------------------------------------------------
 
     def _tidy(self, now: float) -> None:
         """Segments that nobody needs are removed, by the writer."""
-        needed = min(self.ledger.needed_sequence(self._broker.registry.sequence), self.committed_sequence + 1)
+        needed = min(
+            self.ledger.needed_sequence(self._broker.registry.sequence), self.committed_sequence + 1,
+            self.shelf.needed_sequence(),
+        )  # fmt: skip
+        self._trimmed = max(self._trimmed, needed)
         wall_us = int((now + self._wall_offset_s) * 1e6)
         for topic in self._topics:
             if topic.keep is not None:
@@ -288,8 +309,9 @@ class Keeper:
         if retained_upto:
             self._writer.submit(self._free, RETAINED, retained_upto)
         passed = [sequence for sequence in self._snapshots if sequence < needed]
-        if len(passed) > 1:
+        if passed and passed[-1] > self._freed:
             self._snapshots = self._snapshots[len(passed) - 1 :]
+            self._freed = passed[-1]
             self._writer.submit(self._free, MAIN, passed[-1])
 
     def _trim(self, stream: Stream, keep: Keep, now_us: int, needed: int) -> None:

@@ -16,6 +16,7 @@ from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
 from headway.core.ledger import MAIN, Fact
 from headway.core.record import Dialect, Run
 from headway.core.restoring import Standing
+from headway.server.journal import words
 from headway.server.journal.handle import JournalChunk, Shelf
 from headway.server.journal.words import (
     FACT,
@@ -45,6 +46,8 @@ class Restored(NamedTuple):
     records: int
     reserved: int
     """Sequences up to this one may have been used."""
+    snapshots: list[int]
+    """Where they are."""
 
 
 class _Timed(NamedTuple):
@@ -65,12 +68,15 @@ class _Story:
         self.facts: list[Fact] = []
         self.standings: dict[int, Standing] = {}
         self.reserved = 0
+        self.snapshots: list[int] = []
         self._known: set[tuple[str, object]] = set()
 
     def read(self, stream: Stream, wall_offset_s: float) -> None:
-        for _, batch in stream.scan(FACTS):
+        for _, batch in stream.scan(FACTS | {words.SNAPSHOT_MARK}):
             for stored in batch:
                 match stored.kind:
+                    case words.SNAPSHOT_MARK:
+                        self.snapshots.append(stored.sequence)
                     case kind if kind in (FACT, SNAPSHOT_FACT):
                         self._fact(read_fact(stored, wall_offset_s), again=kind == SNAPSHOT_FACT)
                     case kind if kind in (PLACES, SNAPSHOT_PLACES):
@@ -82,6 +88,12 @@ class _Story:
                                 standing.add(place)
                             else:
                                 standing.replace(place)
+
+        last = {fact.name: fact.terms for fact in self.facts if isinstance(fact.terms, SubscriptionTerms)}
+        self.facts = [
+            fact._replace(terms=last[fact.name]) if isinstance(fact.terms, SubscriptionTerms) else fact
+            for fact in self.facts
+        ]  # fmt: skip
 
     def _fact(self, fact: Fact, *, again: bool) -> None:
         """``again``: it is from a snapshot, and is news only if something was lost before."""
@@ -128,9 +140,10 @@ def restore(
     story.read(streams[MAIN], wall_offset_s)
     restoring = broker.restoring(dialect, story.standings)
     facts = iter(_Timed(fact.sequence + 0.5, None, fact, "", 0.0) for fact in story.facts)
-    runs = [_runs(MAIN, streams[MAIN], story.needed(), wall_offset_s)]
+    apart = {fact.sequence for fact in story.facts}
+    runs = [_runs(MAIN, streams[MAIN], story.needed(), wall_offset_s, apart)]
     runs += [
-        _runs(name, stream, stream.first_sequence, wall_offset_s)
+        _runs(name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     said = time.monotonic()
@@ -153,7 +166,7 @@ def restore(
     _spill(broker, shelf, now())
     subscriptions = sum(len(session.subscriptions) for session in registry.sessions.values())
     return Restored(len(registry.sessions), subscriptions, len(registry.router.queues), restoring.records,
-                    registry.sequence)  # fmt: skip
+                    registry.sequence, story.snapshots)  # fmt: skip
 
 
 def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: float) -> int:
@@ -167,12 +180,12 @@ def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: 
     return len(broker.retained)
 
 
-def _runs(name: str, stream: Stream, first: int, wall_offset_s: float) -> Iterator[_Timed]:
+def _runs(name: str, stream: Stream, first: int, wall_offset_s: float, apart: set[int]) -> Iterator[_Timed]:
     if not first:
         return
     for time_us, batch in stream.read(first, stream.last_sequence):
         time_s = time_us / 1e6 - wall_offset_s
-        for run, sequence, publisher in read_runs(batch, wall_offset_s):
+        for run, sequence, publisher in read_runs(batch, wall_offset_s, apart):
             yield _Timed(sequence, run, None, publisher, time_s, name != MAIN)
 
 

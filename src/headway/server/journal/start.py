@@ -25,7 +25,8 @@ log = logging.getLogger("headway")
 
 def start(
     table: JournalTable, topics: Sequence[TopicTable], broker: Broker, loop: asyncio.AbstractEventLoop,
-    now: Callable[[], float], wall_offset_s: float, *, repair: bool = False, files: Files = REAL,
+    now: Callable[[], float], turn_soon: Callable[[], None], wall_offset_s: float, *, repair: bool = False,
+    files: Files = REAL,
 ) -> Keeper:  # fmt: skip
     """Raises ConfigError, with what is to be done."""
     folder, began = table.folder, time.monotonic()
@@ -39,7 +40,7 @@ def start(
         streams = {name: journal.stream(name) for name in names}
         for filter in recorded:
             archive.add(filter, streams[stream_name(filter)])
-        keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now)
+        keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now, turn_soon)
         broker.keep(keeper.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
         found = restore(broker, streams, keeper.shelf, now, wall_offset_s, AmqpDialect())
@@ -47,8 +48,7 @@ def start(
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
-    keeper.ledger.drop(found.reserved)
-    keeper.committed_sequence = found.reserved
+    keeper.restored(found.reserved, found.snapshots)
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "
                  "are back, after %.1f s", found.sessions, found.subscriptions, found.queues, found.records, retained,

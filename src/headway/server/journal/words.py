@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -137,8 +137,9 @@ def read_run(stored: Stored, wall_offset_s: float) -> ReadRun:
     return ReadRun(run, stored.sequence, publisher)
 
 
-def read_runs(batch: Iterable[Stored], wall_offset_s: float) -> Iterator[ReadRun]:
-    """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little."""
+def read_runs(batch: Iterable[Stored], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[ReadRun]:
+    """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little; but not
+    where something happened between them, at one of the sequences of ``apart``."""
     waiting: list[_Written] = []
     first = following = size = 0
     for stored in batch:
@@ -146,7 +147,7 @@ def read_runs(batch: Iterable[Stored], wall_offset_s: float) -> Iterator[ReadRun
             continue
         written = _take_apart(stored.data)
         alike = waiting and stored.sequence == following and written[:2] == waiting[0][:2] and size < MERGED_BYTES
-        if waiting and not alike:
+        if waiting and (not alike or following - 1 in apart):
             yield _merged(waiting, first, wall_offset_s)
             waiting = []
         if not waiting:

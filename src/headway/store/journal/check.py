@@ -12,12 +12,12 @@ TRIES_MAX = 10
 
 def check(folder: Path, files: Files = REAL) -> list[Report]:
     """Every stream. Raises OSError."""
-    return [_checked(stream, files) for stream in streams_of(folder, files)]
+    return [checked(stream, files) for stream in streams_of(folder, files)]
 
 
-def _checked(folder: Path, files: Files) -> Report:
-    """A segment may be freed while it is read, and what is being written looks torn: what is said is what was so
-    twice."""
+def checked(folder: Path, files: Files) -> Report:
+    """One stream. A segment may be freed while it is read, and what is being written looks damaged for a moment: what
+    is said is what was so twice. Raises OSError."""
     before: Report | None = None
     for tries_left in reversed(range(TRIES_MAX)):
         try:

@@ -1,0 +1,76 @@
+"""MQTT 5 sessions that stay when their client goes: subscribed with QoS 1, away, back to take what waited."""
+
+from __future__ import annotations
+
+import socket
+
+from bench.errors import PeerFailed
+from bench.wires.wire import Levels, dial, take
+from headway.wire.mqtt.client import connect, encode_disconnect, encode_subscribe
+from headway.wire.mqtt.packets import Entry
+
+PUBLISH = 3
+NUMBER_BYTES = 8
+
+
+class Stay:
+    def come(self, port: int, name: str) -> socket.socket:
+        """Connected; whatever waits for the session follows at once."""
+        sock = dial(port)
+        sock.sendall(connect(name, 5, keep=True))
+        answer = _answer(sock)
+        if answer[1]:
+            raise PeerFailed(f"CONNACK says {answer[1]:#04x}")
+        return sock
+
+    def subscribe(self, sock: socket.socket, levels: Levels) -> None:
+        sock.sendall(encode_subscribe(1, [Entry("/".join(levels), qos=1)]))
+        answer = _answer(sock)
+        if answer[-1] != 1:
+            raise PeerFailed(f"SUBACK says {answer[-1]:#04x}")
+
+    def leave(self, sock: socket.socket) -> None:
+        sock.sendall(encode_disconnect())
+        sock.close()
+
+
+class Deliveries:
+    """Reads deliveries with QoS 1: which numbers they carry, and what acknowledges them."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.count = 0
+        self._rest = b""
+
+    def take(self, data: bytes) -> bytes:
+        """The acknowledgements of all that is whole by now."""
+        data = self._rest + data
+        at, acks = 0, []
+        while (body := _body(data, at)) is not None:
+            start, stop = body
+            if data[at] >> 4 == PUBLISH:
+                ids = start + 2 + int.from_bytes(data[start : start + 2], "big")
+                acks.append(b"\x40\x02" + data[ids : ids + 2])
+                begins = ids + 3 + data[ids + 2]
+                self.numbers.add(int.from_bytes(data[begins : begins + NUMBER_BYTES], "big"))
+                self.count += 1
+            at = stop
+        self._rest = data[at:]
+        return b"".join(acks)
+
+
+def _body(data: bytes, at: int) -> tuple[int, int] | None:
+    """Where the packet at this place has its body, and ends; None: it is not whole."""
+    length = shift = 0
+    for place in range(at + 1, min(at + 5, len(data))):
+        length |= (data[place] & 0x7F) << shift
+        shift += 7
+        if data[place] < 0x80:
+            stop = place + 1 + length
+            return (place + 1, stop) if stop <= len(data) else None
+    return None
+
+
+def _answer(sock: socket.socket) -> bytes:
+    """The body of one packet that is shorter than 128 bytes."""
+    return take(sock, take(sock, 2)[1])

@@ -1,0 +1,111 @@
+"""Restart: a broker that has much to keep is killed, and started again."""
+
+from __future__ import annotations
+
+from bench.disk import sync_ns
+from bench.driver import back, confirmed
+from bench.driver.flood import workers
+from bench.peers.peer import Peer, Running, again
+from bench.wires.durable import AmqpDurable
+from bench.wires.wire import Frame, Levels, measure
+from bench.workloads.workload import Case, Column, Figures, Workload
+
+WIRE = AmqpDurable("amq.topic")
+"""What is published to a queue's name goes to the MQTT topic's subscriptions as well."""
+PAYLOAD_BYTES, WINDOW = 128, 1000
+FILL_S, DRAIN_S = 600.0, 600.0
+
+
+def topic(number: int) -> Levels:
+    return ("restart", f"t{number:02d}")
+
+
+MEASURED = ("restart", "m00")
+"""As long as any other."""
+
+
+class Restart(Workload):
+    name = "restart"
+    about = (
+        "1,000,000 persistent records of 128 B in 10 durable queues; with 1,000 MQTT sessions away, of QoS 1, 100 to "
+        "each queue's topic, and without; all of the broker's processes are killed, and it is started again. Drained "
+        "then: one session per topic, and one queue"
+    )
+    columns = (
+        Column("listens after", "listen_s", "s", "low"), Column("records back", "records", "count"),
+        Column("lost", "lost", "count"), Column("twice", "twice", "count"),
+        Column("peak memory", "peak_bytes", "bytes", "low"), Column("counted in queues", "counted", "count"),
+        Column("empty start s", "start_s", "s", "low"), Column("filled at /s", "confirmed_per_s", "rate"),
+        Column("drained s", "drain_s", "s"), Column("sync here", "sync_ns", "ns"),
+    )  # fmt: skip
+    unsuited = "nothing that outlives it"
+
+    def cases(self, tiny: bool) -> list[Case]:
+        sizes = {"topics": 2, "each": 500} if tiny else {"topics": 10, "each": 100_000}
+        number = 6 if tiny else 1000
+        return [
+            Case(f"{sizes['topics']} queues", sizes | {"sessions": 0}),
+            Case(f"{sizes['topics']} queues, {number:,} sessions", sizes | {"sessions": number}),
+        ]
+
+    def peer(self, peer: Peer, case: Case) -> Peer:
+        return peer.durable()
+
+    def suits(self, peer: Peer, case: Case) -> bool:
+        """Sessions for who has MQTT and AMQP at once."""
+        return peer.durable_wire is not None and (peer.queue_wire is None) == bool(case.values["sessions"])
+
+    def run(self, running: Running, case: Case, seconds: float) -> Figures:
+        """``records`` are different ones that were drained. ``counted``: what the broker says of all its queues."""
+        topics = [topic(number) for number in range(case.values["topics"])]
+        names = [f"away-{number:04d}" for number in range(case.values["sessions"])]
+        sync, place, each = sync_ns(running.place.folder), running.place, case.values["each"]
+        port = running.peer.durable_port(place)
+        frame = measure(WIRE, port, MEASURED, PAYLOAD_BYTES)
+        with workers() as begin:
+            if names:
+                leaving = begin(back.leave, place.port, names, topics)
+                leaving.go()
+                leaving.answer(FILL_S)
+            filling = begin(confirmed.fill, WIRE, port, topics, PAYLOAD_BYTES, each, WINDOW)
+            filling.go()
+            filled = filling.answer(FILL_S)
+        running.check()
+        with again(running) as restarted:
+            peak_bytes = restarted.kept.peak_bytes()
+            counted = _count(port, topics)
+            drained = _drain(restarted, topics, names, frame, each)
+            restarted.check()
+        return drained | {
+            "listen_s": restarted.start_s, "peak_bytes": peak_bytes, "counted": counted, "start_s": running.start_s,
+            "published": filled["confirmed"], "confirmed_per_s": filled["confirmed"] / filled["seconds"],
+            "sync_ns": sync,
+        }  # fmt: skip
+
+
+def _count(port: int, topics: list[Levels]) -> int:
+    sock = WIRE.open(port, "count")
+    try:
+        return sum(WIRE.count(sock, levels) for levels in topics)
+    finally:
+        sock.close()
+
+
+def _drain(running: Running, topics: list[Levels], names: list[str], frame: Frame, each: int) -> Figures:
+    """The first session of each topic, and the last topic's queue."""
+    place = running.place
+    with workers() as begin:
+        found = []
+        if names:
+            reader = begin(back.sessions, place.port, names[: len(topics)], each)
+            reader.go()
+            found.append(reader.answer(DRAIN_S))
+        reader = begin(back.queue, WIRE, running.peer.durable_port(place), topics[-1], frame, each)
+        reader.go()
+        found.append(reader.answer(DRAIN_S))
+    wanted = each * (1 + (len(topics) if names else 0))
+    records, deliveries = (sum(one[key] for one in found) for key in ("records", "deliveries"))
+    return {
+        "records": records, "deliveries": deliveries, "lost": wanted - records, "twice": deliveries - records,
+        "drain_s": sum(one["seconds"] for one in found),
+    }  # fmt: skip

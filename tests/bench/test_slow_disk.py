@@ -1,0 +1,72 @@
+"""A broker whose disk does not come to an end with a sync: who waits for it waits, and nobody else does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from bench.disk import sync_ns
+from bench.peers.every import EVERY as PEERS
+from bench.peers.peer import Running, again, start
+from bench.wires.mqtt import Mqtt
+from bench.wires.wire import take
+from bench.workloads.stall import SlowHeadway
+
+from headway.wire.mqtt.client import encode_pingreq
+
+QUEUE = ("bench", "kept")
+FOR_EVER_S = 10_000.0
+PINGS = 20
+
+
+@pytest.fixture
+def slow() -> Iterator[Running]:
+    with start(SlowHeadway(FOR_EVER_S).durable()) as running:
+        yield running
+
+
+def publisher(running: Running) -> socket.socket:
+    """That has published one persistent message, and wants it confirmed."""
+    wire = running.peer.durable_wire
+    assert wire is not None
+    sock = wire.open(running.peer.durable_port(running.place), "publisher")
+    wire.declare(sock, QUEUE)
+    wire.confirms(sock)
+    sock.sendall(wire.publication(sock, QUEUE, b"x"))
+    return sock
+
+
+def test_pings_are_answered_while_a_sync_goes_on_and_on(slow: Running) -> None:
+    with publisher(slow) as waiting, Mqtt().open(slow.port, "ping") as sock:
+        waiting.setblocking(False)
+        for _ in range(PINGS):
+            sock.sendall(encode_pingreq())
+            assert take(sock, 2) == b"\xd0\x00"
+        with pytest.raises(BlockingIOError):
+            waiting.recv(1)
+
+
+def test_what_was_confirmed_is_there_again_after_a_kill() -> None:
+    with start(PEERS["headway-amqp"].durable()) as running:
+        wire = running.peer.durable_wire
+        assert wire is not None
+        with publisher(running) as sock:
+            assert take(sock, 21)[7:11] == b"\x00\x3c\x00\x50", "confirmed"
+        pids = running.kept.pids
+        with again(running) as restarted, wire.open(restarted.port, "count") as sock:
+            assert not set(pids) & set(restarted.kept.pids)
+            assert wire.count(sock, QUEUE) == 1
+        assert sync_ns(running.place.folder) >= 0
+
+
+def test_without_a_journal_the_same_traffic_is_kept_nowhere() -> None:
+    peer = PEERS["headway"]
+    plain, kept = peer.durable(journal=False), peer.durable()
+    assert kept.config.startswith(plain.config)
+    assert "[journal]" in kept.config
+    assert "[journal]" not in plain.config
+    with start(plain) as running:
+        with publisher(running) as sock:
+            take(sock, 21)
+        assert not (running.place.folder / "journal").exists()

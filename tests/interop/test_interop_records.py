@@ -1,0 +1,442 @@
+"""Records over HTTP: what was published is what comes out, in Arrow and in JSON lines, from where and for how much one
+likes."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from tests.interop.amqp_pika import Pika
+from tests.interop.amqp_pika import properties as amqp_properties
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import paho, properties
+from tests.interop.process import BrokerProcess
+from tests.interop.raw import Raw
+from tests.interop.waiting import PATIENCE_S, until
+
+HEADWAY = [sys.executable, "-c", "from headway.cli import main; main()"]
+LISTENERS = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
+TOPICS = """
+[[topic]]
+filter = "flights/jfk/#"
+key = "/tailnum"
+keep = "7d"
+[[topic]]
+filter = "flights/#"
+keep = "7d"
+[[topic]]
+filter = "plain"
+key = "/tailnum"
+keep = ["7d", "10GB"]
+[[topic]]
+filter = "big/#"
+keep = "7d"
+"""
+MIB = 1024 * 1024
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> str:
+        return str(json.loads(self.body)["error"])
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        assert self.status == 200, self.body
+        if self.headers["Content-Type"] == "application/x-ndjson":
+            return [json.loads(line) for line in self.body.splitlines()]
+        return self.table.to_pylist()
+
+    @property
+    def table(self) -> pa.Table:
+        assert self.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+        with pa.ipc.open_stream(io.BytesIO(self.body)) as reader:
+            return reader.read_all()
+
+    def offset(self, name: str) -> int:
+        return int(self.headers[f"Headway-{name}-Offset"])
+
+
+def ask(broker: BrokerProcess, topic: str, method: str = "GET", **query: object) -> Answer:
+    """``from_``: a word of Python's own."""
+    words = urllib.parse.urlencode({name.rstrip("_"): value for name, value in query.items()})
+    parts = urllib.parse.urlsplit(broker.admin)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
+    connection.request(method, f"/v1/topics/{urllib.parse.quote(topic, safe='')}/records?{words}")
+    with connection.getresponse() as answer:
+        return Answer(answer.status, dict(answer.headers), answer.read())
+
+
+def recording(folder: Path, topics: str = TOPICS, **keys: str) -> str:
+    table = {"path": str(folder), **keys}
+    return LISTENERS + "[journal]\n" + "".join(f'{key} = "{value}"\n' for key, value in table.items()) + topics
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("journal")
+
+
+@pytest.fixture(scope="module")
+def keeping(start: BrokerFactory, folder: Path) -> BrokerProcess:
+    return start(recording(folder))
+
+
+@pytest.fixture
+def publisher(keeping: BrokerProcess, name: str) -> Iterator[Raw]:
+    """What it has published at least once is on disk when ``published`` returns."""
+    with Raw(keeping.ports["mqtt"], f"{name}-publisher") as raw:
+        yield raw
+
+
+# -- what comes out ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["arrow", "json"])
+def test_what_was_published_comes_out(keeping: BrokerProcess, name: str, format: str) -> None:
+    topic = f"flights/jfk/{name}"
+    before = datetime.now(UTC)
+    said = properties("PUBLISH", ContentType="application/json", ResponseTopic="re/ply", CorrelationData=b"c",
+                      UserProperty=[("a", "ä"), ("a", "2")])  # fmt: skip
+    with paho(keeping.ports["mqtt"], name) as client:
+        client.publish(topic, b'{"tailnum": "N1"}', 1, properties=said)
+        client.publish(topic, b"\xff\x00no json", 2, retain=True)
+        client.publish(topic, b"", 1)
+    answer = ask(keeping, topic, format=format)
+    one, other, empty = answer.rows
+    assert [row["topic"] for row in answer.rows] == [topic] * 3
+    assert [row["key"] for row in answer.rows] == ["N1", None, None]
+    assert answer.offset("Earliest") <= one["offset"] < other["offset"] < empty["offset"] < answer.offset("Latest")
+    assert answer.offset("Next") == answer.offset("Latest")
+    full = {"content_type": "application/json", "response_topic": "re/ply", "qos": 1, "retain": False}
+    if format == "arrow":
+        assert answer.table.schema.metadata == {
+            f"headway.{word.lower()}_offset".encode(): answer.headers[f"Headway-{word}-Offset"].encode()
+            for word in ("Earliest", "Latest", "Next")
+        }
+        assert one["properties"] == full | {"correlation_data": b"c", "user": [("a", "ä"), ("a", "2")]}
+        nothing = dict.fromkeys(("content_type", "response_topic", "correlation_data")) | {"user": []}
+        assert other["properties"] == nothing | {"qos": 2, "retain": True}
+        assert [row["payload"] for row in answer.rows] == [b'{"tailnum": "N1"}', b"\xff\x00no json", b""]
+        times = [row["timestamp"] for row in answer.rows]
+    else:
+        assert one["properties"] == full | {"correlation_data": "c", "user": [["a", "ä"], ["a", "2"]]}
+        assert other["properties"] == {"qos": 2, "retain": True}
+        assert (one["payload"], other["payload_base64"]) == ('{"tailnum": "N1"}', "/wBubyBqc29u")
+        times = [datetime.fromisoformat(row["timestamp"]) for row in answer.rows]
+    assert before - timedelta(seconds=1) < times[0] <= times[1] <= times[2] < datetime.now(UTC) + timedelta(seconds=1)
+
+
+def test_what_comes_by_amqp_has_its_headers_as_far_as_they_are_text(keeping: BrokerProcess, name: str) -> None:
+    said = amqp_properties(
+        content_type="text/plain", headers={"text": "words", "number": 7, "table": {"x": 1}}, delivery_mode=2,
+        correlation_id="c", reply_to="re.ply",
+    )  # fmt: skip
+    client = Pika(keeping.ports["amqp"])
+    client.out.basic_publish("amq.topic", f"flights.{name}", b"body", said)
+    client.close()
+    (row,) = ask(keeping, f"flights/{name}").rows
+    user = dict(row["properties"]["user"])
+    assert user["text"] == "words"
+    assert "table" not in user
+    assert (row["properties"]["content_type"], row["properties"]["response_topic"]) == ("text/plain", "re/ply")
+    assert (row["properties"]["correlation_data"], row["properties"]["qos"]) == (b"c", 1)
+    assert (row["payload"], row["key"]) == (b"body", f"flights/{name}")
+
+
+def test_a_filter_over_two_recordings_gives_both_in_order(keeping: BrokerProcess, publisher: Raw, name: str) -> None:
+    topics = [f"flights/{place}/{name}" for place in ("jfk", "ewr", "jfk", "lga", "ewr", "jfk")]
+    for number, topic in enumerate(topics):
+        publisher.published(topic, b'{"tailnum": %d}' % number)
+    rows = ask(keeping, f"flights/+/{name}").rows
+    assert [row["topic"] for row in rows] == topics
+    assert [row["payload"] for row in rows] == [b'{"tailnum": %d}' % number for number in range(6)]
+    assert [row["key"] for row in rows] == ["0", topics[1], "2", topics[3], topics[4], "5"]
+    assert [row["offset"] for row in rows] == sorted(row["offset"] for row in rows)
+    assert {row["topic"] for row in ask(keeping, f"flights/jfk/{name}").rows} == {topics[0]}
+
+
+def test_payloads_and_keys_of_all_sizes_come_out_as_they_went_in(keeping: BrokerProcess, publisher: Raw) -> None:
+    """Many in one run of equal sizes, many of different ones, more than fit into a batch, and single large ones."""
+    sent = [b'{"tailnum": "N%05d"}' % number for number in range(3000)]
+    sent += [f'{{"tailnum": "ü{"x" * (number % 97)}"}}'.encode() for number in range(3000)]
+    sent += [os.urandom(700_000) for _ in range(3)] + [b""] * 10
+    for at in range(0, len(sent), 500):
+        publisher.publish_all("plain", sent[at : at + 500])
+    publisher.published("plain", b"last")
+    answer = ask(keeping, "plain")
+    assert answer.table.column("payload").to_pylist() == [*sent, b"last"]
+    assert answer.table.column("key").to_pylist()[2999:3003] == ["N02999", "ü", "üx", "üxx"]
+    assert answer.table.column("key").null_count == 3 + 10 + 1
+    answer.table.validate(full=True)
+
+
+# -- from where to where ----------------------------------------------------------------------------------------------
+
+
+def test_from_and_to_as_offsets_and_times(keeping: BrokerProcess, publisher: Raw, name: str) -> None:
+    topic = f"flights/{name}"
+    for number in range(6):
+        publisher.published(topic, str(number).encode())
+    rows = ask(keeping, topic).rows
+    offsets, times = [row["offset"] for row in rows], [row["timestamp"] for row in rows]
+
+    def got(**query: object) -> str:
+        return b"".join(row["payload"] for row in ask(keeping, topic, **query).rows).decode()
+
+    assert got() == got(from_="earliest") == got(from_="-5m", to=offsets[-1] + 1) == "012345"
+    assert got(from_=offsets[2], to=offsets[4]) == "23"
+    assert got(from_=offsets[2] + 1, to=offsets[2] + 1) == ""
+    assert got(to=times[3].isoformat()) == got(to=times[3].isoformat().replace("+00:00", "Z")) == "012"
+    assert got(from_=times[3].isoformat(), to=offsets[5]) == "34"
+    assert got(from_="2999-01-01") == got(to="2001-01-01") == got(to="-5m") == ""
+    later = ask(keeping, topic, from_=offsets[-1] + 10**9)
+    assert (later.rows, later.offset("Next")) == ([], offsets[-1] + 10**9)
+    head = ask(keeping, topic, "HEAD", from_="earliest")
+    assert (head.status, head.body, head.offset("Latest")) == (200, b"", offsets[-1] + 1)
+
+
+@pytest.mark.parametrize("format", ["arrow", "json"])
+def test_an_answer_cut_short_says_where_to_go_on(
+    keeping: BrokerProcess, publisher: Raw, name: str, format: str
+) -> None:
+    topic = f"flights/{name}"
+    sent = [b"x" * size for size in (40, 40, 30, 300, 0, 0, 99, 1, 100, 101)]
+    publisher.publish_all(topic, sent)
+    publisher.published(topic, b"end")
+    start: object = "earliest"
+    got: list[list[int]] = []
+    while True:
+        answer = ask(keeping, topic, from_=start, max_bytes="100B", format=format)
+        got.append([len(row["payload"]) for row in answer.rows])
+        start = answer.offset("Next")
+        if start == answer.offset("Latest"):
+            break
+    assert [size for sizes in got for size in sizes] == [len(payload) for payload in sent] + [3]
+    assert all(sum(sizes) <= 100 or len(sizes) == 1 for sizes in got)
+    assert len(got) < len(sent)
+
+
+def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Path) -> None:
+    topics = '[[topic]]\nfilter = "old/#"\nkeep = "200kB"\n'
+    broker = start(recording(tmp_path / "journal", topics, segment="100kB"))
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        for number in range(10):
+            publisher.published("old/a", b"%06d" % number * 10_000)
+
+    def listed() -> dict[str, Any]:
+        (found,) = broker.get("/v1/topics")["topics"]
+        return found
+
+    first = until(lambda: listed()["earliest"] > 5 and listed()["earliest"], what="old segments are deleted")
+    gone = ask(broker, "old/a", from_=first - 1)
+    assert (gone.status, gone.offset("Earliest"), json.loads(gone.body)["earliest"]) == (410, first, first)
+    assert gone.error == f"offset {first - 1} is not kept any more, the earliest is {first}; from=earliest begins there"
+    rows = ask(broker, "old/#", from_="earliest").rows
+    assert rows[0]["offset"] == first == ask(broker, "old/#", from_=first).rows[0]["offset"]
+    assert rows[-1]["payload"] == b"000009" * 10_000
+    assert ask(broker, "old/#", from_="-5m").rows == rows
+    assert listed()["bytes"] < 400_000
+    broker.stop()
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ({"from_": "yesterday"}, 'from="yesterday" is none of: an offset, a time such as 2026-01-31T12:00:00Z, '
+                                 'how long ago, such as -5m, "earliest"'),
+        ({"to": "earliest"}, 'to="earliest" is none of: an offset, a time such as 2026-01-31T12:00:00Z, '
+                             "how long ago, such as -5m"),
+        ({"from_": "-5"}, 'from="-5" is none of'), ({"from_": "-5 parsecs"}, 'from="-5 parsecs" is none of'),
+        ({"from_": "2026-13-01"}, 'from="2026-13-01" is none of'), ({"from_": f"-{'9' * 400}w"}, "is none of"),
+        ({"from_": "9" * 19 + "9"}, "there is no such offset"), ({"from_": "9" * 500}, "is none of"),
+        ({"from_": 7, "to": 5}, "to=5 is before from=7"), ({"from_": "-1m", "to": "-2m"}, "to is before from"),
+        ({"max_bytes": 0}, "max_bytes=0: from 1 B on"), ({"max_bytes": "many"}, "max_bytes: "),
+        ({"format": "csv"}, "format='csv': there are arrow and json"),
+        ({"form": "json"}, "unknown parameter 'form': there are from, to, max_bytes, format"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_one_clear_line(keeping: BrokerProcess, query: dict[str, object], error: str) -> None:
+    answer = ask(keeping, "plain", **query)
+    assert answer.status == 400, answer.body
+    assert error in answer.error
+    assert "\n" not in answer.error
+    assert len(answer.error) < 200
+
+
+@pytest.mark.parametrize(
+    ("topic", "status", "error"),
+    [
+        ("boats/1", 404, "boats/1 is not recorded; recorded is flights/jfk/#, flights/#, plain, big/#"),
+        ("#", 404, "# is not recorded; "), ("+/jfk/#", 404, "is not recorded; "), ("$SYS/x", 404, "is not recorded; "),
+        ("flights/#/x", 400, "#"), ("flights\0", 400, "NUL"), ("flights/x+", 400, "+"),
+    ],
+)  # fmt: skip
+def test_topics_that_are_not_recorded(keeping: BrokerProcess, topic: str, status: int, error: str) -> None:
+    answer = ask(keeping, topic)
+    assert (answer.status, "\n" in answer.error) == (status, False)
+    assert error in answer.error
+
+
+def test_without_a_journal_nothing_is_recorded(broker: BrokerProcess) -> None:
+    assert broker.get("/v1/topics") == {"topics": []}
+    answer = ask(broker, "a")
+    assert answer.status == 404
+    assert answer.error == "a is not recorded; recorded is nothing (a [[topic]] with keep is)"
+
+
+def test_without_pyarrow_there_are_json_lines(start: BrokerFactory, tmp_path: Path) -> None:
+    (tmp_path / "pyarrow.py").write_text('raise ModuleNotFoundError("No module named pyarrow", name="pyarrow")\n')
+    config = recording(tmp_path / "journal")
+    broker = start(config, before=lambda: os.environ.__setitem__("PYTHONPATH", str(tmp_path)))
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        publisher.published("plain", b"x")
+    answer = ask(broker, "plain")
+    assert answer.status == 501
+    assert answer.error == (
+        "this broker has no pyarrow, so it cannot answer in Arrow: pip install 'headway[telemetry]' "
+        "(format=json works without)"
+    )
+    assert [row["payload"] for row in ask(broker, "plain", format="json").rows] == ["x"]
+    broker.stop()
+
+
+# -- which there are --------------------------------------------------------------------------------------------------
+
+
+def test_recorded_topics_are_listed(start: BrokerFactory, tmp_path: Path) -> None:
+    config = recording(tmp_path / "journal")
+    broker = start(config)
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        publisher.published("plain", b"x" * 1000)
+        publisher.published("plain", b"y" * 1000)
+    found = {one["filter"]: one for one in broker.get("/v1/topics")["topics"]}
+    assert list(found) == ["flights/jfk/#", "flights/#", "plain", "big/#"]
+    plain, empty = found["plain"], found["big/#"]
+    rows = ask(broker, "plain").rows
+    assert (plain["key"], plain["keep"], empty["key"], empty["keep"]) == ("/tailnum", "7 d or 10 GB", "topic", "7 d")
+    assert (plain["earliest"], plain["latest"]) == (rows[0]["offset"], rows[-1]["offset"] + 1)
+    assert 2000 < plain["bytes"] < 3000
+    assert [datetime.fromisoformat(plain[name]) for name in ("first_time", "last_time")] == pytest.approx(
+        [row["timestamp"] for row in rows], abs=timedelta(milliseconds=1)
+    )
+    assert (empty["earliest"], empty["latest"], empty["bytes"], empty["first_time"]) == (1, 1, 0, None)
+    assert ask(broker, "big/#").rows == []
+    broker.stop()
+
+
+# -- clients that do not read -----------------------------------------------------------------------------------------
+
+
+def test_who_does_not_read_costs_little_and_is_forgotten_when_it_goes(start: BrokerFactory, tmp_path: Path) -> None:
+    broker = start(recording(tmp_path / "journal"))
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        for _ in range(48):
+            publisher.published("big/a", b"x" * 900_000)
+    assert len(ask(broker, "big/a", max_bytes="1MB").rows) == 1  # and Arrow is loaded by then
+    before = broker.get("/v1/broker")["memory_rss_bytes"]
+    address = ("127.0.0.1", urllib.parse.urlsplit(broker.admin).port)
+    stuck = []
+    for _ in range(32):
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(PATIENCE_S)
+        sock.connect(address)
+        sock.sendall(b"GET /v1/topics/big%2Fa/records HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert sock.recv(12) == b"HTTP/1.1 200"
+        stuck.append(sock)
+    busy = ask(broker, "big/a")
+    assert (busy.status, busy.error) == (503, "32 others are reading records already; try again later")
+    grown = broker.get("/v1/broker")["memory_rss_bytes"] - before
+    assert grown < 32 * 12 * MIB, f"each has {grown / 32:.0f} bytes of 43 MB"
+    for sock in stuck:
+        sock.close()
+    answer = until(lambda: (found := ask(broker, "big/a")).status == 200 and found, what="there is room again")
+    assert len(answer.rows) == 48
+    broker.stop()
+
+
+# -- beside the broker ------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HEADWAY, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_files_have_what_the_broker_says(keeping: BrokerProcess, folder: Path, publisher: Raw, name: str) -> None:
+    topic = f"flights/jfk/{name}"
+    for number in range(5):
+        publisher.published(topic, b'{"tailnum": "N%d"}' % number)
+    by_url = run("export", topic, "--admin", keeping.admin)
+    by_config = run("export", topic, "--config", str(keeping.config))
+    assert (by_url.returncode, by_url.stderr) == (by_config.returncode, by_config.stderr) == (0, "")
+    assert by_url.stdout == by_config.stdout
+    assert [json.loads(line)["key"] for line in by_url.stdout.splitlines()] == [f"N{number}" for number in range(5)]
+    by_folder = run("export", topic, "--journal", str(folder), "--key", "topic")
+    assert [json.loads(line)["key"] for line in by_folder.stdout.splitlines()] == [topic] * 5
+
+
+def test_a_journal_in_use_is_verified_and_not_shown(keeping: BrokerProcess, folder: Path, publisher: Raw) -> None:
+    publisher.published("plain", b"x")
+    sound = run("journal", "verify", str(folder))
+    assert (sound.returncode, sound.stderr) == (0, "")
+    assert "; all of it is sound" in sound.stdout
+    for command in ("show", "compact"):
+        refused = run("journal", command, str(folder))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"is in use by process {keeping.pid}" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+def test_a_broker_starts_on_a_damaged_journal_only_when_told_to(start: BrokerFactory, tmp_path: Path) -> None:
+    config = recording(tmp_path / "journal")
+    broker = start(config)
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        for number in range(3):
+            publisher.published("plain", b"%d" % number * 1000)
+    broker.stop()
+    (segment,) = (tmp_path / "journal").glob("topic-plain-*/*.journal")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"1" * 1000)] ^= 1
+    segment.write_bytes(data)
+    refused = run("serve", "--config", str(broker.config))
+    assert refused.returncode == 2
+    assert "with `--repair` Headway goes on with what can be read" in refused.stderr
+    wrong = run("journal", "verify", "--config", str(broker.config))
+    assert (wrong.returncode, wrong.stdout.count("LOST  ")) == (1, 1)
+
+    ready = tmp_path / "again.json"
+    with subprocess.Popen(
+        [*HEADWAY, "serve", "--repair", "-c", str(broker.config), "--ready-file", str(ready)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            until(lambda: ready.exists() or process.poll() is not None, what="it listens")
+            broker.admin = json.loads(ready.read_text())["admin"]
+            assert [row["payload"][:1] for row in ask(broker, "plain").rows] == [b"0", b"2"]
+            lines = run("export", "plain", "--config", str(broker.config))
+            assert (lines.returncode, lines.stdout.count("\n"), lines.stderr) == (0, 2, "")
+        finally:
+            process.terminate()
+            errors = process.communicate(timeout=30)[1]
+    assert (process.returncode, "batch" in errors) == (0, True)
+    assert run("journal", "verify", "--config", str(broker.config)).returncode == 0

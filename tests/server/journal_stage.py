@@ -32,7 +32,7 @@ CONFIG = """
 url = "amqp://127.0.0.1:0"
 [pool]
 memory = "8MB"
-disk = "0B"
+disk = "8MB"
 [journal]
 path = "/journal"
 segment = "100kB"
@@ -110,7 +110,7 @@ class JournalStage:
         self.broker: Broker = make_broker(settings)
         self.keeper: Keeper = start(
             settings.journal, settings.topics, self.broker, cast(asyncio.AbstractEventLoop, self.loop),
-            lambda: self.loop.now, lambda: self.loop.call_soon_threadsafe(self.turn_now), WALL_OFFSET_S,
+            lambda: self.loop.now, lambda: self.loop.call_soon_threadsafe(self.turn_now), lambda: WALL_OFFSET_S,
             files=self.files,
         )  # fmt: skip
         if not thread:

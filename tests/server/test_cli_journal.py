@@ -228,7 +228,7 @@ def test_compact_gives_up_nothing_for_want_of_memory(left: Left) -> None:
         broker.stop()
     finally:
         broker.kill()
-    left.config.write_text('[pool]\nmemory = "1MB"\ndisk = 0\n' + config_of(left.path))
+    left.config.write_text('[pool]\nmemory = "1MB"\ndisk = "50MB"\n' + config_of(left.path))
     assert Ran("journal", "compact", "--config", str(left.config)).code == 0
     told = json.loads(Ran("journal", "show", "--config", str(left.config), "--json").out)
     assert {holder["name"]: holder["records"] for holder in told["holders"]} == {"reader": 33, "work": 32}

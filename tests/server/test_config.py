@@ -314,6 +314,7 @@ MISTAKES = [
     ("[journal]\nfsync = '2s'", 'journal.fsync: "2s" is not "always"'),
     ("[journal]\nsegment = '1KB'", 'journal.segment: "1KB" is too little: from 100 kB to '),
     ("[journal]\n[[topic]]\nfilter = 'a'\nkeep = 'long'", 'topic[1].keep: "long" is neither a time such as "7d" nor'),
+    ("[journal]\n[pool]\ndisk = 0", "pool.disk: 0, and what is durable is on disk"),
     ("[[topic]]\nfilter = 'a'\nkeep = '7d'", "topic[1].keep: what is recorded is in the journal, and there is none"),
     ("[telemetry]\npath = ''", 'telemetry.path: expected text, not ""'),
     ("[telemetry]\ndisk = '999kB'", 'telemetry.disk: "999kB" is too little: from 1 MB'),

@@ -107,7 +107,7 @@ class Tape:
         self.dialect = dialect
         self.ledger = Ledger()
         broker.keep(self.ledger, NothingRecorded())
-        self._log = RetainedLog(broker.retained, self.retained, WALL_OFFSET_S)  # type: ignore[arg-type]
+        self._log = RetainedLog(broker.retained, self.retained, NothingRecorded())  # type: ignore[arg-type]
         self.freed = 0
         self.began: dict[int, int] = {}
         """By place: the last sequence before anything was kept for it."""
@@ -155,7 +155,7 @@ class Tape:
         broker.keep(ledger, NothingRecorded())
         restore_retained(broker, self.retained, now, WALL_OFFSET_S)  # type: ignore[arg-type]
         streams = {MAIN: self.main, RETAINED: self.retained}
-        restore(broker, streams, Shelf([], WALL_OFFSET_S), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
+        restore(broker, streams, Shelf([], NothingRecorded()), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
         return broker, ledger
 
 

@@ -154,7 +154,14 @@ class Broker:
         if delivery is None:
             return False
         delivery.released = True
+        kept, chunk = delivery.subscription.cursor.kept, delivery.chunk
+        if kept is not None and chunk is not None:
+            kept.flies(session.client, delivery_id, chunk.sequence_of(delivery.index), released=True)
         return True
+
+    def arrived(self, session: Session, packet_id: int, *, there: bool) -> None:
+        """An exactly-once publish has come, and is not released; or it is."""
+        self._keeping.arrived(session, packet_id, there=there)
 
     def writable(self, session: Session, now: float) -> None:
         """The session's outlet, which was blocked, has room again."""

@@ -96,6 +96,10 @@ class Channel(Window):
                 self._last_id = candidate
                 return candidate
 
+    def go_on_after(self, last_id: int) -> None:
+        """Ids up to this one were in use when the process before this one ended."""
+        self._last_id = last_id
+
     @property
     def last_id(self) -> int:
         return self._last_id

@@ -24,6 +24,7 @@ from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 
 BATCH_BYTES = 64 * 1024
+EXACTLY_ONCE = 2
 Losses = Callable[[dict[int, int], Reason], None]
 
 
@@ -203,6 +204,8 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             delivery.number = chunk.first_number + index
             cursor.sent(delivery.number, chunk)
             session.channel.add(delivery_id, delivery)
+            if cursor.kept is not None and subscription.request.qos == EXACTLY_ONCE:
+                cursor.kept.flies(session.client, delivery_id, chunk.sequence_of(index))
     if last == first:
         return False
     size = chunk.ends[last - 1] - begin

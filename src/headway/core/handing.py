@@ -14,7 +14,7 @@ import msgspec
 
 from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
-from headway.core.delivery import record_at, write_frame
+from headway.core.delivery import EXACTLY_ONCE, record_at, write_frame
 from headway.core.errors import Reason
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
@@ -84,6 +84,8 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent
     delivery = Delivery(member, now)
     delivery.record = record
     member.channel.add(delivery_id, delivery)
+    if member.cursor.kept is not None and request.qos == EXACTLY_ONCE:
+        member.cursor.kept.flies(session.client, delivery_id, chunk.sequence_of(index))
     return Sent(1, [delivery])
 
 

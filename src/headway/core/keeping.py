@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.core.channel import Channel
+from headway.core.delivery import EXACTLY_ONCE
 from headway.core.errors import Reason
 from headway.core.exchange import PREDECLARED, Binding, Exchange
 from headway.core.ledger import Fact, Kept, Ledger
@@ -91,6 +92,15 @@ class Keeping:
             session.kept = False
             self._say("session", session.client, None)
 
+    def arrived(self, session: Session, packet_id: int, *, there: bool) -> None:
+        """Should it come again, it is known."""
+        if there:
+            session.incoming[packet_id] = None
+        elif session.incoming.pop(packet_id, self) is self:
+            return
+        if session.kept:
+            self._say("arrived", (session.client, packet_id), there or None)
+
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def subscription(self, subscription: Subscription, *, number: int | None = None, place: int | None = None) -> None:
@@ -105,7 +115,8 @@ class Keeping:
             if subscription.queue is not None:
                 self._keep_queue(subscription.queue, place)
             elif subscription.cursor.kept is None:
-                subscription.cursor.kept = ledger.keep(lambda: [subscription.cursor], place)
+                kept = subscription.cursor.kept = ledger.keep(lambda: [subscription.cursor], place)
+                kept.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.keep_feed(subscription.feed, 1)
         elif subscription.queue is not None:
             self._group_changed(subscription.queue)
@@ -182,6 +193,7 @@ class Keeping:
         if queue.kept is None and ledger is not None:
             backlog = queue.backlog
             queue.kept = ledger.keep(lambda: [*backlog.settling, *backlog.stretches], place)
+            queue.kept.filters = lambda: queue.filters or (queue.feed.key.filter,)
             for stretch in queue.kept.cursors():
                 stretch.kept = queue.kept
             self._registry.keep_feed(queue.feed, 1)
@@ -269,10 +281,22 @@ class Keeping:
         for session in registry.sessions.values():
             if session.kept:
                 yield "session", session.client, _session_terms(session)
+                yield from _underway(session)
         for of, told in self._obituaries.items():
             yield "deleted", of, told
         for number, subscription in self._subscriptions.items():
             yield "subscription", number, self._terms(subscription)
+
+
+def _underway(session: Session) -> Iterator[tuple[str, object, object]]:
+    """What of exactly-once deliveries is under way, in and out."""
+    for packet_id in session.incoming:
+        yield "arrived", (session.client, packet_id), True
+    for delivery_id, delivery in session.channel.in_flight.items():
+        kept, chunk = delivery.subscription.cursor.kept, delivery.chunk
+        if kept is not None and chunk is not None and delivery.subscription.request.qos == EXACTLY_ONCE:
+            flight = kept.number, chunk.sequence_of(delivery.index), delivery.released
+            yield "flight", (session.client, delivery_id), flight
 
 
 def _session_terms(session: Session) -> SessionTerms:

@@ -79,12 +79,14 @@ class Commit(NamedTuple):
 class Kept:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
-    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "number")
+    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number")
 
     def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor | LooseEnds]]) -> None:
         self.number = number
         self.cursors = cursors
         """The oldest place first."""
+        self.filters: Callable[[], Iterable[str]] = tuple
+        """What it reads of topics, at most."""
         self._ledger = ledger
         self._settled: list[int] = []
         self._never: list[tuple[int, int]] = []
@@ -116,6 +118,10 @@ class Kept:
     def moved(self) -> None:
         """A cursor moved on, with nothing unsettled behind it."""
         self._ledger.moved[self] = None
+
+    def flies(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
+        """An exactly-once delivery: its client would take another record under this id for the same once more."""
+        self._ledger.flights[client, delivery_id] = (self.number, sequence, released)
 
     def forget(self) -> None:
         self._ledger.forget(self)
@@ -161,6 +167,8 @@ class Ledger:
         """More waits to be written than may: whoever publishes what is to be kept has to wait."""
         self.reserved = 0
         self.all_facts: Callable[[], list[Fact]] = list
+        self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
+        """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
         self.retained: dict[str, None] = {}
         """Topics whose retained record has changed."""
         self._runs: list[KeptRun] = []
@@ -192,17 +200,21 @@ class Ledger:
 
     def drop(self, reserved: int) -> None:
         """What was said so far is known; sequences up to ``reserved`` are set aside."""
-        self._runs, self._facts, self.moved, self.retained, self.reserved = [], [], {}, {}, reserved
+        self._runs, self._facts, self.moved, self.flights, self.retained = [], [], {}, {}, {}
+        self.reserved = reserved
 
     @property
     def has_work(self) -> bool:
-        return bool(self._runs or self._facts or self.moved or self.retained)
+        return bool(self._runs or self._facts or self.moved or self.retained or self.flights)
 
     def take(self, sequence: int) -> Commit | None:
         """What came since the last time, when ``sequence`` is the last there is; None: nothing did."""
         if sequence > self.reserved:
             self.reserved = sequence + RESERVE
             self.fact(sequence, "reserved", None, self.reserved)
+        flights, self.flights = self.flights, {}
+        for of, flight in flights.items():
+            self.fact(sequence, "flight", of, flight)
         if not self.has_work:
             return None
         runs, self._runs = self._runs, []
@@ -223,7 +235,9 @@ class Ledger:
         ]  # fmt: skip
         return facts, places
 
-    def needed_sequence(self, sequence: int) -> int:
-        """Records before this one need not be kept for anybody who has a place."""
-        found = [cursor.wanted_sequence() for kept in self.kept.values() for cursor in kept.cursors()]
+    def needed_sequence(self, sequence: int, reads: Callable[[Kept], bool] | None = None) -> int:
+        """Records before this one need not be kept for anybody who has a place; of all, or of those that ``reads``
+        says yes to."""
+        places = [kept for kept in self.kept.values() if reads is None or reads(kept)]
+        found = [cursor.wanted_sequence() for kept in places for cursor in kept.cursors()]
         return min((wanted for wanted in found if wanted), default=sequence + 1)

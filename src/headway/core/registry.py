@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 class Archive(Protocol):
     """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
 
-    wall_offset_s: float
+    @property
+    def wall_offset_s(self) -> float:
+        """The wall clock less the monotonic one."""
 
     def earliest(self, filter: str) -> int | None:
         """The first offset from which on its records are there; None: it is not recorded."""

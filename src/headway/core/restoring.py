@@ -91,6 +91,8 @@ class Restoring:
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
         self._subscriptions: dict[object, Subscription] = {}
+        self._flights: dict[str, dict[int, tuple[int, int, bool]]] = {}
+        """By client and delivery id, the last one last: place, sequence, and whether its client has it."""
         self._floors: dict[Feed, int] = {}
         """Nobody wants what is older."""
         self.records = 0
@@ -124,12 +126,28 @@ class Restoring:
                 queue = self._registry.router.queues.get(str(name))
                 if queue is not None:
                     self._queues.delete(queue, now)
+            case "arrived", _:
+                self._arrived(name, there=terms is not None)  # type: ignore[arg-type]
+            case "flight", (int(), int(), bool()):
+                self._flight(name, terms)  # type: ignore[arg-type]
             case "deleted", (reason, text):
                 self._keeping.restore_obituary(name, (Reason(reason), text))  # type: ignore[arg-type]
             case "deleted", None:
                 self._keeping.obituary(*name)  # type: ignore[misc]
             case "binding", _:
                 self._binding(name, there=terms is not None)
+
+    def _flight(self, of: tuple[str, int], flight: tuple[int, int, bool]) -> None:
+        flights = self._flights.setdefault(of[0], {})
+        flights.pop(of[1], None)
+        flights[of[1]] = flight
+
+    def _arrived(self, of: tuple[str, int], *, there: bool) -> None:
+        session = self._registry.sessions.get(of[0])
+        if session is not None and there:
+            session.incoming[of[1]] = None
+        elif session is not None:
+            session.incoming.pop(of[1], None)
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
@@ -206,6 +224,9 @@ class Restoring:
 
     def finish(self, now: float) -> None:
         """Put the cursors where they stood."""
+        for client, flights in self._flights.items():
+            if (session := self._registry.sessions.get(client)) is not None:
+                session.channel.go_on_after(next(reversed(flights)))
         for place, owner in self._owners.items():
             kept = owner.kept if isinstance(owner, Queue) else owner.cursor.kept
             if kept is None:
@@ -217,10 +238,17 @@ class Restoring:
                 if isinstance(owner, Queue):
                     self._stand_queue(owner, cursor, standing)
                 else:
-                    _stand_subscription(owner, cursor, standing, now)
+                    _stand_subscription(owner, cursor, standing, self._ids(owner, place), now)
                     if standing.conflated:
                         self._subscribing.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept
+
+    def _ids(self, owner: Subscription, place: int) -> dict[int, tuple[int, bool]]:
+        flights = self._flights.get(owner.session.client, {})
+        return {
+            sequence: (delivery_id, released)
+            for delivery_id, (of, sequence, released) in flights.items() if of == place
+        }  # fmt: skip
 
     def _stand_queue(self, queue: Queue, cursor: Cursor, standing: Standing) -> None:
         for chunk, index in unsettled(cursor, standing):
@@ -230,7 +258,10 @@ class Restoring:
         self._registry.woken[queue] = None
 
 
-def _stand_subscription(subscription: Subscription, cursor: Cursor, standing: Standing, now: float) -> None:
+def _stand_subscription(
+    subscription: Subscription, cursor: Cursor, standing: Standing, ids: dict[int, tuple[int, bool]], now: float
+) -> None:
+    """``ids``: by sequence, the delivery id its client knows it by, and whether it has it."""
     channel = subscription.session.channel
     for chunk, index in unsettled(cursor, standing):
         if chunk.holes is None or not chunk.holes[index]:
@@ -239,7 +270,12 @@ def _stand_subscription(subscription: Subscription, cursor: Cursor, standing: St
         delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
         delivery.number = chunk.first_number + index
         cursor.sent(delivery.number, chunk)
-        channel.add(channel.next_id(), delivery)
+        known, released = ids.get(chunk.sequence_of(index), (0, False))
+        if known and known not in channel.in_flight:
+            delivery.released = released
+            channel.add(known, delivery)
+        else:
+            channel.add(channel.next_id(), delivery)
     _step_over(cursor, standing.fresh)
     subscription.start_number, subscription.start_position = cursor.number, cursor.position
 

@@ -145,6 +145,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"telemetry.sample: {format_duration(telemetry.sample_s)} is more than telemetry.idle, "
             f"{format_duration(telemetry.idle_s)}: who lags is sampled more often than who does not"
         )
+    if settings.journal.enabled and not all(pool.disk_bytes for pool in settings.pools.values()):
+        yield "pool.disk: 0, and what is durable is on disk: give it a limit, or leave [journal] out"
     if not settings.journal.enabled:
         for number, topic in enumerate(settings.topics, 1):
             if topic.keep is not None:

@@ -103,7 +103,7 @@ class Engine:
         """Writes the journal; None: there is none."""
         if settings.journal.enabled:
             self.keeper = keep_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
-                                       self.broker.governor.wall_offset_s, repair=repair)  # fmt: skip
+                                       lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()

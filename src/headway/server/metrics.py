@@ -97,11 +97,11 @@ class Metrics(Collector):
         yield CounterMetricFamily("headway_journal_commits", "Groups of records brought to disk", journal.commits)
         yield CounterMetricFamily("headway_journal_failures", "How often that failed", journal.failures)
         for name, text, value in (
-            ("failing", "1 while nothing can be confirmed", float(bool(journal.error))),
-            ("waiting_bytes", "What is not known to be on disk yet", journal.waiting_bytes),
-            ("places", "Durable subscriptions and queues", journal.places),
+            ("journal_failing", "1 while nothing can be confirmed", float(bool(journal.error))),
+            ("journal_waiting_bytes", "What is not known to be on disk yet", journal.waiting_bytes),
+            ("journal_places", "Durable subscriptions and queues", journal.places),
         ):
-            yield GaugeMetricFamily(f"headway_journal_{name}", text, value)
+            yield GaugeMetricFamily(f"headway_{name}", text, value)
         size = GaugeMetricFamily("headway_journal_bytes", "What a stream takes up on disk", labels=["stream"])
         for stream, taken in journal.streams.items():
             size.add_metric([stream], taken)

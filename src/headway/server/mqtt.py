@@ -341,11 +341,12 @@ class MqttPeer:
             self._answers.say(self._replies.puback(item.packet_id, code, text), kept=run.kept or run.retain)
         elif item.qos == 2:
             if code < 0x80:
-                session.incoming[item.packet_id] = None
+                self.engine.broker.arrived(session, item.packet_id, there=True)
             self._answers.say(self._replies.pubrec(item.packet_id, code, text), kept=run.kept or run.retain)
 
     def _released(self, item: PubRel) -> None:
-        known = self._granted.incoming.pop(item.packet_id, self) is None
+        known = item.packet_id in self._granted.incoming
+        self.engine.broker.arrived(self._granted, item.packet_id, there=False)
         unknown = self._replies.version == 5 and not known
         self._write(self._replies.pubcomp(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
 

@@ -58,8 +58,9 @@ class _Again:
         now, self.wall_offset_s = time.monotonic, time.time() - time.monotonic()
         self.ledger = Ledger()
         self.broker = make_broker(settings)
-        self.broker.keep(self.ledger, Archive(self.wall_offset_s))
-        shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], self.wall_offset_s)
+        archive = Archive(lambda: self.wall_offset_s)
+        self.broker.keep(self.ledger, archive)
+        shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
         found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, AmqpDialect())
         self.ledger.drop(found.reserved)
@@ -134,7 +135,7 @@ def _write_anew(journal: Journal, again: _Again) -> None:
         *(fact_entry(fact, again.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
         places_entry(places, sequence, SNAPSHOT_PLACES),
     ]
-    log = RetainedLog(again.broker.retained, retained, again.wall_offset_s)
+    log = RetainedLog(again.broker.retained, retained, Archive(lambda: again.wall_offset_s))
     kept = [log.entry(topic) for topic in again.broker.retained.topics()]
     roll = [MAIN, RETAINED] if kept else [MAIN]
     journal.commit({MAIN: snapshot, RETAINED: kept}, int(time.time() * 1e6), roll=roll)

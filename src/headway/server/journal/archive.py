@@ -37,11 +37,16 @@ class Recorded(NamedTuple):
 
 
 class Archive:
-    def __init__(self, wall_offset_s: float) -> None:
-        self.wall_offset_s = wall_offset_s
+    def __init__(self, wall_offset: Callable[[], float]) -> None:
+        """``wall_offset``: the wall clock less the monotonic one, in seconds, as it is now."""
+        self._wall_offset = wall_offset
         self.recorded: dict[str, Recorded] = {}
         """By the name of the stream, in the order of the configuration."""
         self._tests: list[tuple[Callable[[str], object], str]] = []
+
+    @property
+    def wall_offset_s(self) -> float:
+        return self._wall_offset()
 
     def add(self, filter: str, stream: Stream) -> None:
         name = stream_name(filter)
@@ -60,7 +65,7 @@ class Archive:
     def earliest(self, filter: str) -> int | None:
         """The first offset from which on all its records are there, as far as they are recorded; None: none are."""
         found = self._of(filter)
-        return max(recorded.stream.first_sequence for recorded in found) if found else None
+        return max(recorded.stream.freed_upto for recorded in found) + 1 if found else None
 
     def complete(self, filter: str) -> bool:
         """Every record it matches is recorded."""
@@ -68,8 +73,9 @@ class Archive:
 
     def before(self, filter: str, time_s: float) -> int:
         """The last offset before a time (wall clock), to within a commit."""
-        firsts = [recorded.stream.sequence_at(int(time_s * 1e6)) for recorded in self._of(filter)]
-        return min(firsts, default=1) - 1
+        found = [(one.stream.sequence_at(int(time_s * 1e6)), one.stream.last_sequence) for one in self._of(filter)]
+        end = max((last for _, last in found), default=0)
+        return min((first for first, last in found if first <= last), default=end + 1) - 1
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

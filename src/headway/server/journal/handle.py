@@ -11,6 +11,7 @@ import errno
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection
+from typing import Protocol
 
 from headway.core.chunk import Chunk
 from headway.core.publishing import part_of
@@ -43,12 +44,18 @@ class JournalChunk:
         self._shelf.forget(self._chunk)
 
 
-class Shelf:
-    """``streams``: where records may be, and the wall clock's offset their times are told with."""
+class Clock(Protocol):
+    @property
+    def wall_offset_s(self) -> float:
+        """The wall clock less the monotonic one."""
 
-    def __init__(self, streams: Collection[Stream], wall_offset_s: float) -> None:
+
+class Shelf:
+    """``streams``: where records may be."""
+
+    def __init__(self, streams: Collection[Stream], clock: Clock) -> None:
         self._streams = streams
-        self._wall_offset_s = wall_offset_s
+        self._clock = clock
         self.lent: dict[Chunk, int] = {}
         """Chunks that are only here, and the first sequence of each."""
         self._made: OrderedDict[Chunk, bytes] = OrderedDict()
@@ -99,7 +106,7 @@ class Shelf:
                 batch = stream.batch_with(sequence)
             except Corrupt as error:
                 raise OSError(errno.EIO, str(error)) from error
-            self._found = list(read_runs(batch or (), self._wall_offset_s))
+            self._found = list(read_runs(batch or (), self._clock.wall_offset_s))
             self._firsts = [read.sequence for read in self._found]
             found = self._look(sequence)
             if found is not None:

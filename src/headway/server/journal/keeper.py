@@ -20,6 +20,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -27,7 +29,8 @@ import msgspec
 from headway.core.broker import Broker
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
-from headway.core.ledger import MAIN, Ledger
+from headway.core.ledger import MAIN, Kept, Ledger
+from headway.core.topics import overlaps
 from headway.server.fields import Keep
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.handle import JournalChunk, Shelf
@@ -49,6 +52,8 @@ from headway.store.journal.stream import Stream
 log = logging.getLogger("headway")
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
+"""Where nothing is synced before it is confirmed, so much is kept in memory until it is."""
 MEND_EVERY_S = 1.0
 TIDY_EVERY_S = 5.0
 
@@ -86,7 +91,6 @@ class Keeper:
         streams: dict[str, Stream], archive: Archive, loop: asyncio.AbstractEventLoop, now: Callable[[], float],
         turn_soon: Callable[[], None],
     ) -> None:  # fmt: skip
-        wall_offset_s = archive.wall_offset_s
         self.journal = journal
         self.streams = streams
         self.ledger = Ledger()
@@ -98,7 +102,7 @@ class Keeper:
         self.commits = 0
         self.failures = 0
         self._longest_s = self._began_s = 0.0
-        self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], wall_offset_s)
+        self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.archive = archive
         self._table = table
         self._topics = topics
@@ -106,14 +110,15 @@ class Keeper:
         self._loop = loop
         self._now = now
         self._turn_soon = turn_soon
-        self._wall_offset_s = wall_offset_s
         self._waiting: dict[Waiting, None] = {}
         self._work: Work = {}
         self._work_bytes = 0
+        self._handed_bytes = 0
+        """With the writer."""
         self._work_s = 0.0
         self._work_number = self._work_sequence = 0
         self._busy = False
-        self._retained = RetainedLog(broker.retained, streams[RETAINED], wall_offset_s)
+        self._retained = RetainedLog(broker.retained, streams[RETAINED], archive)
         self._timer: asyncio.TimerHandle | None = None
         self._snapshot_due = True
         self._snapshots: list[int] = []
@@ -132,8 +137,13 @@ class Keeper:
         streams = {name: stream.bytes for name, stream in self.streams.items()}
         return JournalStats(
             str(self.journal.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
-            self._work_bytes + self.journal.unsynced_bytes, len(self.ledger.kept), self.error, self.failures,
+            self._waiting_bytes, len(self.ledger.kept), self.error, self.failures,
         )  # fmt: skip
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """What is not confirmed."""
+        return self._work_bytes + self._handed_bytes
 
     # -- what is to be kept -----------------------------------------------------------------------------------------
 
@@ -142,7 +152,7 @@ class Keeper:
         registry, ledger = self._broker.registry, self.ledger
         commit = ledger.take(registry.sequence)
         if commit is not None:
-            offset = self._wall_offset_s
+            offset = self.archive.wall_offset_s
             if not self._work:
                 self._work_s = now
             for kept in commit.runs:
@@ -156,7 +166,7 @@ class Keeper:
             if commit.places:
                 self._add(MAIN, places_entry(commit.places, commit.sequence))
             self._work_number, self._work_sequence = commit.number, commit.sequence
-            ledger.full = self._work_bytes + self.journal.unsynced_bytes > BACKLOG_BYTES_MAX
+            ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
         self._write_soon(now)
         if now - self._tidied_s > TIDY_EVERY_S:
             self._tidied_s = now
@@ -197,8 +207,8 @@ class Keeper:
         self._turn_soon()
 
     def _write(self, now: float) -> None:
-        work, self._work, self._work_bytes = self._work, {}, 0
-        time_us = int((self._work_s + self._wall_offset_s) * 1e6)
+        work, self._work, self._handed_bytes, self._work_bytes = self._work, {}, self._work_bytes, 0
+        time_us = int((self._work_s + self.archive.wall_offset_s) * 1e6)
         for name, entries in work.items():
             self._segments[name] += sum(sum(map(len, entry.data)) for entry in entries)
         rolled = [name for name, size in self._segments.items() if name != MAIN and size > self._table.segment_bytes]
@@ -223,7 +233,7 @@ class Keeper:
         self._snapshots.append(sequence)
         return [
             Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
-            *(fact_entry(fact, self._wall_offset_s, SNAPSHOT_FACT) for fact in facts),
+            *(fact_entry(fact, self.archive.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
             places_entry(places, sequence, SNAPSHOT_PLACES),
         ]
 
@@ -239,6 +249,9 @@ class Keeper:
             except Exception as failed:  # noqa: BLE001  the loop's thread says what it is
                 error = failed
         self._loop.call_soon_threadsafe(self._done, number, sequence, error)
+        if error is None and self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            with suppress(OSError):  # it is broken then, and the next commit says so
+                self.journal.commit({}, time_us)
 
     def _done(self, number: int, sequence: int, error: Exception | None) -> None:
         now = self._now()
@@ -263,7 +276,8 @@ class Keeper:
         waiting, self._waiting = self._waiting, {}
         for who in waiting:
             who.kept(number)
-        if self.ledger.full and self._work_bytes + self.journal.unsynced_bytes <= BACKLOG_BYTES_MAX // 2:
+        self._handed_bytes = 0
+        if self.ledger.full and self._waiting_bytes <= BACKLOG_BYTES_MAX // 2:
             self.ledger.full = False
             self._broker.registry.resume(self.ledger, now)
         self._turn_soon()
@@ -295,16 +309,17 @@ class Keeper:
 
     def _tidy(self, now: float) -> None:
         """Segments that nobody needs are removed, by the writer."""
-        needed = min(
-            self.ledger.needed_sequence(self._broker.registry.sequence), self.committed_sequence + 1,
-            self.shelf.needed_sequence(),
-        )  # fmt: skip
-        self._trimmed = max(self._trimmed, needed)
-        wall_us = int((now + self._wall_offset_s) * 1e6)
+        if self._busy or self.error:
+            return
+        sequence, held = self._broker.registry.sequence, min(self.committed_sequence + 1, self.shelf.needed_sequence())
+        needed = min(self.ledger.needed_sequence(sequence), held)
+        wall_us = int((now + self.archive.wall_offset_s) * 1e6)
         for topic in self._topics:
             if topic.keep is not None:
                 stream = self.archive.recorded[stream_name(topic.filter)].stream
-                self._writer.submit(self._trim, stream, topic.keep, wall_us, needed)
+                by_place = self.ledger.needed_sequence(sequence, partial(_reads, topic.filter))
+                self._trimmed = max(self._trimmed, min(by_place, held))
+                self._writer.submit(self._trim, stream, topic.keep, wall_us, min(by_place, held))
         retained_upto = self._retained.done_upto()
         if retained_upto:
             self._writer.submit(self._free, RETAINED, retained_upto)
@@ -312,6 +327,7 @@ class Keeper:
         if passed and passed[-1] > self._freed:
             self._snapshots = self._snapshots[len(passed) - 1 :]
             self._freed = passed[-1]
+            self._trimmed = max(self._trimmed, passed[-1])
             self._writer.submit(self._free, MAIN, passed[-1])
 
     def _trim(self, stream: Stream, keep: Keep, now_us: int, needed: int) -> None:
@@ -343,3 +359,8 @@ class Keeper:
             self._write(self._now())
         self._writer.shutdown(wait=True)
         self.journal.close()
+
+
+def _reads(filter: str, kept: Kept) -> bool:
+    """Whoever has this place may read topics that this filter matches."""
+    return any(overlaps(filter, own) for own in kept.filters() if own[0] != "$")

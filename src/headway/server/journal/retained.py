@@ -10,6 +10,7 @@ from __future__ import annotations
 from headway.core.ledger import KeptRun
 from headway.core.record import Record
 from headway.core.retained import Retained
+from headway.server.journal.handle import Clock
 from headway.server.journal.words import run_entry
 from headway.store.journal.batch import Entry
 from headway.store.journal.stream import Stream
@@ -23,10 +24,10 @@ RECORD_BYTES = 100
 
 
 class RetainedLog:
-    def __init__(self, retained: Retained, stream: Stream, wall_offset_s: float) -> None:
+    def __init__(self, retained: Retained, stream: Stream, clock: Clock) -> None:
         self._retained = retained
         self._stream = stream
-        self._wall_offset_s = wall_offset_s
+        self._clock = clock
         self._number = stream.last_sequence
         self._left: list[str] = []
         """Topics to be written once more."""
@@ -38,7 +39,7 @@ class RetainedLog:
         self._number += 1
         record = self._retained.get(topic) or Record(topic, b"", retain=True)
         run = record.run()
-        return run_entry(KeptRun("", run, self._number, ""), self._wall_offset_s)
+        return run_entry(KeptRun("", run, self._number, ""), self._clock.wall_offset_s)
 
     def some_again(self) -> list[Entry]:
         """Entries to be written with the next commit so that older ones can go."""

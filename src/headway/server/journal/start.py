@@ -25,14 +25,15 @@ log = logging.getLogger("headway")
 
 def start(
     table: JournalTable, topics: Sequence[TopicTable], broker: Broker, loop: asyncio.AbstractEventLoop,
-    now: Callable[[], float], turn_soon: Callable[[], None], wall_offset_s: float, *, repair: bool = False,
+    now: Callable[[], float], turn_soon: Callable[[], None], wall_offset: Callable[[], float], *, repair: bool = False,
     files: Files = REAL,
 ) -> Keeper:  # fmt: skip
     """Raises ConfigError, with what is to be done."""
     folder, began = table.folder, time.monotonic()
     journal = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
     recorded = [topic.filter for topic in topics if topic.keep is not None]
-    archive = Archive(wall_offset_s)
+    archive = Archive(wall_offset)
+    wall_offset_s = wall_offset()
     names = list(dict.fromkeys([MAIN, RETAINED, *map(stream_name, recorded), *streams_in(folder)]))
     try:
         for line in journal.open(names, repair=repair):

@@ -218,8 +218,8 @@ def read_fact(stored: Stored, wall_offset_s: float) -> Fact:
         case "exchange" if terms is not None:
             terms = Exchange(terms[0], terms[1], durable=terms[2], auto_delete=terms[3], internal=terms[4],
                              alternate=terms[5], arguments=_arguments(terms[6]))  # fmt: skip
-        case "deleted":
-            name, terms = tuple(name), terms and tuple(terms)
+        case "deleted" | "arrived" | "flight":
+            name, terms = tuple(name), tuple(terms) if isinstance(terms, list) else terms
         case "session" if terms is not None:
             terms = msgspec.convert(terms, SessionTerms)
             if terms.gone_s is not None:

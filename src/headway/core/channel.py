@@ -97,8 +97,9 @@ class Channel(Window):
                 return candidate
 
     def go_on_after(self, last_id: int) -> None:
-        """Ids up to this one were in use when the process before this one ended."""
-        self._last_id = last_id
+        """Ids up to this one were in use when the process before this one ended, and maybe as many more as may be in
+        flight: what was sent last it could not put down any more."""
+        self._last_id = (last_id + self.limit) % self.id_max
 
     @property
     def last_id(self) -> int:

@@ -27,12 +27,12 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "d
 
 CORE_ORDER = [
     "errors", "units", "tables", "recorder", "histogram", "record", "topics", "topictree", "syntax", "keys", "terms",
-    "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool", "lane",
-    "state", "cursor", "loose", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange", "feed", "router",
-    "session", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout", "handing", "backlog",
-    "drops", "queue",
-    "pressure", "publishing", "advisory",
-    "keeping", "ending", "subscribing", "queues", "admission", "restoring", "account", "sampling", "governor", "observer", "broker", "stats",
+    "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool",
+    "lane", "state", "cursor", "loose", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange",
+    "feed", "router", "session", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout",
+    "handing", "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay",
+    "keeping", "ending", "subscribing", "queues", "admission", "restoring", "account", "sampling", "governor",
+    "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}

@@ -16,7 +16,7 @@ from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
 from headway.core.ledger import MAIN, Kept, Ledger
 from headway.core.loose import LooseEnds
 from headway.core.pool import Pool
-from headway.core.record import Dialect, Record
+from headway.core.record import Dialect, Record, Run
 from headway.core.registry import Limits
 from headway.server.journal.handle import Shelf
 from headway.server.journal.restore import RETAINED, restore, restore_retained
@@ -92,6 +92,9 @@ class NothingRecorded:
 
     def before(self, filter: str, time_s: float) -> int:
         return 0
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        return iter(())
 
     def stream_of(self, topic: str) -> str:
         return ""

@@ -11,25 +11,36 @@ keeps its chunk as an unacknowledged one does. What is taken comes before what i
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 from headway.core.delivery import record_at
+from headway.core.errors import Reason
 from headway.core.feed import Feed
+from headway.core.lane import Lane
 from headway.core.registry import Registry
 
 if TYPE_CHECKING:
     from headway.core.queue import Queue
 
 
+class Source(Protocol):
+    """Records that come from elsewhere than from publishers."""
+
+    def fill(self, lane: Lane) -> bool:
+        """Append some more. False: there is no more. Raises OSError."""
+
+
 class Stretch(Cursor):
     """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
 
-    __slots__ = ("feed", "order", "stop_number", "stop_position")
+    __slots__ = ("feed", "order", "source", "stop_number", "stop_position")
 
-    def __init__(self, feed: Feed, order: int) -> None:
+    def __init__(self, feed: Feed, order: int, source: Source | None = None) -> None:
         super().__init__(feed.lane)
+        self.source = source
+        """Fills the lane, as long as there is more."""
         self.feed = feed
         self.order = order
         self.stop_number: int | None = None
@@ -37,16 +48,22 @@ class Stretch(Cursor):
 
     @property
     def end_number(self) -> int:
-        return self.lane.count if self.stop_number is None else self.stop_number
+        return self.lane.count if self.stop_number is None or self.source is not None else self.stop_number
 
     @property
     def end_position(self) -> int:
-        return self.lane.end if self.stop_number is None else self.stop_position
+        return self.lane.end if self.stop_number is None or self.source is not None else self.stop_position
 
     @property
     def finished(self) -> bool:
         """There is nothing to come but by the next stretch."""
-        return self.stop_number is not None and self.position >= self.stop_position
+        return self.source is None and self.stop_number is not None and self.position >= self.stop_position
+
+    def fill(self) -> None:
+        """Have more to give, if there is a source that has. Raises OSError."""
+        if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
+            self.source = None
+            self.stop_number, self.stop_position = self.lane.count, self.lane.end
 
 
 class Place(NamedTuple):
@@ -87,8 +104,8 @@ class Backlog:
         """Where it reads on now."""
         return self.stretches[0]
 
-    def read(self, feed: Feed) -> None:
-        """Go on in another feed's lane, from its end, once what waits has been handed out."""
+    def read(self, feed: Feed, source: Source | None = None) -> None:
+        """Go on in another feed's lane, from its end, once what waits has been handed out. ``source`` fills it."""
         if self.stretches:
             last = self.stretches[-1]
             last.stop_number, last.stop_position = last.lane.count, last.lane.end
@@ -96,18 +113,28 @@ class Backlog:
             last.feed.listening.pop(self._queue, None)
             last.feed.limited.pop(self._queue, None)
         self._orders += 1
-        self.stretches.append(Stretch(feed, self._orders))
+        self.stretches.append(Stretch(feed, self._orders, source))
         feed.queues[self._queue] = None
         feed.reading += 1
 
     def step(self) -> None:
         """Leave stretches that were read to their end."""
+        self._fill()
         while self.stretches[0].finished:
             done = self.stretches.pop(0)
             done.detach()
             self.settling[done] = None
             self._settled(done)
             self._queue.moved_on()
+            self._fill()
+
+    def _fill(self) -> None:
+        if self.stretches[0].source is not None:
+            try:
+                self.stretches[0].fill()
+            except OSError:
+                self.stretches[0].source = None
+                self._queue.drops.by_reason[Reason.SPILL_FAILED] += 1  # nobody knows how many there were
 
     def settled(self, cursor: Cursor | None) -> None:
         """A record of one of the stretches needs to be kept no longer."""

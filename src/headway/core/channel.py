@@ -69,7 +69,7 @@ NOTHING: dict[int, Delivery] = {}
 class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
-    __slots__ = ("_last_id", "id_max", "in_flight", "number", "owner", "replay", "taken_back", "whole")
+    __slots__ = ("_last_id", "doubtful", "id_max", "in_flight", "number", "owner", "replay", "taken_back", "whole")
 
     def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
         super().__init__(limit)
@@ -85,6 +85,8 @@ class Channel(Window):
         """Deliveries to be sent again, to a client that has come back; the next one last."""
         self.taken_back: dict[int, Delivery] = NOTHING
         """Deliveries that were taken back for taking too long, and are still counted."""
+        self.doubtful: list[int] = []
+        """Ids of exactly-once deliveries its client may know, and nobody else does."""
         self._last_id = 0
 
     def next_id(self) -> int:
@@ -99,7 +101,8 @@ class Channel(Window):
     def go_on_after(self, last_id: int) -> None:
         """Ids up to this one were in use when the process before this one ended, and maybe as many more as may be in
         flight: what was sent last it could not put down any more."""
-        self._last_id = (last_id + self.limit) % self.id_max
+        self.doubtful = [one % self.id_max + 1 for one in range(last_id, last_id + min(self.limit, self.id_max))]
+        self._last_id = (last_id + len(self.doubtful)) % self.id_max
 
     @property
     def last_id(self) -> int:

@@ -192,9 +192,11 @@ class Keeping:
         ledger = self._registry.ledger
         if queue.kept is None and ledger is not None:
             backlog = queue.backlog
-            queue.kept = ledger.keep(lambda: [*backlog.settling, *backlog.stretches], place)
+            queue.kept = ledger.keep(
+                lambda: [one for one in (*backlog.settling, *backlog.stretches) if one.kept is not None], place
+            )
             queue.kept.filters = lambda: queue.filters or (queue.feed.key.filter,)
-            for stretch in queue.kept.cursors():
+            for stretch in (*backlog.settling, *backlog.stretches):
                 stretch.kept = queue.kept
             self._registry.keep_feed(queue.feed, 1)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from headway.core.backlog import Backlog, Place, Stretch
+from headway.core.backlog import Backlog, Place, Source, Stretch
 from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
@@ -86,12 +86,13 @@ class Queue:
 
     # -- what it reads ----------------------------------------------------------------------------------------------
 
-    def read(self, feed: Feed) -> None:
-        """Go on in another feed's lane, from its end, once what waits has been handed out."""
+    def read(self, feed: Feed, source: Source | None = None) -> None:
+        """Go on in another feed's lane, from its end, once what waits has been handed out. What a ``source`` fills it
+        with is nothing that outlives the process."""
         old, self.feed = self.feed, feed
-        self.backlog.read(feed)
+        self.backlog.read(feed, source)
         if self.kept is not None:
-            self.backlog.stretches[-1].kept = self.kept
+            self.backlog.stretches[-1].kept = self.kept if source is None else None
             self._registry.keep_feed(feed, 1)
             self._registry.keep_feed(old, -1)
         if self.terms.limited and not self.terms.refuses:

@@ -19,19 +19,20 @@ from headway.core.channel import NO_LIMIT, Channel, Delivery, Window
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
-from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange
+from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange, Topics
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.handing import resend
 from headway.core.keeping import Keeping
 from headway.core.lane import Lane
 from headway.core.meter import Meter
-from headway.core.options import QueueTerms, SubscribeRequest
+from headway.core.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import PolicyState
 from headway.core.pool import Pool
 from headway.core.queue import Got, Queue
-from headway.core.record import TOPICS, Dialect, topic_of
+from headway.core.record import TOPICS, Dialect, key_of, topic_of
 from headway.core.registry import Registry
+from headway.core.replay import Replay, seen_before
 from headway.core.session import ConnectRequest, Session
 from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
@@ -53,6 +54,7 @@ class Queues:
         self._ending = ending
         self._subscribing = subscribing
         self._watch = watch
+        self._replays = 0
         self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
         self._router.called = self._called
 
@@ -214,13 +216,40 @@ class Queues:
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 
-    def bind(self, session: Session, binding: Binding) -> None:
+    def bind(self, session: Session, binding: Binding, now: float = 0.0, *,
+             options: SubscriptionOptions = NO_OPTIONS) -> None:
+        """``options.start``: what is recorded of the topics it leads from, from there on, comes first."""
         self._check(session, binding)
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
+        replay = None if options.start == "end" else self._replay(binding, options, now)
         if self._exchanges.bind(binding):
             self._keeping.binding(binding, there=True)
             self._bindings_changed(binding)
+        if replay is not None:
+            queue = self._router.queues[binding.destination.name]
+            dialect, pool = self._homes[queue]
+            self._replays += 1
+            key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, queue.name)
+            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            self._router.add_feed(feed)
+            live = queue.feed
+            queue.read(feed, replay)
+            queue.read(live)
+
+    def _replay(self, binding: Binding, options: SubscriptionOptions, now: float) -> Replay:
+        archive, sequence = self._registry.archive, self._registry.sequence
+        if binding.source != TOPICS or binding.destination.kind != "queue":
+            raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
+        filter = _filter_around(binding.key)
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is None or earliest is None:
+            raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
+        bindings = Topics()
+        bindings.add(binding)
+        seen = seen_before(archive, filter, options, earliest, now)
+        return Replay(archive.runs(filter, seen, sequence), seen, sequence,
+                      lambda topic: any(bindings.match(key_of(topic), {})))  # fmt: skip
 
     def unbind(self, session: Session, binding: Binding) -> None:
         if not binding.source:
@@ -460,3 +489,11 @@ _WORDS = {
     "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",
     "single_active": "x-single-active-consumer",
 }  # fmt: skip
+
+
+def _filter_around(key: str) -> str:
+    """A topic filter for all that a binding key of ``amq.topic`` matches, and maybe more."""
+    levels = ["+" if level == "*" else level for level in topic_of(key).split("/")]
+    if "#" in levels:
+        levels = [*levels[: levels.index("#")], "#"]
+    return "/".join(levels)

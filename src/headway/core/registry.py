@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ from headway.core.ledger import Ledger
 from headway.core.meter import Lateness
 from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
 from headway.core.pool import Pool
-from headway.core.record import Record
+from headway.core.record import Record, Run
 from headway.core.router import Router
 from headway.core.session import Session
 from headway.core.subscription import Subscription
@@ -40,6 +40,10 @@ class Archive(Protocol):
 
     def before(self, filter: str, time_s: float) -> int:
         """The last offset before a time."""
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        """Runs that have records with ``after`` < offset <= ``upto``, each with its first offset and its time; also of
+        other topics. Raises OSError."""
 
     def stream_of(self, topic: str) -> str:
         """The stream a topic is recorded in; empty: it is not."""

@@ -25,6 +25,7 @@ from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.queue import Queue
 from headway.core.record import Gap, Record
 from headway.core.registry import Archive, Registry
+from headway.core.replay import seen_before
 from headway.core.retained import Retained
 from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
@@ -261,11 +262,7 @@ class Subscribing:
         filter = subscription.feed.key.filter
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is not None and earliest is not None:
-            at_s = options.start_time(now + archive.wall_offset_s)
-            if at_s is not None:
-                seen = archive.before(filter, at_s)
-            else:
-                seen = earliest - 1 if options.start == "earliest" else int(options.start)
+            seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence:
                 self._read_archive(archive, subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):

@@ -179,6 +179,9 @@ class MqttPeer:
             case PubRel():
                 self._released(item)
             case PubComp():
+                channel = self._granted.channel
+                if channel.doubtful and item.packet_id == channel.doubtful[-1]:
+                    channel.doubtful = []
                 self.engine.broker.acknowledge(self._granted, item.packet_id, self.engine.now())
             case Subscribe():
                 self._subscribe(item)
@@ -269,6 +272,9 @@ class MqttPeer:
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
         self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
+        for delivery_id in session.channel.doubtful:  # or the client takes what comes under it for the same once more
+            if delivery_id not in session.channel.in_flight:
+                self._write(self._replies.pubrel(delivery_id))
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
                 self._write(self._replies.pubrel(delivery_id))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 
 from headway.core.exchange import KINDS, Binding, Destination, Exchange
+from headway.core.options import NO_OPTIONS, SubscriptionOptions, parse_options
 from headway.server.amqp.arguments import MATCHES, frozen, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
@@ -62,12 +63,12 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
     return Binding(command.source, to, command.routing_key, frozen(command.arguments or {}))
 
 
-def _bind(channel: AmqpChannel, binding: Binding) -> None:
+def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> None:
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
         raise ChannelFault(Code.PRECONDITION_FAILED, text)
-    channel.queues.bind(channel.session, binding)
+    channel.queues.bind(channel.session, binding, channel.now(), options=options)
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
@@ -105,19 +106,25 @@ def queue_name(channel: AmqpChannel, name: str) -> str:
 
 
 def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
-    _bind(channel, _queue_binding(channel, command))
+    arguments = dict(command.arguments or {})
+    start = arguments.pop("from", None)
+    options = parse_options([("from", str(start))]) if start is not None else NO_OPTIONS
+    _bind(channel, _queue_binding(channel, command, arguments), options)
     channel.answer(command, commands.Queue.BindOk())
 
 
 def unbind_queue(channel: AmqpChannel, command: commands.Queue.Unbind) -> None:
-    channel.queues.unbind(channel.session, _queue_binding(channel, command))
+    arguments = {name: value for name, value in (command.arguments or {}).items() if name != "from"}
+    channel.queues.unbind(channel.session, _queue_binding(channel, command, arguments))
     channel.say(commands.Queue.UnbindOk())
 
 
-def _queue_binding(channel: AmqpChannel, command: commands.Queue.Bind | commands.Queue.Unbind) -> Binding:
+def _queue_binding(
+    channel: AmqpChannel, command: commands.Queue.Bind | commands.Queue.Unbind, arguments: dict[str, Any]
+) -> Binding:
     name = queue_name(channel, command.queue)
     key = name if not command.queue and not command.routing_key else command.routing_key
-    return Binding(command.exchange, Destination("queue", name), key, frozen(command.arguments or {}))
+    return Binding(command.exchange, Destination("queue", name), key, frozen(arguments))
 
 
 def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:

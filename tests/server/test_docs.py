@@ -51,6 +51,14 @@ def test_every_test_the_table_of_rows_names_exists_and_every_row_has_one() -> No
     assert all(row.lower() == test for row, test in rows)
 
 
+def test_every_test_that_the_rows_for_who_is_away_name_exists() -> None:
+    files = ("core/test_away.py", "server/test_journal_memory.py")
+    text = "".join((ROOT / "tests" / file).read_text() for file in files)
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "JOURNAL.md").read_text())
+    assert len(named) >= 9
+    assert set(named) <= set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
+
+
 def test_every_test_that_the_rows_over_amqp_name_exists() -> None:
     files = ["core/test_queue_rows.py", *(f"interop/test_amqp_{name}.py" for name in ("matrix", "slow", "stuck"))]
     text = "".join((ROOT / "tests" / file).read_text() for file in files)

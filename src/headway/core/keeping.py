@@ -195,7 +195,7 @@ class Keeping:
             queue.kept = ledger.keep(
                 lambda: [one for one in (*backlog.settling, *backlog.stretches) if one.kept is not None], place
             )
-            queue.kept.filters = lambda: queue.filters or (queue.feed.key.filter,)
+            queue.kept.filters = lambda: queue.filters[:-1] or (queue.feed.key.filter,)
             for stretch in (*backlog.settling, *backlog.stretches):
                 stretch.kept = queue.kept
             self._registry.keep_feed(queue.feed, 1)

@@ -11,18 +11,17 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 
-from headway.core.channel import NO_LIMIT, Channel, Delivery, Window
+from headway.core.channel import NO_LIMIT, Channel, Window
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange, Topics
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
-from headway.core.handing import resend
 from headway.core.keeping import Keeping
 from headway.core.lane import Lane
 from headway.core.meter import Meter
@@ -34,19 +33,19 @@ from headway.core.record import TOPICS, Dialect, key_of, topic_of
 from headway.core.registry import Registry
 from headway.core.replay import Replay, seen_before
 from headway.core.session import ConnectRequest, Session
+from headway.core.settling import Settling
 from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
 
 QUEUES_MAX = 100_000
 RESERVED = "amq."
-RESENT_BYTES_MAX = 1024 * 1024
 _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
-class Queues:
+class Queues(Settling):
     def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing, keeping: Keeping,
                  watch: Callable[[Subscription, float], None]) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._keeping = keeping
         self._router = registry.router
         self._exchanges = registry.router.exchanges
@@ -241,7 +240,7 @@ class Queues:
         archive, sequence = self._registry.archive, self._registry.sequence
         if binding.source != TOPICS or binding.destination.kind != "queue":
             raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
-        filter = _filter_around(binding.key)
+        filter = _filter(binding.key)
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is None or earliest is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
@@ -359,88 +358,12 @@ class Queues:
             member = self._join(session, channel, queue, request, prefetch, now)
         return queue.get(member, now)
 
-    # -- settling ---------------------------------------------------------------------------------------------------
-
-    def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
-        for delivery_id in delivery_ids:
-            delivery = channel.settle(delivery_id)
-            if delivery is None:
-                late = self._late(channel, delivery_id)
-                assert late.subscription.queue is not None
-                late.subscription.queue.withdraw(late)
-                continue
-            subscription = delivery.subscription
-            queue = subscription.queue
-            assert queue is not None
-            queue.settled(delivery.cursor)
-            subscription.window.exhausted_since_s = None
-            self._registry.woken[queue] = None
-        self._credit_is_back(channel)
-
-    def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
-        """The client will not have these: they go to others, or to nobody."""
-        for delivery_id in delivery_ids:
-            delivery = channel.remove(delivery_id)
-            if delivery is None:
-                self._late(channel, delivery_id)
-                continue
-            queue = delivery.subscription.queue
-            assert queue is not None
-            if requeue:
-                queue.give_back(delivery)
-            else:
-                queue.reject(delivery)
-            delivery.subscription.window.exhausted_since_s = None
-            self._registry.woken[queue] = None
-        self._credit_is_back(channel)
-
-    def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
-        member = channel.in_flight[delivery_id].subscription
-        outlet = member.session.outlet
-        if member.ended or outlet is None or len(outlet.out) > RESENT_BYTES_MAX:
-            return False
-        return resend(member, delivery_id, now)
-
-    def _late(self, channel: Channel, delivery_id: int) -> Delivery:
-        """It was taken back meanwhile, or never was."""
-        delivery = channel.forget(delivery_id)
-        if delivery is None:
-            raise Refused(Reason.PRECONDITION_FAILED, f"there is no delivery {delivery_id} that could be settled")
-        self._wake(channel)
-        return delivery
-
-    def _credit_is_back(self, channel: Channel) -> None:
-        """All consumers of the channel, or the session, may go on, if it was its window that they waited for."""
-        if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
-            channel.exhausted_since_s = channel.whole.exhausted_since_s = None
-            self._wake(channel)
-
-    def _wake(self, channel: Channel) -> None:
-        owner = self._registry.numbers.get(channel.owner)
-        if owner is not None:  # else its session has ended
-            self._registry.woken |= owner.queues
-
     def close_channel(self, session: Session, channel: Channel, now: float) -> None:
         """All its consumers are gone; what they had not settled is for others."""
         for subscription in [s for s in session.subscriptions.values() if s.channel is channel]:
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
         self.recover(channel, now)
         self.tidy(now)
-
-    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> None:
-        """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
-        is little enough not to be read from its queue."""
-        for delivery_id in [known for known in channel.in_flight if known not in keep]:
-            if not requeue and self._sent_again(channel, delivery_id, now):
-                continue
-            delivery = channel.remove(delivery_id)
-            if delivery is not None and delivery.subscription.queue is not None:
-                delivery.subscription.queue.give_back(delivery)
-                delivery.subscription.window.exhausted_since_s = None
-        for delivery_id in [known for known in channel.taken_back if known not in keep]:
-            channel.forget(delivery_id)
-            self._wake(channel)
-        self._credit_is_back(channel)
 
 
 def _text(binding: Binding) -> str:
@@ -490,10 +413,3 @@ _WORDS = {
     "single_active": "x-single-active-consumer",
 }  # fmt: skip
 
-
-def _filter_around(key: str) -> str:
-    """A topic filter for all that a binding key of ``amq.topic`` matches, and maybe more."""
-    levels = ["+" if level == "*" else level for level in topic_of(key).split("/")]
-    if "#" in levels:
-        levels = [*levels[: levels.index("#")], "#"]
-    return "/".join(levels)

@@ -99,8 +99,9 @@ class Archive:
         return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
 
     def _runs(self, recorded: Recorded, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        at = after + 1
-        while at <= upto:
+        at, looked_from = after + 1, [0, 0]
+        while at <= upto and looked_from[-2:] != [at, at]:  # twice, for the writer may have come between
+            looked_from.append(at)
             try:
                 for time_us, batch in recorded.stream.read(at, upto):
                     for run, first, _ in read_runs(batch, self.wall_offset_s):
@@ -109,9 +110,10 @@ class Archive:
                             yield run, first, time_us / 1e6 - self.wall_offset_s
             except Corrupt as error:
                 raise OSError(str(error)) from error
+            # What is not in the stream yet is pending; what is neither there nor pending is of other topics.
             kept = next((kept for kept in recorded.pending if kept.sequence + len(kept.run) > at), None)
-            if kept is None and recorded.stream.last_sequence < at:
+            if kept is None or kept.sequence > upto:
                 return
-            if kept is not None and recorded.stream.last_sequence < at:
-                at = kept.sequence + len(kept.run)
+            if recorded.stream.last_sequence < kept.sequence:
                 yield kept.run, kept.sequence, 0.0
+                at = kept.sequence + len(kept.run)

@@ -8,6 +8,7 @@ all of them leave.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ class Channel(Window):
         """Deliveries to be sent again, to a client that has come back; the next one last."""
         self.taken_back: dict[int, Delivery] = NOTHING
         """Deliveries that were taken back for taking too long, and are still counted."""
-        self.doubtful: list[int] = []
+        self.doubtful: Sequence[int] = ()
         """Ids of exactly-once deliveries its client may know, and nobody else does."""
         self._last_id = 0
 

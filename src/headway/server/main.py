@@ -117,11 +117,15 @@ def _reload(engine: Engine) -> None:
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [
-        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry")
+        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal")
         if getattr(fresh, table) != getattr(old, table)
     ]  # fmt: skip
-    if not set(old.topics) <= set(fresh.topics):
+    if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
         later.append("a [[topic]] less")
+    if {topic.filter: topic.keep for topic in old.topics if topic.keep} != {
+        topic.filter: topic.keep for topic in fresh.topics if topic.keep
+    }:  # fmt: skip
+        later.append("what is recorded")
     log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.users),
              f"; what takes effect only at the next start: {', '.join(later)}" if later else "")
     engine.turn_soon()

@@ -181,7 +181,7 @@ class MqttPeer:
             case PubComp():
                 channel = self._granted.channel
                 if channel.doubtful and item.packet_id == channel.doubtful[-1]:
-                    channel.doubtful = []
+                    channel.doubtful = ()
                 self.engine.broker.acknowledge(self._granted, item.packet_id, self.engine.now())
             case Subscribe():
                 self._subscribe(item)

@@ -209,6 +209,7 @@ class World:
             assert not report.notes, f"seed {self.seed}: {report.notes}"
             numbers = [decoded.header.number for decoded in stream._catalogue.scan(None)]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+            self.look(name)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -223,6 +224,25 @@ class World:
             self.files.hook, self.files.room = hook, room
             wanted = [entry for entry in given.entries if entry[2] and entry[1] + entry[2] > stream.first_sequence]
             assert found == wanted, f"seed {self.seed}: {name}"
+            self.look(name)
             must = [entry for entry in given.entries[given.freeable :] if entry[2]]
             assert found[len(found) - len(must) :] == must, f"seed {self.seed}: {name}"
             self.counts["reads while broken"] += stream.broken is not None
+
+    def look(self, name: str) -> None:
+        """What is looked up is what is found when all is looked at, from end to end."""
+        stream, rng = self.journal.stream(name), random.Random(self.seed)
+        hook, room = self.files.hook, self.files.room
+        self.heal()
+        all_of_it = [decoded.header for decoded in stream._catalogue.scan(None)]
+        headers = [header for header in all_of_it if header.first_sequence]
+        assert sum(segment.batches for segment in stream.segments) == len(all_of_it)
+        for _ in range(20):
+            sequence, time_us = rng.randint(0, stream.last_sequence + 1), rng.randint(0, max(0, self.time_us) + 1)
+            found = stream._catalogue.batch_with(sequence)
+            wanted = next((header for header in headers if header.last_sequence >= sequence), None)
+            assert (found and found.header) == wanted, f"seed {self.seed}: {name} at {sequence}"
+            first = next((h.first_sequence for h in headers if h.time_us >= time_us), stream.last_sequence + 1)
+            assert stream.sequence_at(time_us) == first, f"seed {self.seed}: {name} at the time {time_us}"
+        self.counts["thinned entries"] += sum(s.batches > len(s) for s in stream._catalogue._segments)
+        self.files.hook, self.files.room = hook, room

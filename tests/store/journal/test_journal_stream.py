@@ -427,7 +427,7 @@ def test_a_batch_is_found_by_any_sequence_it_covers_or_by_one_before_it() -> Non
 
 def test_a_walking_reader_reads_each_batch_once() -> None:
     files = FakeFiles()
-    stream, _ = opened(files)
+    stream, _ = opened(files, segment_bytes=20_000)
     for start in range(1, 101, 10):
         stream.append([entry(n) for n in range(start, start + 10)], 1)
     stream.sync()

@@ -62,7 +62,10 @@ def indexed(files: Files, folder: Path) -> tuple[list[SegmentIndex], list[str]]:
                     said.append(f"{reader.path}: {error}; it is passed over")
         firsts = [index.header.first_number for _, index in found]
         for at, (reader, index) in enumerate(found):
-            _collect(reader, index, min(firsts[at + 1 :], default=None), accepted, said)
+            limit = min(firsts[at + 1 :], default=None)
+            _collect(reader, index, limit, accepted, said)
+            if limit is not None:
+                index.thin()
     return [index for _, index in found], said
 
 

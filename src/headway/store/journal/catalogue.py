@@ -4,6 +4,7 @@ Rules:
 - The lock is held to look things up and to change them, never while a file is read or written.
 - What is not known to be on disk is read from memory: it is kept there until then, and the file may be lying.
 - A reader may find that what it looked up has been freed meanwhile. Then it looks again.
+- Indexes of segments but the last are thinned (index.py). Who reads on walks once through each of their stretches.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from headway.store.journal.errors import Corrupt
 from headway.store.journal.files import Files, read_all
 from headway.store.journal.index import Place, SegmentIndex
 from headway.store.journal.opened import OpenFiles
-from headway.store.journal.segment import SegmentReader
+from headway.store.journal.segment import Scan, SegmentReader
+from headway.store.journal.walk import walk
 
 DECODED_MAX = 4
 DECODED_BYTES_MAX = 1024 * 1024
 """A larger batch is not kept decoded."""
+WALKED_MAX = 16
+"""Stretches that are kept walked through: for so many readers, each at another place. 13 KB for small batches."""
 
 
 class SegmentStats(NamedTuple):
@@ -53,6 +57,8 @@ class Catalogue:
         self._kept_from = 1
         self._opened = OpenFiles(files)
         self._decoded: OrderedDict[int, Decoded] = OrderedDict()
+        self._walked: OrderedDict[int, SegmentIndex] = OrderedDict()
+        """By the number of the first batch."""
         self.kept_bytes = 0
         """Of batches that are not known to be on disk."""
 
@@ -72,7 +78,10 @@ class Catalogue:
         return len(self._segments)
 
     def add_segment(self, segment: SegmentIndex) -> None:
+        """All batches before it are on disk."""
         with self._lock:
+            if self._segments:
+                self._segments[-1].thin()
             self._segments.append(segment)
 
     def add(self, packed: Packed, offset: int) -> None:
@@ -98,6 +107,7 @@ class Catalogue:
             old = self._segments[-1] if self._segments else None
             if old is not None:
                 old.cut(segment.header.first_number)
+                old.thin()
             self._segments.append(segment)
             self._kept.clear()
             self.kept_bytes = 0
@@ -150,16 +160,28 @@ class Catalogue:
     def stats(self) -> list[SegmentStats]:
         with self._lock:
             return [
-                SegmentStats(s.path.name, s.end, len(s), s.own_first, s.own_last, s.first_time_us, s.last_time_us)
+                SegmentStats(s.path.name, s.end, s.batches, s.own_first, s.own_last, s.first_time_us, s.last_time_us)
                 for s in self._segments
             ]
 
     def sequence_at(self, time_us: int) -> int:
-        with self._lock:
-            for segment in self._segments:
-                if (first := segment.sequence_at(time_us)) is not None:
-                    return first
-            return self._last_sequence() + 1
+        """Where the file cannot be read it is the first sequence of the stretch: who reads from there learns of it."""
+        while True:
+            with self._lock:
+                each = ((segment, segment.find_time(time_us)) for segment in self._segments)
+                found = next(((segment, place) for segment, place in each if place is not None), None)
+                if found is None:
+                    return self._last_sequence() + 1
+            segment, place = found
+            if place.batches == 1:
+                return place.first_sequence
+            try:
+                with self._opened.reading(segment.path) as fd:
+                    return (self._walk(fd, segment, place).find_time(time_us) or place).first_sequence
+            except OSError:
+                with self._lock:
+                    if segment in self._segments:  # not freed meanwhile
+                        return place.first_sequence
 
     def _find(self, sequence: int) -> tuple[SegmentIndex, Place] | None:
         low, high = 0, len(self._segments)
@@ -171,6 +193,9 @@ class Catalogue:
                 high = middle
         for segment in self._segments[low:]:
             if (place := segment.find(sequence)) is not None:
+                if place.batches > 1 and (walked := self._walked.get(place.number)) is not None:
+                    self._walked.move_to_end(place.number)
+                    place = _found(walked, sequence)
                 return segment, place
         return None
 
@@ -184,31 +209,42 @@ class Catalogue:
                 if found is None:
                     return None
                 segment, place = found
-                decoded = self._decoded.get(place.number)
+                decoded = self._decoded.get(place.number) if place.batches == 1 else None
                 if decoded is not None:
                     self._decoded.move_to_end(place.number)
                     return decoded
                 packed = self._kept_at(place.number)
             try:
-                decoded = _unpacked(packed) if packed else self._read(segment, place)
+                decoded = _unpacked(packed) if packed else self._read(segment, place, sequence)
             except FileNotFoundError:
                 with self._lock:
                     if segment in self._segments:
                         raise
                 continue  # freed meanwhile
-            if place.size <= DECODED_BYTES_MAX:
+            if decoded.header.length <= DECODED_BYTES_MAX:
                 with self._lock:
-                    self._decoded[place.number] = decoded
+                    self._decoded[decoded.header.number] = decoded
                     if len(self._decoded) > DECODED_MAX:
                         self._decoded.popitem(last=False)
             return decoded
+
+    def _walk(self, fd: int, segment: SegmentIndex, stretch: Place) -> SegmentIndex:
+        """Of each batch of a stretch. Raises OSError."""
+        walked = walk(self._files, fd, segment, stretch)
+        with self._lock:
+            self._walked[stretch.number] = walked
+            if len(self._walked) > WALKED_MAX:
+                self._walked.popitem(last=False)
+        return walked
 
     def _kept_at(self, number: int) -> Packed | None:
         at = number - self._kept_from
         return self._kept[at] if 0 <= at < len(self._kept) else None
 
-    def _read(self, segment: SegmentIndex, place: Place) -> Decoded:
+    def _read(self, segment: SegmentIndex, place: Place, sequence: int) -> Decoded:
         with self._opened.reading(segment.path) as fd:
+            if place.batches > 1:
+                place = _found(self._walk(fd, segment, place), sequence)
             data = memoryview(read_all(self._files, fd, place.size, place.offset))
         try:
             header = batch.header_of(data, segment.header.token)
@@ -237,17 +273,24 @@ class Catalogue:
                     yield _unpacked(packed, kinds)
                     continue
                 reader = reader or SegmentReader(self._files, segment.path)
-                try:
-                    found = reader.batch_at(place.offset, segment.header.token)
-                    if found.header.number != place.number:
-                        raise BadBatch(f"batch {found.header.number} where {place.number} is due")
-                    entries = batch.entries_of(found.header, found.body, kinds)
-                except BadBatch as error:
-                    raise Corrupt(segment.path, place.offset, str(error)) from None
-                yield Decoded(found.header, entries)
+                scan = Scan(reader, place.offset, segment.header.token, place.number, place.number + place.batches)
+                for found in scan:
+                    try:
+                        entries = batch.entries_of(found.header, found.body, kinds)
+                    except BadBatch as error:
+                        raise Corrupt(segment.path, found.offset, str(error)) from None
+                    yield Decoded(found.header, entries)
+                if scan.number < place.number + place.batches:
+                    raise Corrupt(segment.path, scan.end, scan.why or "the file ends here")
         finally:
             if reader is not None:
                 reader.close()
+
+
+def _found(walked: SegmentIndex, sequence: int) -> Place:
+    place = walked.find(sequence)
+    assert place is not None, "a stretch has what its entry says"
+    return place
 
 
 def _unpacked(packed: Packed, kinds: Collection[int] | None = None) -> Decoded:

@@ -1,9 +1,14 @@
-"""Where the batches of a segment stand: 40 bytes for each, nothing for its entries."""
+"""Where the batches of a segment stand: 40 bytes for each while it is the current one, nothing for their entries.
+
+An index that nothing more is added to is *thinned*, or recorded topics that are kept for a week would fill the memory:
+batches that stand behind each other share an entry, up to ``THIN_BYTES`` of file. Who wants one of them reads its
+stretch of the file and walks it (walk.py).
+"""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,23 +16,29 @@ from headway.store.journal.batch import HEADER_BYTES, Header
 from headway.store.journal.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from headway.store.journal.segment import Header as SegmentHeader
 
+THIN_BYTES = 64 * 1024
+"""Of a file, for one entry of a thinned index; a batch that is larger has one of its own."""
+
 
 class Place(NamedTuple):
-    """What the index knows of one batch."""
+    """What an entry of the index knows: of one batch, or of a stretch of them."""
 
     number: int
+    """Of the first one."""
     offset: int
     size: int
     first_sequence: int
-    """0 for a batch of facts."""
+    """0 for facts alone."""
     last_sequence: int
-    """Of the stream up to and with this batch."""
+    """Of the stream up to and with them."""
+    batches: int
 
 
 class SegmentIndex:
     """The batches of one segment, in order. Not for two threads at once: the catalogue has the lock.
 
-    ``_last`` has the stream's last sequence behind each batch, so that it can be searched where facts stand between.
+    ``_last`` has the stream's last sequence behind each entry, so that it can be searched where facts stand between.
+    ``_time`` has the latest time of the batches that have sequences, or that of a batch of facts.
     """
 
     def __init__(self, path: Path, header: SegmentHeader) -> None:
@@ -40,6 +51,10 @@ class SegmentIndex:
         self.own_first = 0
         """The first sequence in this segment; 0 if there is none."""
         self.own_last = 0
+        self.batches = 0
+        self.first_time_us: int | None = None
+        """Of the first batch; None if there is none."""
+        self.last_time_us: int | None = None
         self.time_max_us: int | None = None
         self._number = array("I")  # less the segment's first
         self._offset = array("Q")
@@ -47,18 +62,12 @@ class SegmentIndex:
         self._first = array("Q")
         self._last = array("Q")
         self._time = array("q")
+        self._batches = array("I")
+        """Of each entry; empty, before it is thinned: each is one batch."""
 
     def __len__(self) -> int:
+        """Entries: as many as batches, until it is thinned."""
         return len(self._offset)
-
-    @property
-    def first_time_us(self) -> int | None:
-        """Of the first batch; None if there is none."""
-        return self._time[0] if self._time else None
-
-    @property
-    def last_time_us(self) -> int | None:
-        return self._time[-1] if self._time else None
 
     def add(self, offset: int, header: Header) -> None:
         """The next batch, at ``offset``."""
@@ -66,6 +75,9 @@ class SegmentIndex:
         if header.last_sequence:
             self.last_sequence = self.own_last = header.last_sequence
             self.own_first = self.own_first or header.first_sequence
+        self.batches += 1
+        self.first_time_us = header.time_us if self.first_time_us is None else self.first_time_us
+        self.last_time_us = header.time_us
         self.time_max_us = header.time_us if self.time_max_us is None else max(self.time_max_us, header.time_us)
         self._number.append(header.number - self.header.first_number)
         self._offset.append(offset)
@@ -76,7 +88,8 @@ class SegmentIndex:
         self.end = offset + size
 
     def cut(self, number: int) -> None:
-        """Forget the batches from this number on."""
+        """Forget the batches from this number on. Not of a thinned one."""
+        assert not self._batches
         at = self.position_of(number)
         if at == len(self):
             return
@@ -86,15 +99,49 @@ class SegmentIndex:
         self.last_sequence = self._last[-1] if at else self.header.last_sequence
         self.own_first = next((first for first in self._first if first), 0)
         self.own_last = self.last_sequence if self.own_first else 0
+        self.batches = at
+        self.first_time_us = self._time[0] if at else None
+        self.last_time_us = self._time[-1] if at else None
         self.time_max_us = max(self._time, default=None)
 
+    def thin(self) -> None:
+        """Nothing will be added or cut any more. All of the batches are on disk."""
+        if self._batches:
+            return
+        stretches: list[slice] = []
+        stop = 0
+        while stop < len(self):
+            start, stop = stop, self._stretch_end(stop)
+            stretches.append(slice(start, stop))
+        self._time = array("q", [self._time_of(each) for each in stretches])
+        self._first = array("Q", [next(filter(None, self._first[each]), 0) for each in stretches])
+        self._last = array("Q", [self._last[each.stop - 1] for each in stretches])
+        self._size = array("I", [sum(self._size[each]) for each in stretches])
+        self._offset = array("Q", [self._offset[each.start] for each in stretches])
+        self._number = array("I", [self._number[each.start] for each in stretches])
+        self._batches = array("I", [each.stop - each.start for each in stretches])
+
+    def _stretch_end(self, start: int) -> int:
+        """Behind the last entry that shares one with this. Those around a hole, which damage has left, stay alone."""
+        limit = self._offset[start] + THIN_BYTES
+        stop = bisect_right(self._offset, limit)
+        if stop < len(self) or self.end > limit:
+            stop -= 1  # its end is beyond
+        last = max(start, stop - 1)
+        whole = self._offset[last] + self._size[last] == self._offset[start] + sum(self._size[start : last + 1])
+        return last + 1 if whole and self._number[last] - self._number[start] == last - start else start + 1
+
+    def _time_of(self, stretch: slice) -> int:
+        both = zip(self._time[stretch], self._first[stretch], strict=True)
+        return max((time for time, first in both if first), default=self._time[stretch.start])
+
     def last_sequence_before(self, number: int) -> int:
-        """Of the stream, before the batch with this number."""
+        """Of the stream, before the batch with this number. Not of a thinned one."""
         at = self.position_of(number)
         return self._last[at - 1] if at else self.header.last_sequence
 
     def position_of(self, number: int) -> int:
-        """Of the first batch with this number or a later one; the length if there is none."""
+        """Of the first batch with this number or a later one; the length if there is none. Not of a thinned one."""
         return bisect_left(self._number, max(0, number - self.header.first_number))
 
     def place(self, at: int) -> Place:
@@ -104,20 +151,21 @@ class SegmentIndex:
             self._size[at],
             self._first[at],
             self._last[at],
+            self._batches[at] if self._batches else 1,
         )
 
     def find(self, sequence: int) -> Place | None:
-        """The batch that covers this sequence, or the next one after it; facts are passed over."""
+        """Where the batch is that covers this sequence, or the next one after it; facts are passed over."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
         return self.place(at) if at < len(self) else None
 
-    def sequence_at(self, time_us: int) -> int | None:
-        """The first sequence of the first batch at or after that time. Clocks are set back, so this looks at all."""
+    def find_time(self, time_us: int) -> Place | None:
+        """Where the first batch with sequences at or after that time is. Clocks are set back, so this looks at all."""
         if self.time_max_us is None or self.time_max_us < time_us:
             return None
-        for time, first in zip(self._time, self._first, strict=True):
+        for at, (time, first) in enumerate(zip(self._time, self._first, strict=True)):
             if time >= time_us and first:
-                return first
+                return self.place(at)
         return None

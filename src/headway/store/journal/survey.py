@@ -190,6 +190,8 @@ class _Surveyor:
         self.waiting.clear()
         if limit is None:
             losses = self._judged(index, losses)
+        else:
+            index.thin()
         found.losses += [loss for loss in losses if loss.numbers and not is_accepted(found.accepted, loss.numbers)]
         self.last_sequence = index.last_sequence
 

@@ -32,7 +32,7 @@ def verify(folder: Path, files: Files = REAL) -> Report:
     """Reads a stream's folder from end to end. Raises OSError."""
     found = survey(files, folder)
     segments = [
-        SegmentStats(s.path.name, size, len(s), s.own_first, s.own_last, s.first_time_us, s.last_time_us)
+        SegmentStats(s.path.name, size, s.batches, s.own_first, s.own_last, s.first_time_us, s.last_time_us)
         for s, size in zip(found.segments, found.sizes, strict=True)
     ]
     notes = [f"{path}: was never finished and has nothing in it" for path in found.unfinished]

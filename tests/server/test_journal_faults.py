@@ -206,3 +206,25 @@ def test_whatever_happens_what_was_confirmed_is_there_and_what_was_acknowledged_
         acknowledged = [(one, after) for one, after in acknowledged if one not in there]
         publisher = Publisher(stage)
         publisher.told = []
+
+
+def test_a_loop_without_time_to_spare_gathers_for_a_moment() -> None:
+    stage, publisher = begun()
+    stage.keeper.load(stage.now, 5.0)
+    stage.loop.now += 0.2
+    stage.keeper.load(stage.now, 5.19)
+    publisher.publish("q", 1)
+    stage.turn()
+    publisher.publish("q", 2)
+    stage.turn()
+    assert publisher.told == []
+    commits = stage.keeper.commits
+    stage.loop.pass_time(keeper.LOADED_GATHER_S)
+    stage.turn()
+    assert publisher.told == [1, 2]
+    assert stage.keeper.commits == commits + 1
+    stage.loop.now += 0.2
+    stage.keeper.load(stage.now, 5.2)
+    publisher.publish("q", 3)
+    stage.turn()
+    assert publisher.told == [1, 2, 3], "with time to spare nothing waits"

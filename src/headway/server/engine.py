@@ -152,6 +152,7 @@ class Engine:
         self.broker.tick(now)
         self._carry_out(now)
         if self.keeper is not None:
+            self.keeper.load(now, time.thread_time())
             self.keeper.turn(now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()

@@ -52,6 +52,11 @@ from headway.store.journal.stream import Stream
 log = logging.getLogger("headway")
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+LOADED = 0.6
+"""From this part of a core on the loop is at work all the time."""
+LOADED_GATHER_S = 0.004
+"""Then what is to be written waits for more, for each commit takes the interpreter from the loop; the turns that others
+have to wait for are as long."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """Where nothing is synced before it is confirmed, so much is kept in memory until it is."""
 MEND_EVERY_S = 1.0
@@ -129,9 +134,18 @@ class Keeper:
         """Records before this sequence may be gone."""
         self._segments: Counter[str] = Counter()
         """Bytes written to each stream since its last segment was begun."""
+        self.loaded = False
+        """The loop has no time to spare."""
+        self._load_at = now(), 0.0
         self._tidied_s = now()
         self._closed = False
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
+
+    def load(self, now: float, cpu_s: float) -> None:
+        """Now and then: how much of a core the loop's thread has used so far."""
+        since_s, used_s = now - self._load_at[0], cpu_s - self._load_at[1]
+        self.loaded = used_s > LOADED * since_s
+        self._load_at = now, cpu_s
 
     def stats(self) -> JournalStats:
         streams = {name: stream.bytes for name, stream in self.streams.items()}
@@ -195,7 +209,8 @@ class Keeper:
     def _write_soon(self, now: float) -> None:
         if self._busy or self.error or not self._work:
             return
-        left_s = self._work_s + self._table.gather_s - now
+        gather_s = max(self._table.gather_s, LOADED_GATHER_S if self.loaded else 0.0)
+        left_s = self._work_s + gather_s - now
         if left_s > 0:
             if self._timer is None:
                 self._timer = self._loop.call_later(left_s, self._ring)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 from bench.driver.confirmed import Publisher
@@ -22,15 +21,6 @@ Pair = tuple[socket.socket, socket.socket]
 
 def ack(tag: int, *, several: bool = False) -> bytes:
     return CONFIRM.pack(1, 1, 13, 60, 80, tag, several, 0xCE)
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.settimeout(5)
-    with ours, theirs:
-        yield ours, theirs
 
 
 @pytest.mark.parametrize(

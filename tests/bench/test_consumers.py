@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 from bench.driver.consumers import AHEAD, STEP, Consumers, Publisher
@@ -13,15 +12,6 @@ from bench.wires.amqp import AmqpQueue
 FRAME_BYTES = 200
 ACK = struct.Struct(">BHIHHQBB")
 Pair = tuple[socket.socket, socket.socket]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.settimeout(5)
-    with ours, theirs:
-        yield ours, theirs
 
 
 def taken(sock: socket.socket, count: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from headway.core.errors import ProtocolError
 
 
@@ -29,7 +31,7 @@ class Tail:
         self.data = bytearray(data[start:])
 
 
-class BytesReader:
+class BytesReader(ABC):
     """Fields of one frame, read from front to back; what ends behind ``end`` is ``malformed``."""
 
     __slots__ = ("data", "end", "pos")
@@ -40,9 +42,9 @@ class BytesReader:
         self.end = len(data) if end is None else end
 
     @staticmethod
+    @abstractmethod
     def malformed(text: str) -> ProtocolError:
         """The protocol's way to say that the bytes do not parse."""
-        raise NotImplementedError
 
     def take(self, size: int, what: str) -> int:
         """Step over ``size`` bytes; where they start."""

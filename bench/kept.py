@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -38,32 +38,13 @@ class Kept:
     @property
     def pids(self) -> list[int]:
         """Of the command and all it started, those that live."""
-        return self._family()[0]
+        return family(self._keeper.pid)[0]
 
     @property
     def ended(self) -> bool:
         """Whether the command was started and nothing of it lives any more."""
-        living, dead = self._family()
+        living, dead = family(self._keeper.pid)
         return bool(dead) and not living
-
-    def _family(self) -> tuple[list[int], list[int]]:
-        """All that descend from the keeper: the living, and those that nobody has waited for."""
-        children: dict[int, list[int]] = {}
-        dead: list[int] = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and (fields := _stat(int(entry))):
-                parent, pid = int(fields[1]), int(entry)
-                if fields[0] != "Z":
-                    children.setdefault(parent, []).append(pid)
-                elif parent == self._keeper.pid:
-                    dead.append(pid)
-        living: list[int] = []
-        waiting = children.get(self._keeper.pid, [])
-        while waiting:
-            pid = waiting.pop()
-            living.append(pid)
-            waiting.extend(children.get(pid, []))
-        return living, dead
 
     def rss_bytes(self) -> int:
         return sum(_status_bytes(pid, "VmRSS:") for pid in self.pids)
@@ -80,9 +61,7 @@ class Kept:
 
     def cpu_s(self) -> float:
         """User and system time of its processes so far, seconds."""
-        return sum(
-            (int(fields[11]) + int(fields[12])) / TICKS_PER_S for pid in self.pids if (fields := _stat(pid))
-        )
+        return cpu_s(self.pids)
 
     def stop(self) -> None:
         """The end of all of it, now."""
@@ -90,6 +69,31 @@ class Kept:
         with contextlib.suppress(BrokenPipeError):
             self._keeper.stdin.close()
         self._keeper.wait()
+
+
+def family(root: int) -> tuple[list[int], list[int]]:
+    """All that descend from a process: the living, and those of its own children that nobody has waited for."""
+    children: dict[int, list[int]] = {}
+    dead: list[int] = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))):
+            parent, pid = int(fields[1]), int(entry)
+            if fields[0] != "Z":
+                children.setdefault(parent, []).append(pid)
+            elif parent == root:
+                dead.append(pid)
+    living: list[int] = []
+    waiting = children.get(root, [])
+    while waiting:
+        pid = waiting.pop()
+        living.append(pid)
+        waiting.extend(children.get(pid, []))
+    return living, dead
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """User and system time so far, seconds."""
+    return sum((int(fields[11]) + int(fields[12])) / TICKS_PER_S for pid in pids if (fields := _stat(pid)))
 
 
 def _stat(pid: int) -> list[str]:

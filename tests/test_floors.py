@@ -22,16 +22,16 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "headway"
 PACKAGE = "headway"
 
-FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "demo", "cli", "__main__"]
+FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "spark", "demo", "cli", "__main__"]
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
 CORE_ORDER = [
     "errors", "units", "tables", "recorder", "histogram", "record", "topics", "topictree", "syntax", "keys", "terms",
     "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy", "explain", "verdict", "pool",
     "lane", "state", "cursor", "loose", "channel", "outlet", "timers", "flap", "options", "subscription", "exchange",
-    "feed", "router", "session", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout",
-    "handing", "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay",
-    "keeping", "ending", "subscribing", "settling", "queues", "admission", "restoring", "account", "sampling",
+    "feed", "router", "exactly", "session", "poll", "effects", "retained", "registry", "delivery", "moves", "handover",
+    "fanout", "handing", "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay",
+    "keeping", "ending", "subscribing", "settling", "queues", "admission", "polls", "restoring", "account", "sampling",
     "governor", "observer", "broker", "stats",
 ]
 

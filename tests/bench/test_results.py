@@ -168,7 +168,7 @@ def test_the_plots_are_drawings(tmp_path: Path) -> None:
         (["fanout", "--rounds", "0"], "argument --rounds: invalid number value: '0'"),
         (["workqueue", "--peers", "limit,headway"], "none of these peers takes part in workqueue"),
         (["fanout", "--fast"], "unrecognized arguments: --fast"),
-        (["fanout", "--json", "/no/such/folder/x.json"], "/no/such/folder is no folder"),
+        (["fanout", "--peers", "limit", "--json", "/no/such/folder/x.json"], "/no/such/folder is no folder"),
         (["tables", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["tables"], "usage: python -m bench tables FILE.json [PAGE.md]"),
         ([], "the following arguments are required: workloads"),

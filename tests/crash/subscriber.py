@@ -100,6 +100,8 @@ class Subscriber(MqttActor):
         self.waiting: list[tuple[Message, str]] = []
         self.held: dict[int, tuple[str, str]] = {}
         """Ids of QoS 2 that it has and that were not released: box and record."""
+        self.had: set[str] = set()
+        """What was delivered exactly once."""
         self.complete: list[int] = []
         self.settled = 0
         self.subscribed = False
@@ -132,6 +134,9 @@ class Subscriber(MqttActor):
         record = self.delivered(box, message.payload, again=message.dup, alone=self.alone)
         if message.qos == 2:
             self.held[message.packet_id] = box, record
+            if record in self.had:
+                self.wrong(f"{record} of {box} is delivered twice, and was to be exactly once")
+            self.had.add(record)
         self.waiting.append((message, record))
 
     def released(self, number: int) -> None:

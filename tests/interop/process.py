@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.interop.waiting import PATIENCE_S, until
 
-START_S = 30.0
+START_S = 60.0
 LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
 _SERVER = {"admin": "http://127.0.0.1:0", "sweep": "50ms"}
 

@@ -310,8 +310,8 @@ def test_a2_what_is_offlined_comes_from_disk_in_full(headway: BrokerProcess, fee
         slow.consume(queue, no_ack=True)
         for at in range(0, 1500, 100):
             feeder.put(queue, *sent[at : at + 100])
-        until(lambda: pool(headway)["disk_bytes"] > 1_000_000)  # though there is memory for it
-        assert pool(headway)["memory_bytes"] < 500_000
+        until(lambda: pool(headway)["disk_bytes"] > 1_000_000 and pool(headway)["memory_bytes"] < 500_000)
+        # ... though there is memory for it
         until(lambda: row(headway, name, queue)["state"] == "offline")
         assert slow.bodies(1500) == sent
         until(lambda: pool(headway)["disk_bytes"] == 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 _PAUSE_S = 0.01
 
 

@@ -9,11 +9,18 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.core.queues_stage import run_of
 from tests.server.journal_stage import JournalStage, Publisher
+from tests.sim.stream import Frame, Stream, as_publish
 from tests.store.journal.fake_files import FakeFiles
 
+from headway.core.delivery import delivery_record
 from headway.core.errors import ConfigError
+from headway.core.options import SubscribeRequest
+from headway.core.session import ConnectRequest
 from headway.server.journal import keeper
+from headway.wire.mqtt.dialect import MqttDialect
+from headway.wire.mqtt.replies import Replies
 
 RETRY_S = keeper.MEND_EVERY_S
 
@@ -228,3 +235,49 @@ def test_a_loop_without_time_to_spare_gathers_for_a_moment() -> None:
     publisher.publish("q", 3)
     stage.turn()
     assert publisher.told == [1, 2, 3], "with time to spare nothing waits"
+
+
+def test_what_is_delivered_exactly_once_is_not_seen_before_the_journal_has_it() -> None:
+    """A client takes what comes under an id that it holds for the same once more (MQTT 5, 4.3.3)."""
+    stage = JournalStage()
+    seen: dict[int, bytes] = {}
+
+    def arrived(_: Stream, frame: Frame) -> None:
+        item = as_publish(frame.item)
+        if item is not None:
+            assert item.packet_id not in seen, "the client has not let go of it"
+            seen[item.packet_id] = item.run.payload(0)
+
+    stream = Stream(1, 5, Replies(5), stage.now, 10**9, random.Random(1), 0.0, 10**9, arrived)
+    request = ConnectRequest("sub", "", clean_start=False, expiry_s=3600, credit=4, protocol="mqtt5")
+    session = stage.broker.connect(request, stream.outlet, stage.now)
+    stream.outlet.out += Replies(5).connack()
+    stage.broker.subscribe(session, SubscribeRequest("t/#", MqttDialect(5, 2), qos=2), stage.now)
+    stage.turn()
+    for number in range(200):
+        if number == 100:
+            fail(stage.files, "sync", "create")
+        stage.broker.publish(stage.session, [run_of("t.x", [b"%d" % number], exchange="amq.topic", qos=2)], stage.now)
+        stage.turn()
+        stage.turn()
+        if len(seen) == 4:
+            oldest = next(iter(seen))
+            stage.broker.release(session, oldest)
+            if number < 100:
+                del seen[oldest]
+                assert stage.broker.let_go(session, oldest, stage.now)
+    assert {int(payload) for payload in seen.values()} == set(range(97, 100)), "none of what came later"
+    again = after_power_loss(stage).broker.registry.sessions["sub"].channel
+    for delivery_id, payload in seen.items():
+        delivery = again.in_flight[delivery_id]
+        assert delivery_record(delivery).run().payload(0) == payload
+
+
+def test_a_writer_that_always_has_work_trims_all_the_same() -> None:
+    stage = JournalStage(config='[[topic]]\nfilter = "t/#"\nkeep = "200kB"\n')
+    for _ in range(1000):
+        stage.broker.publish(stage.session, [run_of("t.x", [b"." * 2000], exchange="amq.topic")], stage.now)
+        stage.loop.pass_time(0.02)
+        stage.turn()
+    (recorded,) = stage.keeper.archive.recorded.values()
+    assert recorded.stream.bytes < 1_000_000

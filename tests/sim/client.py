@@ -9,6 +9,7 @@ from tests.sim.model import GroupModel, SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.errors import Reason, Refused
+from headway.core.exactly import HeldBack
 from headway.core.options import SubscribeRequest, SubscriptionOptions
 from headway.core.record import Properties, Record, Run
 from headway.core.session import ConnectRequest, Session, Will
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 SHARED = MqttDialect(5, 2, None, True, False)
+
+
+class HeldBackTo(HeldBack):
+    """What waits for the journal when its connection ends counts as sent, as what waits for the socket does."""
+
+    __slots__ = ("_client", "_stream")
+
+    def __init__(self, client: Client, stream: Stream) -> None:
+        super().__init__()
+        self._client, self._stream = client, stream
+
+    @property
+    def all(self) -> bytes:
+        return b"".join(bytes(frames) for _, frames in self._frames)
+
+    def clear(self) -> None:
+        for frame in self._stream.peek(self.upto(2**62), self._stream.boundary):
+            self._client.on_frame(self._stream, frame)
 
 
 class Client:
@@ -67,7 +86,7 @@ class Client:
         replies = Replies.to(packet)
         world.streams += 1
         stream = Stream(world.streams, self.version, replies, now, self.capacity, rng, world.shy, self.packet_bytes_max,
-                        self._on_frame)
+                        self.on_frame)
         request = ConnectRequest(
             self.name, "", clean, self.expiry_s, self.credit, self.packet_bytes_max, None,
             "mqtt5" if self.version == 5 else "mqtt3.1.1", self._will(),
@@ -92,6 +111,7 @@ class Client:
         world.own_words += world.last_reads.pop(self.name, 0)
         self.session = stream.session = session
         self.stream = stream
+        session.held_back = HeldBackTo(self, stream)
         world.by_outlet[stream.outlet] = (self, stream)
         self.acks.clear()
         self.paused = False
@@ -99,6 +119,8 @@ class Client:
         self.decoder = Decoder(topic_alias_max=8)
         self.decoder.feed(encode_connect(packet))
         self.write(replies.connack(session_present=session.present))
+        for delivery_id in session.channel.doubtful:
+            self.write(replies.pubrel(delivery_id))
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
                 self.write(replies.pubrel(delivery_id))
@@ -131,7 +153,8 @@ class Client:
         assert session is not None
         self._cut()
         for frame in stream.pending():
-            self._on_frame(stream, frame)
+            self.on_frame(stream, frame)
+        session.held_back.upto(2**62)
         stream.outlet.open = False
         self.stream = None
         world.by_outlet.pop(stream.outlet)
@@ -159,7 +182,7 @@ class Client:
 
     # -- frames -----------------------------------------------------------------------------------------------------
 
-    def _on_frame(self, stream: Stream, frame: Frame) -> None:
+    def on_frame(self, stream: Stream, frame: Frame) -> None:
         """A socket took a frame whole; the client has not read it yet."""
         item = as_publish(frame.item)
         if item is None:
@@ -183,6 +206,20 @@ class Client:
         stream.outstanding[seen.packet_id] = sequence
         assert len(stream.outstanding) <= self.credit, f"more than {self.credit} in flight"
 
+    def _gone(self, item: Publish) -> list[SubModel]:
+        assert self.session is not None
+        delivery = self.session.channel.in_flight.get(item.packet_id) if item.qos else None
+        return [
+            model for model in self.models
+            if (delivery is None or model.subscription is delivery.subscription)
+            and matches(model.filter, item.run.topic)
+        ][-1:]  # fmt: skip
+
+    @property
+    def _holds_back(self) -> bool:
+        """There is a journal that has to have its exactly-once deliveries before they are sent (core/exactly.py)."""
+        return self.session is not None and self.session.kept
+
     def _whose(self, stream: Stream, frame: Frame, item: Publish) -> SubModel:
         place = (stream.number, frame.start)
         fitting = [
@@ -191,6 +228,8 @@ class Client:
             and matches(model.filter, item.run.topic)
             and (model.identifier is None or model.identifier in item.identifiers)
         ]  # fmt: skip
+        if not fitting and self._holds_back:  # it has ended since it was written
+            fitting = self._gone(item)
         assert len(fitting) == 1, f"{len(fitting)} subscriptions fit {item.run.topic} at {place} of {self.name}"
         return fitting[0]
 
@@ -251,7 +290,7 @@ class Client:
             return
         stream.outstanding.pop(packet_id, None)
         self.received.discard(packet_id)
-        known = broker.acknowledge(session, packet_id, now)
+        known = (broker.let_go if kind == 7 else broker.acknowledge)(session, packet_id, now)
         found = self.by_id.pop(packet_id, None)
         if found is not None:
             model, _ = found

@@ -83,19 +83,21 @@ class Stream:
     def boundary(self) -> int:
         """Where in the stream that begins which is not written yet."""
         session, outlet = self.session, self.outlet
-        rest = len(session.rest) if session is not None and session.outlet is outlet else 0
+        rest = len(session.rest) + session.held_back.size if session is not None and session.outlet is outlet else 0
         return self._start + len(self._tail) + rest + len(outlet.out)
 
     def pending(self) -> list[Frame]:
         """Frames written for this client alone that the socket has not taken whole."""
         session, outlet = self.session, self.outlet
         if session is not None and session.outlet is outlet:
+            later = bytes(outlet.out) + getattr(session.held_back, "all", b"")
             if session.half_sent is not None:
-                return self._peek(b"" + bytes(outlet.out), self._start + len(self._tail))
-            return self._peek(bytes(self._tail) + session.rest + bytes(outlet.out), self._start)
+                return self.peek(later, self._start + len(self._tail))
+            return self.peek(bytes(self._tail) + session.rest + later, self._start)
         return []
 
-    def _peek(self, data: bytes, start: int) -> list[Frame]:
+    def peek(self, data: bytes, start: int) -> list[Frame]:
+        """Whole frames, the first of which begins there."""
         decoder = Decoder(role="client", version=self.version)
         decoder.feed(b"\x20\x03\0\0\0" if self.version == 5 else b"\x20\x02\0\0")
         frames = []

@@ -133,6 +133,7 @@ class Tape:
             entries.append(places_entry(commit.places, commit.sequence))
         if entries:
             self.main.write(entries, now)
+        self.broker.written(commit.number)
         if commit.retained:
             self.retained.write([self._log.entry(topic) for topic in commit.retained], now)
 

@@ -14,6 +14,7 @@ Offered, drained and skipped only ever grow, in records and in bytes. Where the 
   offered and drained twice.
 - *What was sent and then given up* without an acknowledgement is drained, and skipped as well: offered twice.
 - *Members of a shared subscription* have the same lag, the group's. What went to another member is skipped here.
+- Of who *reads by himself* bytes are known to within what was written together: they move late, and all at once.
 - A consumer that *discards the newest* is owed what it discards until its cursor has passed it: it is held for so long.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headway.core.poll import Poll
 from headway.core.subscription import Subscription
 
 
@@ -51,6 +53,11 @@ def account(subscription: Subscription) -> Account:
             queue.backlog.handed_records - subscription.start_number - drained_records,
             queue.backlog.handed_bytes - subscription.start_position - drained_bytes,
             queue.backlog.lag_records, queue.backlog.lag_bytes,
+        )  # fmt: skip
+    if isinstance(subscription, Poll):
+        return Account(
+            subscription.state_records, subscription.state_bytes, subscription.gap_records.total(),
+            subscription.skipped_bytes, subscription.lag_records, subscription.lag_bytes,
         )  # fmt: skip
     waits_for_clock = subscription.conflating and subscription.request.options.conflate_s
     resting = waits_for_clock and not subscription.conflate_due

@@ -130,6 +130,7 @@ class Admission:
                 rest = None
         session.half_sent = None
         session.rest = b""
+        session.held_back.clear()
         session.outlet = None
         session.gone_since_s = now
         if session.paused_by:

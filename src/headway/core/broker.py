@@ -17,6 +17,7 @@ from headway.core.condition import Reading
 from headway.core.effects import Effect
 from headway.core.ending import Ending
 from headway.core.errors import Reason
+from headway.core.exactly import tell
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
 from headway.core.governor import LATE_S, SWEEP_S, Governor
@@ -28,6 +29,7 @@ from headway.core.moves import finish_half_sent
 from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
+from headway.core.polls import Polls
 from headway.core.pool import DISK_RETRY_S, Pool
 from headway.core.publishing import Published, Publishing
 from headway.core.queue import Queue
@@ -65,6 +67,7 @@ class Broker:
         self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, keeping, self._fell_behind)
         self._admission = Admission(self.registry, self._publishing, ending, self.fanout, keeping, self.flap,
                                     self.queues.session_ended)
+        self.polls = Polls(self.registry, self._admission, self._subscribing)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, keeping, self._advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
@@ -154,10 +157,15 @@ class Broker:
         if delivery is None:
             return False
         delivery.released = True
-        kept, chunk = delivery.subscription.cursor.kept, delivery.chunk
-        if kept is not None and chunk is not None:
-            kept.flies(session.client, delivery_id, chunk.sequence_of(delivery.index), released=True)
+        tell(delivery_id, delivery)
         return True
+
+    def let_go(self, session: Session, delivery_id: int, now: float) -> bool:
+        """The second half is done: the client holds the id no longer. False for an id that is not in use."""
+        if delivery_id in session.channel.doubtful:
+            session.channel.doubtful.remove(delivery_id)
+            return True
+        return self.acknowledge(session, delivery_id, now)
 
     def arrived(self, session: Session, packet_id: int, *, there: bool) -> None:
         """An exactly-once publish has come, and is not released; or it is."""
@@ -273,6 +281,13 @@ class Broker:
         self.registry.archive = archive
         self.registry.router.recorded_in = archive.stream_of
         self.registry.router.forget()
+
+    def written(self, number: int) -> None:
+        """Everything up to this commit is on disk."""
+        assert self.registry.ledger is not None
+        for session in self.registry.ledger.written(number):
+            self.fanout.again[session] = None
+            self.registry.woken |= session.queues
 
     def restoring(self, dialect: Dialect, standings: dict[int, Standing]) -> Restoring:
         """Make what there was before the process began; before anybody connects, and then ``restored``."""

@@ -8,7 +8,6 @@ all of them leave.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -86,8 +85,8 @@ class Channel(Window):
         """Deliveries to be sent again, to a client that has come back; the next one last."""
         self.taken_back: dict[int, Delivery] = NOTHING
         """Deliveries that were taken back for taking too long, and are still counted."""
-        self.doubtful: Sequence[int] = ()
-        """Ids of exactly-once deliveries its client may know, and nobody else does."""
+        self.doubtful: list[int] = []
+        """Ids its client may hold, and that stand for nothing (exactly.py)."""
         self._last_id = 0
 
     def next_id(self) -> int:
@@ -95,15 +94,13 @@ class Channel(Window):
         candidate = self._last_id
         while True:
             candidate = candidate % self.id_max + 1
-            if candidate not in self.in_flight:
+            if candidate not in self.in_flight and candidate not in self.doubtful:
                 self._last_id = candidate
                 return candidate
 
     def go_on_after(self, last_id: int) -> None:
-        """Ids up to this one were in use when the process before this one ended, and maybe as many more as may be in
-        flight: what was sent last it could not put down any more."""
-        self.doubtful = [one % self.id_max + 1 for one in range(last_id, last_id + min(self.limit, self.id_max))]
-        self._last_id = (last_id + len(self.doubtful)) % self.id_max
+        """This one was the last in use when the process before this one ended."""
+        self._last_id = last_id
 
     @property
     def last_id(self) -> int:

@@ -19,12 +19,12 @@ import msgspec
 from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
 from headway.core.errors import Reason
+from headway.core.exactly import HELD_BACK_BYTES, holds_back, keeper_of, lose, tell, write
 from headway.core.record import Dialect, Record
 from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 
 BATCH_BYTES = 64 * 1024
-EXACTLY_ONCE = 2
 Losses = Callable[[dict[int, int], Reason], None]
 
 
@@ -53,7 +53,10 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> by
 
 
 def render(subscription: Subscription, now: float, lost: Losses) -> bool:
-    """Render the next batch for this consumer. False: nothing can be sent now (caught up, or no credit)."""
+    """Render the next batch for this consumer. False: nothing can be sent now (caught up, no credit, or so much is held
+    back already)."""
+    if holds_back(subscription):
+        return False
     if subscription.conflate_due or (subscription.preface is None and subscription.pass_due):
         subscription.next_pass()
     if subscription.preface is not None:
@@ -76,8 +79,8 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
     session, preface = subscription.session, subscription.preface
     assert session.outlet is not None
     assert preface is not None
-    out = session.outlet.out
-    while len(out) < BATCH_BYTES:
+    out, held_back = session.outlet.out, session.held_back
+    while len(out) < BATCH_BYTES and held_back.size < HELD_BACK_BYTES:
         if subscription.request.qos and _out_of_credit(session, now):
             return bool(out)
         record = next(preface.records, None)
@@ -112,6 +115,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     frame = write_frame(subscription, record, delivery_id, now)
     if frame is None:
         return False
+    kept = None
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record, delivery.sequence = record, record.sequence
@@ -119,7 +123,8 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
             delivery.loose = subscription.preface.loose
             delivery.loose.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
-    session.outlet.out += frame
+        kept = tell(delivery_id, delivery)
+    write(subscription, frame, kept)
     subscription.state_records += 1
     subscription.state_bytes += len(frame)
     return True
@@ -185,7 +190,7 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
 def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
     """Copy records ``first`` … ``last - 1``, as far as credit allows, and write this consumer's ids into the copy."""
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
-    assert session.outlet is not None
+    kept, keeper = None, keeper_of(subscription)
     begin = chunk.record_start(first)
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
@@ -204,8 +209,9 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             delivery.number = chunk.first_number + index
             cursor.sent(delivery.number, chunk)
             session.channel.add(delivery_id, delivery)
-            if cursor.kept is not None and subscription.request.qos == EXACTLY_ONCE:
-                cursor.kept.flies(session.client, delivery_id, chunk.sequence_of(index))
+            if keeper is not None:
+                kept = keeper
+                keeper.flies(session.client, delivery_id, chunk.sequence_of(index))
     if last == first:
         return False
     size = chunk.ends[last - 1] - begin
@@ -220,7 +226,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         elif len(told) <= session.max_packet_bytes:
             frames = told
             subscription.gap = None
-    session.outlet.out += frames
+    write(subscription, frames, kept)
     cursor.advance(size)
     return True
 
@@ -240,7 +246,7 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
     goes: it may have come back with a smaller one. False: nothing can be sent now."""
     assert session.outlet is not None
     out, channel = session.outlet.out, session.channel
-    while channel.replay and len(out) < BATCH_BYTES:
+    while channel.replay and len(out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES:
         if channel.left + len(channel.replay) <= 0:
             return bool(out)
         delivery_id = channel.replay.pop()
@@ -257,9 +263,9 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
         if len(frame) > session.max_packet_bytes:
             _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost)
             continue
-        out += frame
+        write(subscription, frame, tell(delivery_id, delivery))
         delivery.sent_s = now
-    return True
+    return not channel.replay or bool(out)
 
 
 def delivery_record(delivery: Delivery) -> Record:
@@ -282,4 +288,8 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses)
         sequence = chunk.sequence_of(delivery.index)
         delivery.subscription.note_gap(1, sequence, sequence, reason)
         lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
-    session.channel.settle(delivery_id)  # last, for with it the chunk is let go
+    lose(delivery.subscription, delivery_id)
+    if delivery.cursor is not None:
+        delivery.cursor.acknowledge(delivery.number)  # last, for with it the chunk is let go
+    elif delivery.loose is not None:
+        delivery.loose.acknowledge(delivery.sequence)

@@ -96,11 +96,11 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         if sample.drain_rate > sample.offered_rate:
             return Cause.PRODUCER_BURST, f"{takes} now and is working off what came before"
         return Cause.OVER_SUBSCRIPTION, takes
-    if sample.blocked_time > 0:
+    if sample.blocked_time > 0 and not sample.reads_itself:
         return Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be closed"
     if sample.drain_rate > 0:
         return Cause.APPLICATION, f"it reads only {format_rate(sample.drain_rate)}"
-    return Cause.APPLICATION, "it does not read"
+    return Cause.APPLICATION, "it tells of no progress" if sample.reads_itself else "it does not read"
 
 
 def _findings(decision: Decision, sample: Sample) -> str:
@@ -136,6 +136,8 @@ def _finding(reading: Reading, sample: Sample) -> str:
         over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
         taken = f"only {value}" if reading.value >= 1 else "nothing"
         return f"{taken} taken{over} (at least {limit} asked)"
+    if reading.meter == "blocked_time" and sample.reads_itself:
+        return f"it has not moved on for {value} {bound}"
     if reading.meter == "blocked_time":
         return f"no bytes taken for {value} {bound}"
     if reading.meter == "credit_exhausted_time":

@@ -51,7 +51,10 @@ class Fanout:
             session = subscription.session
             outlet = session.outlet
             cursor = subscription.cursor
-            if outlet is None or outlet.blocked or outlet.out or session.lagging or subscription.special:
+            if outlet is None or outlet.blocked or outlet.out or session.lagging or session.held_back.size:
+                laggards.append(subscription)
+                continue
+            if subscription.special:
                 laggards.append(subscription)
                 continue
             position = cursor.position
@@ -172,7 +175,7 @@ class Fanout:
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
-        if chunk is None or not chunk.plain or subscription.special:
+        if chunk is None or not chunk.plain or subscription.session.held_back.size or subscription.special:
             return render(subscription, now, self.lost)
         if chunk.spill is not None:
             start = cursor.position - chunk.start

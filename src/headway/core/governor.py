@@ -20,11 +20,13 @@ from headway.core.condition import Reading
 from headway.core.effects import CloseChannel, CloseConsumer, Spill
 from headway.core.ending import Ending
 from headway.core.errors import Reason
+from headway.core.exactly import lose
 from headway.core.flap import FlapControl
 from headway.core.keeping import Keeping
 from headway.core.meter import Sample
 from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
+from headway.core.poll import Poll
 from headway.core.pool import GRACE_S
 from headway.core.pressure import over_share
 from headway.core.queues import Queues
@@ -211,8 +213,8 @@ class Governor:
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Publishers wait for this consumer, as long as it is there."""
         feed = subscription.feed
-        if subscription.session.outlet is None:
-            return
+        if subscription.session.outlet is None or isinstance(subscription, Poll):
+            return  # nobody publishes to it
         feed.gates.setdefault(subscription, now)
         if feed.gated and not feed.was_gated:
             feed.was_gated = True
@@ -331,7 +333,7 @@ class Governor:
             return
         channel = subscription.channel
         for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is subscription]:
-            delivery = channel.remove(delivery_id)
+            delivery = lose(subscription, delivery_id)
             if delivery is not None and delivery.loose is not None:
                 delivery.loose.acknowledge(delivery.sequence)
             if delivery is not None and delivery.cursor is not None:

@@ -14,8 +14,9 @@ import msgspec
 
 from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
-from headway.core.delivery import EXACTLY_ONCE, record_at, write_frame
+from headway.core.delivery import record_at, write_frame
 from headway.core.errors import Reason
+from headway.core.exactly import holds_back, keeper_of, write
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
 
@@ -36,7 +37,7 @@ def has_room(member: Subscription, now: float) -> bool:
     outlet = session.outlet
     if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.paused:
         return False
-    if session.half_sent is not None or session.rest or session.dead:
+    if session.half_sent is not None or session.rest or session.dead or holds_back(member):
         return False
     if member.window.returned:
         return False  # it is at work on what others have been given in its stead
@@ -76,7 +77,10 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent
     frame = write_frame(member, record, delivery_id, now)
     if frame is None:
         return Sent(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
-    session.outlet.out += frame
+    kept = keeper_of(member) if delivery_id else None
+    if kept is not None:
+        kept.flies(session.client, delivery_id, chunk.sequence_of(index))
+    write(member, frame, kept)
     member.state_records += 1
     member.state_bytes += len(frame)
     if not delivery_id:
@@ -84,8 +88,6 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent
     delivery = Delivery(member, now)
     delivery.record = record
     member.channel.add(delivery_id, delivery)
-    if member.cursor.kept is not None and request.qos == EXACTLY_ONCE:
-        member.cursor.kept.flies(session.client, delivery_id, chunk.sequence_of(index))
     return Sent(1, [delivery])
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.core.channel import Channel
-from headway.core.delivery import EXACTLY_ONCE
 from headway.core.errors import Reason
+from headway.core.exactly import EXACTLY_ONCE, stands_for
 from headway.core.exchange import PREDECLARED, Binding, Exchange
 from headway.core.ledger import Fact, Kept, Ledger
 from headway.core.loose import LooseEnds
@@ -151,6 +151,7 @@ class Keeping:
             return
         before = kept.cursors
         kept.cursors = lambda: [*before(), subscription.cursor]
+        kept.moved()
         subscription.cursor.kept = kept
         self._registry.keep_feed(subscription.feed, 1)
 
@@ -295,10 +296,12 @@ def _underway(session: Session) -> Iterator[tuple[str, object, object]]:
     for packet_id in session.incoming:
         yield "arrived", (session.client, packet_id), True
     for delivery_id, delivery in session.channel.in_flight.items():
-        kept, chunk = delivery.subscription.cursor.kept, delivery.chunk
-        if kept is not None and chunk is not None and delivery.subscription.request.qos == EXACTLY_ONCE:
-            flight = kept.number, chunk.sequence_of(delivery.index), delivery.released
-            yield "flight", (session.client, delivery_id), flight
+        if delivery.subscription.request.qos == EXACTLY_ONCE:
+            kept, sequence = stands_for(delivery)
+            place = kept.number if kept is not None and sequence else 0
+            yield "flight", (session.client, delivery_id), (place, sequence, delivery.released)
+    for delivery_id in session.channel.doubtful:
+        yield "flight", (session.client, delivery_id), (0, 0, True)
 
 
 def _session_terms(session: Session) -> SessionTerms:

@@ -25,6 +25,7 @@ from headway.core.record import Run
 if TYPE_CHECKING:
     from headway.core.cursor import Cursor
     from headway.core.loose import LooseEnds
+    from headway.core.session import Session
 
 MAIN = "main"
 """The stream for facts, and for records that are kept only until they are settled."""
@@ -79,7 +80,7 @@ class Commit(NamedTuple):
 class Kept:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
-    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number")
+    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
 
     def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor | LooseEnds]]) -> None:
         self.number = number
@@ -87,6 +88,8 @@ class Kept:
         """The oldest place first."""
         self.filters: Callable[[], Iterable[str]] = tuple
         """What it reads of topics, at most."""
+        self.recorded_only = False
+        """It reads by itself what is recorded, and wants nothing else of the journal."""
         self._ledger = ledger
         self._settled: list[int] = []
         self._never: list[tuple[int, int]] = []
@@ -120,8 +123,13 @@ class Kept:
         self._ledger.moved[self] = None
 
     def flies(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
-        """An exactly-once delivery: its client would take another record under this id for the same once more."""
-        self._ledger.flights[client, delivery_id] = (self.number, sequence, released)
+        """What the id of an exactly-once delivery stands for; 0: nothing that is kept."""
+        self._ledger.flights[client, delivery_id] = (self.number if sequence else 0, sequence, released)
+
+    def hold_back(self, session: Session, frames: bytes | bytearray) -> None:
+        """To be sent when what was told so far is on disk."""
+        session.held_back.add(self._ledger.number, frames)
+        self._ledger.holding[session] = None
 
     def forget(self) -> None:
         self._ledger.forget(self)
@@ -169,6 +177,8 @@ class Ledger:
         self.all_facts: Callable[[], list[Fact]] = list
         self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
         """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
+        self.holding: dict[Session, None] = {}
+        """For whom frames are held back."""
         self.retained: dict[str, None] = {}
         """Topics whose retained record has changed."""
         self._runs: list[KeptRun] = []
@@ -225,6 +235,17 @@ class Ledger:
         commit = Commit(self.number, runs, facts, places, retained, sequence)
         self.number += 1
         return commit
+
+    def written(self, number: int) -> list[Session]:
+        """Everything up to this commit is on disk; who may be sent more now."""
+        sessions, self.holding = self.holding, {}
+        for session in sessions:
+            frames = session.held_back.upto(number)
+            if session.outlet is not None:
+                session.outlet.out += frames
+            if session.held_back.size:
+                self.holding[session] = None
+        return list(sessions)
 
     def snapshot(self, sequence: int) -> tuple[list[Fact], list[Place]]:
         """Everything there is, without the records. To be taken right after a commit."""

@@ -68,6 +68,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     credit_exhausted: bool = False
     peer_window_closed: bool = False
     """The peer's TCP says its buffer is full: the application is not reading."""
+    reads_itself: bool = False
+    """Nothing is sent to it: it reads what is recorded, and says how far it has come."""
     retransmitting: bool = False
     """Bytes sent are not getting through."""
     rate_window: float = RATE_WINDOW_S

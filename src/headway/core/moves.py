@@ -18,6 +18,7 @@ from __future__ import annotations
 from headway.core.chunk import Chunk
 from headway.core.delivery import Losses, marked
 from headway.core.errors import Reason
+from headway.core.poll import Poll
 from headway.core.rule import Action, Which
 from headway.core.selector import compile_selector, priority_of
 from headway.core.session import Session
@@ -85,6 +86,9 @@ def stop_conflating(subscription: Subscription) -> None:
 
 def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     """Apply a discard; called at each sweep while its rule is active."""
+    if isinstance(subscription, Poll):
+        subscription.discard(action)
+        return
     cursor = subscription.cursor
     queue = subscription.queue
     if cursor.chunk is None or (queue is not None and not queue.all_slow):

@@ -93,7 +93,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     envelope: Envelope | None = None
     """How a queue's records are written for it, a batch at a time; None: one by one, in ``dialect``."""
     polling: bool = False
-    """It is given records of a queue when it asks for one, not before."""
+    """It is given records of a queue when it asks for one, not before; those that are recorded it reads by itself."""
 
     @property
     def key(self) -> object:

@@ -27,6 +27,7 @@ from headway.core.cursor import Cursor
 from headway.core.delivery import doom
 from headway.core.drops import Drops
 from headway.core.errors import Reason
+from headway.core.exactly import lose
 from headway.core.fanout import PUMP_BYTES, Fanout
 from headway.core.feed import Feed
 from headway.core.handing import BATCH_BYTES, has_room, moves, send_batch, send_one
@@ -265,7 +266,7 @@ class Queue:
         """What the member has not settled is for others, unless nobody else may have it."""
         channel = member.channel
         for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is member]:
-            delivery = channel.remove(delivery_id)
+            delivery = lose(member, delivery_id)
             assert delivery is not None
             if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
                 self.give_back(delivery)

@@ -14,6 +14,7 @@ from headway.core.feed import Feed
 from headway.core.ledger import Ledger
 from headway.core.meter import Lateness
 from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
+from headway.core.poll import Recorded
 from headway.core.pool import Pool
 from headway.core.record import Record, Run
 from headway.core.router import Router
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from headway.core.observer import Observer
     from headway.core.queue import Queue
 
-class Archive(Protocol):
+
+class Archive(Recorded, Protocol):
     """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
 
     @property

@@ -23,7 +23,8 @@ from headway.core.errors import Reason
 from headway.core.exchange import Binding, Exchange
 from headway.core.feed import Feed
 from headway.core.keeping import Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
-from headway.core.ledger import Fact, Place
+from headway.core.ledger import Fact, Kept, Place
+from headway.core.poll import Poll
 from headway.core.publishing import Encoded, Publishing, part_of
 from headway.core.queue import Queue
 from headway.core.queues import Queues
@@ -227,8 +228,11 @@ class Restoring:
         for client, flights in self._flights.items():
             if (session := self._registry.sessions.get(client)) is not None:
                 session.channel.go_on_after(next(reversed(flights)))
+                session.channel.doubtful += [
+                    one for one, (place, sequence, _) in flights.items() if self._doubtful(place, sequence)
+                ]  # fmt: skip
         for place, owner in self._owners.items():
-            kept = owner.kept if isinstance(owner, Queue) else owner.cursor.kept
+            kept = _kept(owner)
             if kept is None:
                 continue  # it has ended since
             standing = self._standings[place]
@@ -237,11 +241,25 @@ class Restoring:
                 cursor.kept = None  # it is told nothing new
                 if isinstance(owner, Queue):
                     self._stand_queue(owner, cursor, standing)
+                elif isinstance(owner, Poll):
+                    owner.place.offset = standing.upto
                 else:
                     _stand_subscription(owner, cursor, standing, self._ids(owner, place), now)
                     if standing.conflated:
                         self._subscribing.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept
+        for client in self._flights:  # what the member of a queue has not settled is the queue's again
+            if (session := self._registry.sessions.get(client)) is not None:
+                channel = session.channel
+                channel.doubtful = [one for one in channel.doubtful if one not in channel.in_flight]
+
+    def _doubtful(self, place: int, sequence: int) -> bool:
+        """A client may hold an id that stood for this."""
+        owner = self._owners.get(place)
+        if owner is None or _kept(owner) is None:
+            return True
+        standing = self._standings[place]
+        return sequence >= standing.upto and not standing.covers(sequence)
 
     def _ids(self, owner: Subscription, place: int) -> dict[int, tuple[int, bool]]:
         flights = self._flights.get(owner.session.client, {})
@@ -256,6 +274,11 @@ class Restoring:
             queue.restored(cursor, chunk, index)
         _step_over(cursor, standing.fresh)
         self._registry.woken[queue] = None
+
+
+def _kept(owner: Subscription | Queue) -> Kept | None:
+    """None: it has ended."""
+    return owner.kept if isinstance(owner, Queue) else owner.cursor.kept
 
 
 def _stand_subscription(

@@ -8,6 +8,7 @@ from headway.core.chunk import Chunk
 from headway.core.lane import Lane
 from headway.core.meter import Sample
 from headway.core.outlet import PeerState
+from headway.core.poll import Poll
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
 
@@ -20,13 +21,13 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     outlet = session.outlet
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
-    of_queue = subscription.queue is not None  # whose cursor others move too
-    position_bytes = subscription.handed_bytes if of_queue else cursor.position
+    apart = subscription.counts_apart
+    position_bytes = subscription.handed_bytes if apart else cursor.position
     used_bytes = sum(other.gating_bytes for other in session.behind()) + _state_share(subscription)
     return subscription.meter.observe(
         now,
         position_bytes=position_bytes,
-        end_bytes=position_bytes + lag_bytes if lag_records or of_queue else lane.end,
+        end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
         oldest_time_s=subscription.oldest_time() if lag_records else None,
         blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
@@ -85,6 +86,8 @@ def state_of(subscription: Subscription) -> str:
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
     """The sample with what the transport knows of the far side; asked for only where something is decided."""
     outlet = subscription.session.outlet
+    if isinstance(subscription, Poll):
+        return msgspec.structs.replace(sample, reads_itself=True)
     peer = outlet.peer() if outlet is not None else PeerState()
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from headway.core.channel import MQTT_ID_MAX, Channel
 from headway.core.errors import Reason
+from headway.core.exactly import HeldBack
 from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import Record
@@ -48,10 +49,11 @@ class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
-        "channel", "client", "connected_s", "dead", "ended", "expiry_s", "gone_since_s", "half_sent", "incoming",
-        "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes", "number", "outlet",
-        "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol", "published_bytes",
-        "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions", "username", "will",
+        "channel", "client", "connected_s", "dead", "ended", "expiry_s", "gone_since_s", "half_sent", "held_back",
+        "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes", "number",
+        "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
+        "published_bytes", "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions",
+        "username", "will",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
@@ -72,6 +74,7 @@ class Session:
         """Its only one, where the protocol has no channels."""
         self.incoming: dict[int, None] = {}
         """Ids of exactly-once publishes that arrived and are not released."""
+        self.held_back = HeldBack()
         self.queues: dict[Queue, None] = {}
         """Whose member it is."""
         self.outlet: Outlet | None = None

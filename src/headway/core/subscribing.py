@@ -22,6 +22,7 @@ from headway.core.meter import Meter
 from headway.core.moves import start_conflating
 from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
+from headway.core.poll import Poll
 from headway.core.queue import Queue
 from headway.core.record import Gap, Record
 from headway.core.registry import Archive, Registry
@@ -90,10 +91,36 @@ class Subscribing:
             return
         raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
 
+    def poll(self, session: Session, request: SubscribeRequest, offset: int, now: float, *,
+             number: int | None = None, place: int | None = None) -> Poll:
+        """Somebody reads what is recorded by himself, from this offset on. Its feed is nobody else's, and is given
+        nothing."""
+        archive, filter = self._registry.archive, validate_filter(request.filter)
+        assert archive is not None
+        key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
+        feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
+        policy = self._policy(session, request, filter)
+        meter = Meter(now, 0, self._registry.lateness)
+        poll = Poll(session, request, feed, policy, PolicyState(policy), meter, archive, offset)
+        self._put(poll)
+        self._keeping.subscription(poll, number=number, place=place)
+        if poll.place.kept is not None:
+            poll.place.kept.recorded_only = True
+        return poll
+
+    def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
+        """It is to be judged by another policy."""
+        subscription.policy = self._policy(subscription.session, request, subscription.feed.key.filter)
+        subscription.policy_state = PolicyState(subscription.policy)
+        subscription.request = request
+        self._keeping.subscription(subscription)
+
     def restore(
         self, session: Session, request: SubscribeRequest, now: float, *, number: int, place: int
     ) -> Subscription:
         """A subscription that there was before the process began. Nothing is sent for its being made again."""
+        if request.polling:
+            return self.poll(session, request, 0, now, number=number, place=place or None)
         group, filter = _parse_filter(request)
         key = _key(session, request, group, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
@@ -122,12 +149,16 @@ class Subscribing:
         """A subscription is put into the tables."""
         meter = Meter(now, feed.lane.end, self._registry.lateness)
         subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
-        session.subscriptions[request.key] = subscription
+        self._put(subscription)
+        return subscription
+
+    def _put(self, subscription: Subscription) -> None:
+        feed = subscription.feed
+        subscription.session.subscriptions[subscription.request.key] = subscription
         feed.subscriptions[subscription] = None
         self._registry.consumers[feed.key.filter] += 1
         if self._registry.observer is not None:
             self._registry.observer.began(subscription)
-        return subscription
 
     def _join_group(self, feed: Feed, subscription: Subscription) -> None:
         queue = next(iter(feed.queues), None)

@@ -162,6 +162,11 @@ class Subscription:
         """Handed to this member of its group, as they stand in the lane."""
 
     @property
+    def counts_apart(self) -> bool:
+        """Where its cursor is does not tell what it took."""
+        return self.queue is not None
+
+    @property
     def special(self) -> bool:
         """Records may not go from the lane to the outlet as they are."""
         return (

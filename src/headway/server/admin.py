@@ -17,6 +17,7 @@ from headway.core.policy import PolicyState, evaluate
 from headway.core.sampling import peek
 from headway.core.verdict import explain
 from headway.server.config import parse_settings
+from headway.server.cursors import Cursors
 from headway.server.engine import Engine
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
@@ -51,7 +52,8 @@ class Admin:
             web.get("/metrics", self._page),
         ])  # fmt: skip
         self._records = Records(engine)
-        self._app.add_routes(self._records.routes())
+        self._cursors = Cursors(engine)
+        self._app.add_routes([*self._records.routes(), *self._cursors.routes()])
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
         self.url = ""
 
@@ -66,6 +68,7 @@ class Admin:
     async def stop(self) -> None:
         await self._runner.cleanup()
         self._records.close()
+        self._cursors.close()
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine

@@ -30,6 +30,7 @@ from headway.core.effects import (
 from headway.core.errors import ProtocolError, Reason
 from headway.core.flap import FlapControl
 from headway.core.lane import Lane
+from headway.core.poll import Telling
 from headway.core.pool import Pool
 from headway.core.registry import Limits
 from headway.core.retained import Retained
@@ -176,9 +177,12 @@ class Engine:
     def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
-                assert isinstance(outlet, Connection)
                 log.info("disconnecting %s: %s", session.client, text)
-                outlet.say_goodbye(reason, text, rest)
+                if isinstance(outlet, Telling):
+                    outlet.last_word = reason, text
+                else:
+                    assert isinstance(outlet, Connection)
+                    outlet.say_goodbye(reason, text, rest)
             case Spill(lane, chunks):
                 self._send_to_disk(lane, chunks, now)
             case Pause(session) if isinstance(session.outlet, Connection):

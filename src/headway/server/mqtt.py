@@ -179,10 +179,7 @@ class MqttPeer:
             case PubRel():
                 self._released(item)
             case PubComp():
-                channel = self._granted.channel
-                if channel.doubtful and item.packet_id == channel.doubtful[-1]:
-                    channel.doubtful = ()
-                self.engine.broker.acknowledge(self._granted, item.packet_id, self.engine.now())
+                self.engine.broker.let_go(self._granted, item.packet_id, self.engine.now())
             case Subscribe():
                 self._subscribe(item)
             case Unsubscribe():
@@ -272,12 +269,11 @@ class MqttPeer:
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
         self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
-        for delivery_id in session.channel.doubtful:  # or the client takes what comes under it for the same once more
-            if delivery_id not in session.channel.in_flight:
-                self._write(self._replies.pubrel(delivery_id))
+        for delivery_id in session.channel.doubtful:
+            self._write(self._replies.pubrel(delivery_id))
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
-                self._write(self._replies.pubrel(delivery_id))
+                self._release(delivery_id)
         self.engine.connected(self.connection)
 
     def _greeting(self, packet: Connect, session: Session) -> Fields:
@@ -363,9 +359,14 @@ class MqttPeer:
         if item.code >= 0x80:
             broker.acknowledge(session, item.packet_id, self.engine.now())
             return
-        known = broker.release(session, item.packet_id)
-        unknown = self._replies.version == 5 and not known
-        self._write(self._replies.pubrel(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
+        if broker.release(session, item.packet_id):
+            self._release(item.packet_id)
+        else:
+            unknown = Code.PACKET_ID_NOT_FOUND if self._replies.version == 5 else 0
+            self._write(self._replies.pubrel(item.packet_id, unknown))
+
+    def _release(self, delivery_id: int) -> None:
+        self._answers.say(self._replies.pubrel(delivery_id), kept=self._granted.kept)
 
     def _subscribe(self, packet: Subscribe) -> None:
         session, version = self._granted, self._replies.version

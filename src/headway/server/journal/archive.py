@@ -14,6 +14,7 @@ from heapq import merge
 from typing import NamedTuple
 
 from headway.core.ledger import KeptRun
+from headway.core.poll import Behind
 from headway.core.record import Record, Run
 from headway.core.topics import covers, matcher, overlaps
 from headway.server.journal.words import read_runs
@@ -70,6 +71,19 @@ class Archive:
     def complete(self, filter: str) -> bool:
         """Every record it matches is recorded."""
         return any(covers(recorded.filter, filter) for recorded in self._of(filter))
+
+    def behind(self, filter: str, offset: int) -> Behind:
+        """What there is from an offset on, of all topics recorded with those that the filter touches."""
+        last, size, oldest_us = 0, 0, None
+        for recorded in self._of(filter):
+            pending = recorded.pending[-1] if recorded.pending else None
+            pending_last = pending.sequence + len(pending.run) - 1 if pending is not None else 0
+            last = max(last, recorded.stream.last_sequence, pending_last)
+            more, time_us = recorded.stream.behind(offset)
+            size += more
+            if time_us is not None:
+                oldest_us = time_us if oldest_us is None else min(oldest_us, time_us)
+        return Behind(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
         """The last offset before a time (wall clock), to within a commit."""

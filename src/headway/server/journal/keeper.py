@@ -54,7 +54,7 @@ log = logging.getLogger("headway")
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 LOADED = 0.6
 """From this part of a core on the loop is at work all the time."""
-LOADED_GATHER_S = 0.004
+LOADED_GATHER_S = 0.012
 """Then what is to be written waits for more, for each commit takes the interpreter from the loop; the turns that others
 have to wait for are as long."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
@@ -123,6 +123,7 @@ class Keeper:
         self._work_s = 0.0
         self._work_number = self._work_sequence = 0
         self._busy = False
+        self._next: asyncio.Future[None] | None = None
         self._retained = RetainedLog(broker.retained, streams[RETAINED], archive)
         self._timer: asyncio.TimerHandle | None = None
         self._snapshot_due = True
@@ -181,10 +182,10 @@ class Keeper:
                 self._add(MAIN, places_entry(commit.places, commit.sequence))
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
-        self._write_soon(now)
-        if now - self._tidied_s > TIDY_EVERY_S:
+        if now - self._tidied_s > TIDY_EVERY_S and not (self._busy or self.error):
             self._tidied_s = now
-            self._tidy(now)
+            self._tidy(now)  # first, for a writer that always has work would never come to it
+        self._write_soon(now)
 
     def _add(self, stream: str, entry: Entry) -> None:
         self._work.setdefault(stream, []).append(entry)
@@ -203,6 +204,12 @@ class Keeper:
             return 0
         self._waiting[who] = None
         return number
+
+    def next_commit(self) -> asyncio.Future[None]:
+        """Is done when more is on disk."""
+        if self._next is None:
+            self._next = self._loop.create_future()
+        return self._next
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -288,6 +295,10 @@ class Keeper:
             while recorded.pending and recorded.pending[0].sequence <= recorded.stream.last_sequence:
                 recorded.pending.popleft()
         self.committed, self.committed_sequence = number, sequence
+        self._broker.written(number)
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
         waiting, self._waiting = self._waiting, {}
         for who in waiting:
             who.kept(number)
@@ -324,10 +335,8 @@ class Keeper:
 
     def _tidy(self, now: float) -> None:
         """Segments that nobody needs are removed, by the writer."""
-        if self._busy or self.error:
-            return
         sequence, held = self._broker.registry.sequence, min(self.committed_sequence + 1, self.shelf.needed_sequence())
-        needed = min(self.ledger.needed_sequence(sequence), held)
+        needed = min(self.ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only), held)
         wall_us = int((now + self.archive.wall_offset_s) * 1e6)
         for topic in self._topics:
             if topic.keep is not None:

@@ -187,6 +187,8 @@ class _Request(msgspec.Struct):
     send_retained: str = "always"
     options: SubscriptionOptions = SubscriptionOptions()
     name: Any = None
+    envelope: None = None
+    polling: bool = False
 
 
 class _Said(NamedTuple):

@@ -183,6 +183,17 @@ class Catalogue:
                     if segment in self._segments:  # not freed meanwhile
                         return place.first_sequence
 
+    def behind(self, sequence: int) -> tuple[int, int | None]:
+        """Bytes from this sequence on, to within an entry, and when the first of them was written."""
+        size, time_us = 0, None
+        with self._lock:
+            for segment in reversed(self._segments):
+                if segment.last_sequence < sequence:
+                    break
+                more, written_us = segment.behind(sequence)
+                size, time_us = size + more, written_us if written_us is not None else time_us
+        return size, time_us
+
     def _find(self, sequence: int) -> tuple[SegmentIndex, Place] | None:
         low, high = 0, len(self._segments)
         while low < high:  # the first segment behind which the stream's last sequence is this one or a later one

@@ -161,6 +161,13 @@ class SegmentIndex:
             at += 1
         return self.place(at) if at < len(self) else None
 
+    def behind(self, sequence: int) -> tuple[int, int | None]:
+        """Bytes from the entry with this sequence on, and its time; None: there is no such entry."""
+        at = bisect_left(self._last, sequence)
+        while at < len(self) and not self._first[at]:
+            at += 1
+        return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
+
     def find_time(self, time_us: int) -> Place | None:
         """Where the first batch with sequences at or after that time is. Clocks are set back, so this looks at all."""
         if self.time_max_us is None or self.time_max_us < time_us:

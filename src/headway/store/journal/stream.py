@@ -347,6 +347,10 @@ class Stream:
             yield found.header.time_us, found.entries
             first = found.header.last_sequence + 1
 
+    def behind(self, sequence: int) -> tuple[int, int | None]:
+        """Bytes from this sequence on, to within a stretch of the index, and when the first of them was written."""
+        return self._catalogue.behind(sequence)
+
     def sequence_at(self, time_us: int) -> int:
         """The first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is none."""
         return self._catalogue.sequence_at(time_us)

@@ -50,6 +50,24 @@ def test_the_furthest_back_of_the_fullest_lane_goes_first(disk: str, full_goes: 
     assert stage.pool.memory_bytes == stage.pool.disk_bytes == 0
 
 
+def test_who_has_everything_keeps_nothing_of_what_was_written_early() -> None:
+    """The disk is late, so even the chunk that the healthy one has just read to its end is sent there; and then the
+    stuck one goes, and nobody publishes any more."""
+    stage = Stage(memory="2MB", disk="20MB", max_client_share="10%")
+    stage.disk.delay_s = 5.0
+    healthy = stage.consumer("healthy", "t", buffer=100_000)
+    stuck = stage.consumer("stuck", "t", reads=STUCK, buffer=500)
+    publisher = stage.client("publisher")
+    for turn in range(66):
+        publisher.publish("t", turn * 20, 20, size=2000)
+        stage.run(0.1)
+    assert healthy.numbers == list(range(1320))
+    stage.run(10)
+    assert (healthy.connected, stuck.connected) == (True, False)
+    assert not stage.disk.held
+    assert stage.pool.disk_bytes == stage.pool.memory_bytes == stage.pool.spilling_bytes == 0
+
+
 def test_nobody_is_given_up_for_what_has_just_come() -> None:
     """A burst larger than the memory, in one read: the healthy have not had the time to take it."""
     stage = Stage(memory="100KB", disk="0B")

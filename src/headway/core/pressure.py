@@ -120,10 +120,13 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
 def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
     """Chunks that should leave memory now."""
     found: list[Spill] = []
-    for lane, wanted in to_spill(pool, (feed.lane for feed in feeds if feed.key.pool is pool), now):
+    mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
+    for lane, wanted in to_spill(pool, mine, now):
         chunks = lane.spillable(wanted)
         if chunks:
             found.append(Spill(lane, chunks))
+            if chunks[-1].next is lane.tail:
+                mine[lane].step_on()
     return found
 
 

@@ -64,8 +64,9 @@ class BrokerProcess:
 
     # -- the admin API ----------------------------------------------------------------------------------------------
 
-    def call(self, path: str, method: str = "GET", body: str | None = None) -> tuple[int, bytes]:
-        request = urllib.request.Request(self.admin + path, body.encode() if body else None, method=method)
+    def call(self, path: str, method: str = "GET", body: str | bytes | None = None) -> tuple[int, bytes]:
+        data = body.encode() if isinstance(body, str) else body
+        request = urllib.request.Request(self.admin + path, data, method=method)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()

@@ -44,6 +44,7 @@ from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
 from headway.core.units import format_size
 from headway.core.verdict import VerdictBook
+from headway.core.writers import Writers
 
 __all__ = ["SWEEP_S", "Broker"]
 
@@ -68,6 +69,7 @@ class Broker:
         self._admission = Admission(self.registry, self._publishing, ending, self.fanout, keeping, self.flap,
                                     self.queues.session_ended)
         self.polls = Polls(self.registry, self._admission, self._subscribing)
+        self.writers = Writers(self.registry, self._publishing, keeping, self._admission)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, keeping, self._advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
@@ -295,6 +297,7 @@ class Broker:
                          self._keeping, dialect, standings)
 
     def restored(self, now: float) -> None:
+        self.writers.restored()
         self._admission.restored(now)
         self.flush(now)
 

@@ -2,7 +2,7 @@
 
 Kept are: sessions that outlive their connections; their subscriptions, with a place if records are to be acknowledged
 (of a shared subscription the group has the place); queues that were declared durable and are nobody's alone; durable
-exchanges; bindings between what is kept. Nothing here does anything while there is no ledger.
+exchanges; bindings between what is kept; the batches of writers. Nothing here does anything while there is no ledger.
 """
 
 from __future__ import annotations
@@ -56,8 +56,22 @@ class QueueKeptTerms(NamedTuple):
     terms: QueueTerms
 
 
+class Batch(NamedTuple):
+    """The last one that a writer began; see writers.py."""
+
+    number: int
+    parts: tuple[str, ...]
+    """Empty: it is done."""
+    sequence: int
+    """The last one when it began."""
+    time_s: float
+    """When it began, or was done."""
+
+
 class Keeping:
     def __init__(self, registry: Registry) -> None:
+        self.batches: dict[str, Batch] = {}
+        """By writer."""
         self._registry = registry
         self._subscriptions: dict[int, Subscription] = {}
         self._listeners: dict[Queue, str] = {}
@@ -243,6 +257,20 @@ class Keeping:
         target = router.exchanges.by_name.get(binding.destination.name)
         return target is not None and target.durable
 
+    # -- writers ----------------------------------------------------------------------------------------------------
+
+    def batch(self, writer: str, batch: Batch | None) -> None:
+        """It has begun one, or is done with it; None: there is no such writer any more."""
+        self.restore_batch(writer, batch)
+        if self._registry.ledger is not None:
+            self._say("batch", writer, batch)
+
+    def restore_batch(self, writer: str, batch: Batch | None) -> None:
+        if batch is None:
+            self.batches.pop(writer, None)
+        else:
+            self.batches[writer] = batch
+
     # -- those who were away when theirs was deleted ----------------------------------------------------------------
 
     def deleted(self, kind: str, name: str, reason: Reason, text: str) -> None:
@@ -289,6 +317,8 @@ class Keeping:
             yield "deleted", of, told
         for number, subscription in self._subscriptions.items():
             yield "subscription", number, self._terms(subscription)
+        for writer, batch in self.batches.items():
+            yield "batch", writer, batch
 
 
 def _underway(session: Session) -> Iterator[tuple[str, object, object]]:

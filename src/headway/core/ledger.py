@@ -52,7 +52,7 @@ class KeptRun(NamedTuple):
     sequence: int
     """Of its first record."""
     publisher: str
-    """The client's name."""
+    """The client's name, or its origin."""
 
 
 class Fact(NamedTuple):

@@ -105,7 +105,7 @@ class Publishing:
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> Published:
         ledger = self._registry.ledger
         if ledger is not None and (route.stream or (route.kept and run.qos)):
-            ledger.run(route.stream or MAIN, run, first, "" if session is None else session.client)
+            ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
                 self._registry.pause(session, ledger, now)
         for state in route.states:

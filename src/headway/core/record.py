@@ -86,8 +86,8 @@ class Run:
     """Consecutive records of one topic from one publisher."""
 
     __slots__ = (
-        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "properties", "publisher", "qos",
-        "retain", "topic",
+        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "origin", "properties",
+        "publisher", "qos", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +122,8 @@ class Run:
         self.publisher = 0
         self.kept = False
         """The journal has it."""
+        self.origin = ""
+        """Where it is from, if that says more than who published it; see writers.py."""
 
     def __len__(self) -> int:
         return len(self.ends)

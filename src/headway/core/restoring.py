@@ -22,7 +22,7 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.exchange import Binding, Exchange
 from headway.core.feed import Feed
-from headway.core.keeping import Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.keeping import Batch, Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.ledger import Fact, Kept, Place
 from headway.core.poll import Poll
 from headway.core.publishing import Encoded, Publishing, part_of
@@ -135,6 +135,8 @@ class Restoring:
                 self._keeping.restore_obituary(name, (Reason(reason), text))  # type: ignore[arg-type]
             case "deleted", None:
                 self._keeping.obituary(*name)  # type: ignore[misc]
+            case "batch", Batch() | None:
+                self._keeping.restore_batch(name, terms)  # type: ignore[arg-type]
             case "binding", _:
                 self._binding(name, there=terms is not None)
 

@@ -276,3 +276,9 @@ class Trie(Generic[H]):
                 found.append(node.values)
             if node.below:
                 found.append(node.below)
+
+
+def table_name(filter: str) -> str:
+    """What SQL calls a recorded topic, unless the file says otherwise: the levels that are no wildcards, joined by "_".
+    In small letters, for SQL does not tell them from capitals; empty where nothing is left."""
+    return "_".join(level for level in filter.lower().split("/") if level not in ("+", "#", ""))

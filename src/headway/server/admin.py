@@ -22,6 +22,7 @@ from headway.server.engine import Engine
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.records import Records
+from headway.server.writers import Writers
 
 CONFIG_BYTES_MAX = 4 * 1024 * 1024
 
@@ -53,7 +54,8 @@ class Admin:
         ])  # fmt: skip
         self._records = Records(engine)
         self._cursors = Cursors(engine)
-        self._app.add_routes([*self._records.routes(), *self._cursors.routes()])
+        self._writers = Writers(engine)
+        self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
         self.url = ""
 
@@ -63,12 +65,14 @@ class Admin:
         site = web.TCPSite(self._runner, host, port)
         await site.start()
         bound = self._runner.addresses[0]
+        self._writers.start()
         self.url = f"http://[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"http://{bound[0]}:{bound[1]}"
 
     async def stop(self) -> None:
         await self._runner.cleanup()
         self._records.close()
         self._cursors.close()
+        await self._writers.close()
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from headway.core.decision import DecisionKind
 from headway.core.errors import Reason, Refused
 from headway.core.poll import Poll, Telling
 from headway.core.polls import PROTOCOL
@@ -146,8 +147,7 @@ class Cursors:
         if outlet.last_word is not None:
             reason, text = outlet.last_word
         elif poll.ended:
-            verdict = poll.last_verdict
-            reason, text = Reason.SUBSCRIPTION_ENDED, verdict.text if verdict is not None else "its cursor was deleted"
+            reason, text = Reason.SUBSCRIPTION_ENDED, self._why(poll) or "its cursor was deleted"
         else:
             return
         del self._polls[name]
@@ -170,12 +170,17 @@ class Cursors:
         gap = poll.take_gap()
         said = None
         if gap is not None:
-            verdict = poll.last_verdict
-            said = {"records": gap.records, "reason": gap.reason, "text": verdict.text if verdict is not None else ""}
+            said = {"records": gap.records, "reason": gap.reason, "text": self._why(poll)}
         return {
             "offset": poll.offset, "latest": latest(_sources(found), keeper.committed_sequence),
             "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
         }  # fmt: skip
+
+    def _why(self, poll: Poll) -> str:
+        """The last thing that was decided about it; not that it is back within limits, as it is right after that."""
+        verdicts = self._engine.broker.verdicts.of(poll.session.client)
+        fired = [verdict for verdict in verdicts if verdict.kind is DecisionKind.FIRE]
+        return max(fired, key=lambda verdict: verdict.number).text if fired else ""
 
     # -- who is there -----------------------------------------------------------------------------------------------
 

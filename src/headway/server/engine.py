@@ -35,6 +35,7 @@ from headway.core.pool import Pool
 from headway.core.registry import Limits
 from headway.core.retained import Retained
 from headway.core.session import Session
+from headway.core.writers import Handing
 from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
@@ -180,6 +181,8 @@ class Engine:
                 log.info("disconnecting %s: %s", session.client, text)
                 if isinstance(outlet, Telling):
                     outlet.last_word = reason, text
+                    if isinstance(outlet, Handing):
+                        outlet.resumed()
                 else:
                     assert isinstance(outlet, Connection)
                     outlet.say_goodbye(reason, text, rest)
@@ -191,6 +194,8 @@ class Engine:
             case Resume(session) if isinstance(session.outlet, Connection):
                 session.outlet.let_go("publisher")
                 session.outlet.peer_side.paused(False)
+            case Resume(session) if isinstance(session.outlet, Handing):
+                session.outlet.resumed()
             case CloseConsumer(subscription, verdict):
                 log.info("asked to close: %s", verdict.text)
                 if isinstance(subscription.session.outlet, Connection):
@@ -204,16 +209,16 @@ class Engine:
                 bury(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
 
     def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
-        """What the journal has is there already."""
+        """What the journal has is there already; what everybody has passed meanwhile nobody wants there."""
         left = []
-        for chunk in chunks:
+        for chunk in [chunk for chunk in chunks if chunk.spilling]:
             handle = self.keeper.chunk(lane, chunk) if self.keeper is not None else None
             if handle is None:
                 left.append(chunk)
             else:
                 self.broker.spilled(lane, chunk, chunk.size, handle, "", now)
         # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
-        sized = [(chunk, chunk.size, chunk.data) for chunk in left if chunk.spilling]
+        sized = [(chunk, chunk.size, chunk.data) for chunk in left]
         if sized:
             self._writer.submit(self._spill, self._stores[lane.pool.name], lane, sized)
 

@@ -42,6 +42,7 @@ NO_ARROW = (
     "(format=json works without)"
 )
 _AWAY = (ConnectionError, TimeoutError)
+Chunk = bytes | memoryview
 
 
 class Refusal(Exception):
@@ -69,8 +70,8 @@ class Begun(NamedTuple):
     range: Range
     next_offset: int
     """To go on from."""
-    first: bytes
-    chunks: Iterator[bytes]
+    first: Chunk
+    chunks: Iterator[Chunk]
     """The rest."""
 
 
@@ -137,7 +138,7 @@ class Records:
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
-        chunk: bytes | None = None if request.method == "HEAD" else begun.first
+        chunk: Chunk | None = None if request.method == "HEAD" else begun.first
         try:
             while chunk is not None:
                 if request.transport is None or request.transport.is_closing():
@@ -206,7 +207,7 @@ def _begun(wanted: Wanted) -> Begun:
     return Begun(range, stop, next(chunks, b""), chunks)
 
 
-def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[bytes]:
+def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[Chunk]:
     from headway.store import records
 
     offsets = {"earliest": range.earliest, "latest": range.latest, "next": stop}
@@ -217,7 +218,8 @@ def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[bytes]:
         if piece.run is not None:
             columns.add(piece.run, piece.first, piece.time_us, piece.keys)
         if columns.size >= records.BATCH_BYTES:
-            yield start + records.stream_part(columns.batch())
+            part = records.stream_part(columns.batch())
+            yield start + part if start else part
             columns, looked, start = records.Columns(), 0, b""
         elif looked > LOOKED_BYTES:
             yield start

@@ -1,8 +1,9 @@
 """Recorded records as Arrow: runs in, record batches out, for a stream over HTTP or a Parquet file.
 
 Theory of operation. Columns are put together run by run, as bytes and arrays of numbers that Arrow then takes as they
-are; there is no object per record but its key, and the slice its payload is where payloads are not of one size. What a
-run's records share (topic, properties) is written down once and repeated by Arrow.
+are; there is no object per record but the slice that its payload is. What records share (topic, key, properties) is
+written down once and repeated by Arrow. What goes up from record to record (offsets, ends) is written down as steps,
+which are mostly alike, and added up by Arrow.
 
 All of it is for a worker thread.
 """
@@ -11,18 +12,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, chain
 from operator import sub
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headway.core.record import Properties, Run
 from headway.wire.columns import equal_pieces
 
-_PROPERTIES = pa.struct(
+PROPERTIES = pa.struct(
     [
         pa.field("content_type", pa.string()),
         pa.field("response_topic", pa.string()),
@@ -38,7 +40,7 @@ SCHEMA = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("topic", pa.string(), nullable=False),
         pa.field("key", pa.string()),
-        pa.field("properties", _PROPERTIES, nullable=False),
+        pa.field("properties", PROPERTIES, nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
@@ -50,6 +52,7 @@ RECORD_BYTES = 64
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Of a Parquet file, before compression, about."""
 
+_ONE = array("q", (1,))
 Keys = Sequence[str | None]
 _Shared = tuple[Properties, int, bool]
 
@@ -60,55 +63,68 @@ class Columns:
     def __init__(self) -> None:
         self.size = 0
         """Bytes so far, about."""
-        self._offsets = array("q")
+        self._last = 0
+        """Offset."""
+        self._offset_steps = array("q")
         self._times = array("q")
-        self._topic_ends = array("i", (0,))
-        self._topics: list[bytes] = []
+        self._topics: dict[str, int] = {}
+        self._topic_at = array("i")
         self._keys: list[str | None] = []
+        self._key_at = array("i")
         self._shared: dict[_Shared, int] = {}
         self._shared_at = array("i")
-        self._payload_ends = array("i", (0,))
+        self._payload_sizes = array("i", (0,))
         self._payloads: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._times)
 
     def add(self, run: Run, first: int, time_us: int, keys: Keys) -> None:
         """A run of which record 0 has the offset ``first``; with a key for each record."""
         count = len(run)
-        self._offsets.extend(range(first, first + count))
+        self._offset_steps.append(first - self._last)
+        self._offset_steps.extend(_ONE * (count - 1))
+        self._last = first + count - 1
         self._times.extend(array("q", (time_us,)) * count)
-        topic = run.topic.encode()
-        self._topic_ends.extend(accumulate(repeat(len(topic), count - 1), initial=self._topic_ends[-1] + len(topic)))
-        self._topics.append(topic * count)
-        self._keys += keys
+        topic = self._topics.setdefault(run.topic, len(self._topics))
+        self._topic_at.extend(array("i", (topic,)) * count)
+        self._add_keys(keys)
         shared = self._shared.setdefault((run.properties, run.qos, run.retain), len(self._shared))
         self._shared_at.extend(array("i", (shared,)) * count)
         self._add_payloads(run, count)
 
+    def _add_keys(self, keys: Keys) -> None:
+        """A run's records mostly have one key, or each its own."""
+        at = len(self._keys)
+        if keys[0] == keys[-1] and keys.count(keys[0]) == len(keys):
+            self._keys.append(keys[0])
+            self._key_at.extend(array("i", (at,)) * len(keys))
+        else:
+            self._keys += keys
+            self._key_at.extend(range(at, at + len(keys)))
+
     def _add_payloads(self, run: Run, count: int) -> None:
-        data, ends, bodies, start = run.data, run.ends, run.bodies, self._payload_ends[-1]
+        data, ends, bodies = run.data, run.ends, run.bodies
         size = ends[0] - bodies[0]
         if size and isinstance(ends, range) and isinstance(bodies, range) and ends.step == bodies.step:
-            self._payload_ends.extend(range(start + size, start + count * size + 1, size))
+            sizes = array("i", (size,)) * count
             self._payloads += equal_pieces(data, bodies[0], size, ends.step, count)
             self.size += count * (size + RECORD_BYTES)
-            return
-        found = accumulate(map(sub, ends, bodies), initial=start)
-        next(found)
-        self._payload_ends.extend(found)
-        self._payloads += [data[body:end] for body, end in zip(bodies, ends, strict=True)]
-        self.size += self._payload_ends[-1] - start + count * RECORD_BYTES
+        else:
+            sizes = array("i", map(sub, ends, bodies))
+            self._payloads += [data[body:end] for body, end in zip(bodies, ends, strict=True)]
+            self.size += sum(sizes) + count * RECORD_BYTES
+        self._payload_sizes.extend(sizes)
 
     def batch(self) -> pa.RecordBatch:
         """All that was added."""
         columns: list[pa.Array] = [
-            _numbers(self._offsets, pa.int64()),
+            pc.cumulative_sum(_numbers(self._offset_steps, pa.int64())),
             _numbers(self._times, SCHEMA.field("timestamp").type),
-            _slices(pa.string(), self._topic_ends, b"".join(self._topics)),
-            _texts(self._keys),
+            _texts(list(self._topics)).take(_numbers(self._topic_at, pa.int32())),
+            _texts(self._keys).take(_numbers(self._key_at, pa.int32())),
             _shared(list(self._shared)).take(_numbers(self._shared_at, pa.int32())),
-            _slices(pa.binary(), self._payload_ends, b"".join(self._payloads)),
+            _slices(pa.binary(), self._payload_sizes, b"".join(self._payloads)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -133,8 +149,8 @@ def stream_start(metadata: Mapping[str, str]) -> bytes:
     return bytes(SCHEMA.with_metadata(dict(metadata)).serialize())
 
 
-def stream_part(batch: pa.RecordBatch) -> bytes:
-    return bytes(batch.serialize())
+def stream_part(batch: pa.RecordBatch) -> memoryview:
+    return memoryview(batch.serialize())
 
 
 def batches_of(stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
@@ -174,14 +190,15 @@ def _flags(values: Iterable[bool]) -> pa.Array:
     return _numbers(array("b", values), pa.int8()).cast(pa.bool_())
 
 
-def _slices(kind: pa.DataType, ends: array[int], data: bytes, valid: pa.Buffer | None = None) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(ends) - 1, [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+def _slices(kind: pa.DataType, sizes: array[int], data: bytes, valid: pa.Buffer | None = None) -> pa.Array:
+    """``sizes`` begins with a 0."""
+    ends = pc.cumulative_sum(_numbers(sizes, pa.int32())).buffers()[1]
+    return pa.Array.from_buffers(kind, len(sizes) - 1, [valid, ends, pa.py_buffer(data)])
 
 
 def _pieces(kind: pa.DataType, values: Sequence[bytes | None]) -> pa.Array:
     there = [value or b"" for value in values]
-    ends = array("i", accumulate(map(len, there), initial=0))
-    return _slices(kind, ends, b"".join(there), _valid(values))
+    return _slices(kind, array("i", chain((0,), map(len, there))), b"".join(there), _valid(values))
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
@@ -190,8 +207,7 @@ def _texts(values: Sequence[str | None]) -> pa.Array:
     if not joined.isascii():
         encoded = [None if value is None else value.encode(errors="replace") for value in values]
         return _pieces(pa.string(), encoded)
-    ends = array("i", accumulate(map(len, there), initial=0))
-    return _slices(pa.string(), ends, joined.encode(), _valid(values))
+    return _slices(pa.string(), array("i", chain((0,), map(len, there))), joined.encode(), _valid(values))
 
 
 def _valid(values: Sequence[object]) -> pa.Buffer | None:
@@ -213,4 +229,4 @@ def _shared(values: Sequence[_Shared]) -> pa.Array:
         _numbers(array("i", (qos for _, qos, _ in values)), pa.int32()),
         _flags(retain for _, _, retain in values),
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(_PROPERTIES))
+    return pa.StructArray.from_arrays(arrays, fields=list(PROPERTIES))

@@ -205,6 +205,13 @@ class Keeper:
         self._waiting[who] = None
         return number
 
+    async def all_kept(self) -> None:
+        """Returns when all that came so far is on disk."""
+        self._turn_soon()
+        number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
+        while self.committed < number:
+            await asyncio.wait([self.next_commit()])
+
     def next_commit(self) -> asyncio.Future[None]:
         """Is done when more is on disk."""
         if self._next is None:
@@ -336,6 +343,7 @@ class Keeper:
     def _tidy(self, now: float) -> None:
         """Segments that nobody needs are removed, by the writer."""
         sequence, held = self._broker.registry.sequence, min(self.committed_sequence + 1, self.shelf.needed_sequence())
+        held = int(min(held, self._broker.writers.needed_sequence()))
         needed = min(self.ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only), held)
         wall_us = int((now + self.archive.wall_offset_s) * 1e6)
         for topic in self._topics:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headway.core.broker import Broker
 from headway.core.effects import Spill
 from headway.core.errors import Refused
-from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
+from headway.core.keeping import Batch, QueueKeptTerms, SubscriptionTerms
 from headway.core.ledger import MAIN, Fact
 from headway.core.record import Dialect, Run
 from headway.core.restoring import Standing
@@ -128,6 +128,8 @@ class _Story:
             self.standings[place].upto if place in self.standings else fact.sequence + 1
             for place, fact in self.alive().items()
         ]
+        batches = {fact.name: fact.terms for fact in self.facts if fact.what == "batch"}
+        firsts += [batch.sequence + 1 for batch in batches.values() if isinstance(batch, Batch) and batch.parts]
         return min(firsts, default=0)
 
 
@@ -141,9 +143,9 @@ def restore(
     restoring = broker.restoring(dialect, story.standings)
     facts = iter(_Timed(fact.sequence + 0.5, None, fact, "", 0.0) for fact in story.facts)
     apart = {fact.sequence for fact in story.facts}
-    runs = [_runs(MAIN, streams[MAIN], story.needed(), wall_offset_s, apart)]
+    runs = [_runs(broker, MAIN, streams[MAIN], story.needed(), wall_offset_s, apart)]
     runs += [
-        _runs(name, stream, stream.first_sequence, wall_offset_s, apart)
+        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     said = time.monotonic()
@@ -180,12 +182,15 @@ def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: 
     return len(broker.retained)
 
 
-def _runs(name: str, stream: Stream, first: int, wall_offset_s: float, apart: set[int]) -> Iterator[_Timed]:
+def _runs(
+    broker: Broker, name: str, stream: Stream, first: int, wall_offset_s: float, apart: set[int]
+) -> Iterator[_Timed]:
     if not first:
         return
     for time_us, batch in stream.read(first, stream.last_sequence):
         time_s = time_us / 1e6 - wall_offset_s
         for run, sequence, publisher in read_runs(batch, wall_offset_s, apart):
+            broker.writers.found(name, publisher, len(run))
             yield _Timed(sequence, run, None, publisher, time_s, name != MAIN)
 
 

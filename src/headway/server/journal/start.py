@@ -18,6 +18,7 @@ from headway.server.settings import JournalTable, TopicTable
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL, Files
 from headway.store.journal.journal import Journal
+from headway.store.staged import STAGED
 from headway.wire.amqp.dialect import AmqpDialect
 
 log = logging.getLogger("headway")
@@ -59,4 +60,6 @@ def start(
 
 def streams_in(folder: Path) -> list[str]:
     """The streams that a journal's folder has."""
-    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != STAGED)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.exchange import Binding, Destination, Exchange
-from headway.core.keeping import QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.keeping import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.ledger import Fact, KeptRun, Place
 from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.record import NO_PROPERTIES, Properties, Run
@@ -209,6 +209,8 @@ def fact_entry(fact: Fact, wall_offset_s: float, kind: int = FACT) -> Entry:
                  _table(terms.arguments))  # fmt: skip
     elif isinstance(terms, SessionTerms) and terms.gone_s is not None:
         terms = terms._replace(gone_s=terms.gone_s + wall_offset_s)
+    elif isinstance(terms, Batch):
+        terms = terms._replace(time_s=terms.time_s + wall_offset_s)
     return Entry(kind, fact.sequence, 0, (_encode((fact.what, name, terms)),))
 
 
@@ -222,6 +224,9 @@ def read_fact(stored: Stored, wall_offset_s: float) -> Fact:
                              alternate=terms[5], arguments=_arguments(terms[6]))  # fmt: skip
         case "deleted" | "arrived" | "flight":
             name, terms = tuple(name), tuple(terms) if isinstance(terms, list) else terms
+        case "batch" if terms is not None:
+            number, parts, sequence, time_s = terms
+            terms = Batch(number, tuple(parts), sequence, time_s - wall_offset_s)
         case "session" if terms is not None:
             terms = msgspec.convert(terms, SessionTerms)
             if terms.gone_s is not None:

@@ -233,6 +233,19 @@ def test_an_answer_cut_short_says_where_to_go_on(
     assert len(got) < len(sent)
 
 
+def test_what_never_was_is_not_gone(start: BrokerFactory, tmp_path: Path) -> None:
+    """Whoever waits at the earliest offset of a topic without records: others may be numbered before its own."""
+    topics = '[[topic]]\nfilter = "new/#"\nkeep = "7d"\n[[topic]]\nfilter = "other/#"\nkeep = "7d"\n'
+    broker = start(recording(tmp_path / "journal", topics))
+    earliest = ask(broker, "new/#").offset("Earliest")
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        publisher.published("other/a", b"before")
+        publisher.published("new/a", b"first")
+    (row,) = ask(broker, "new/#", from_=earliest).rows
+    assert row["offset"] > earliest == 1
+    broker.stop()
+
+
 def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Path) -> None:
     topics = '[[topic]]\nfilter = "old/#"\nkeep = "200kB"\n'
     broker = start(recording(tmp_path / "journal", topics, segment="100kB"))

@@ -21,7 +21,7 @@ from headway.core.session import Session
 from headway.core.topics import BadTopic, covers, overlaps, validate_filter
 from headway.server.engine import Engine
 from headway.server.journal.archive import Recorded
-from headway.server.recorded import Source, earliest, latest
+from headway.server.recorded import Source, deleted, earliest, latest
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0
@@ -113,8 +113,7 @@ class Cursors:
         sources, broker = _sources(found), engine.broker
         first = earliest(sources)
         poll = self._polls[name][0] if name in self._polls else None
-        deleted = max(one.stream.freed_upto for one in found)
-        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted:
+        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(sources):
             text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
             raise No(410, text, earliest=first)
         # Beyond the end: records were lost, or it is another broker's offset. ``latest`` says so.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headway.core.errors import ConfigError
 from headway.core.units import parse_duration, parse_size
-from headway.server.recorded import Source, earliest, latest, offset_at
+from headway.server.recorded import Source, deleted, earliest, latest, offset_at
 
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
@@ -119,7 +119,7 @@ def range_of(asked: Asked, sources: Sequence[Source], on_disk: int | None = None
         raise ConfigError(f"to={stop} is before from={start}")
     if isinstance(start, Moment) and isinstance(stop, Moment) and stop < start:
         raise ConfigError("to is before from")
-    if isinstance(start, int) and start < begin < end:
+    if isinstance(start, int) and start <= deleted(sources) and begin < end:
         raise Gone(start, begin)
     first = begin if start is None else _offset(start, sources)
     last = end if stop is None else min(end, _offset(stop, sources))

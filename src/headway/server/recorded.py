@@ -58,9 +58,14 @@ class Trimmed(Exception):
 
 def earliest(sources: Iterable[Source]) -> int:
     """The first offset from which on nothing was deleted of any of them, and before which there is nothing else."""
-    streams = [source.stream for source in sources]
-    deleted = max((stream.freed_upto for stream in streams), default=0)
-    return max(deleted + 1 if deleted else 0, min((stream.first_sequence for stream in streams), default=1))
+    sources = list(sources)
+    gone = deleted(sources)
+    return max(gone + 1 if gone else 0, min((source.stream.first_sequence for source in sources), default=1))
+
+
+def deleted(sources: Iterable[Source]) -> int:
+    """Up to this offset some of what there was is deleted; 0: nothing is."""
+    return max((source.stream.freed_upto for source in sources), default=0)
 
 
 def latest(sources: Iterable[Source], on_disk: int | None = None) -> int:

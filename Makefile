@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 .PHONY: help setup serve demo test bench crash lint lock clean mosquitto java
 
 help:
-	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (two minutes)"
+	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (three minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (three minutes)"
@@ -43,8 +43,9 @@ lint: $(SPARK_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# JOBS=2: two files at a time, each with a Spark of its own.
 test: lint mosquitto java
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(JOBS),0) --dist loadfile $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)
@@ -110,4 +111,4 @@ lock:
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 	$(LOCK) --extra demo --extra dev --extra telemetry --extra bench -o requirements.lock pyproject.toml
-	$(LOCK) --extra spark -c requirements.lock -o requirements-spark.lock pyproject.toml
+	$(LOCK) --extra spark --extra notebook -c requirements.lock -o requirements-spark.lock pyproject.toml

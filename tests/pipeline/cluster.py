@@ -51,10 +51,10 @@ class Daemon:
 
     def kill(self) -> None:
         """The worker and its executors, with all they started, gone at once as in a power cut."""
-        family = [self.process.pid, *_descendants(self.process.pid)]
+        family = [self.process.pid, *descendants(self.process.pid)]
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
-        for pid in [*family, *_descendants(self.process.pid)]:
+        for pid in [*family, *descendants(self.process.pid)]:
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
@@ -96,10 +96,10 @@ def start_cluster(folder: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """The processes it started, and those they started."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
-            found += [int(child), *_descendants(int(child))]
+            found += [int(child), *descendants(int(child))]
     return found

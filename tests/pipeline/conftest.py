@@ -1,4 +1,5 @@
-"""One Spark session for all of these tests: it takes seconds to start, and a process has only one at a time."""
+"""What takes seconds, once for all of these tests: a Spark session, of which a process has only one at a time, and a
+broker that has deleted some of what it recorded."""
 
 from __future__ import annotations
 
@@ -7,6 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.interop.conftest import start as start
+from tests.interop.process import BrokerProcess
+from tests.interop.raw import Raw
+from tests.interop.test_interop_records import recording
+from tests.interop.waiting import until
+from tests.pipeline.cluster import Cluster, start_cluster
 
 from headway.core.errors import ConfigError
 from headway.pipeline.session import check_java, open_session
@@ -29,3 +36,23 @@ def spark(java: None) -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
     with open_session("tests", master="local[2]", conf=settings) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Of ten records of t/a, each a number in 60 kB, only the last are there. Nobody publishes there any more."""
+    folder = tmp_path_factory.mktemp("trimmed")
+    kept = '[[topic]]\nfilter = "t/#"\nkeep = "200kB"\n'
+    process = BrokerProcess(folder, recording(folder / "journal", kept, segment="100kB"))
+    with Raw(process.ports["mqtt"], "publisher") as publisher:
+        for number in range(10):
+            publisher.published("t/a", b"%-60000d" % number)
+    until(lambda: process.get("/v1/topics")["topics"][0]["bytes"] <= 200_000, what="old segments are deleted")
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started

@@ -1,11 +1,11 @@
-"""A worker dies in the middle of a job on a real cluster: the result is complete, and nothing in it is doubled."""
+"""A real cluster. A worker dies in the middle of a job: the result is complete, and nothing in it is doubled."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.pipeline.cluster import Cluster, start_cluster
+from tests.interop.conftest import BrokerFactory
+from tests.interop.raw import Raw
+from tests.interop.test_interop_records import recording
+from tests.pipeline.cluster import Cluster
 from tests.pipeline.cluster_job import JOBS
 from tests.pipeline.lakes import START, row, write
 
+from headway.pipeline.source.ranges import SPAN_OFFSETS
 from headway.store.schema import arrow_schema
 
 SUBSCRIPTIONS, SECONDS, FILES = 240, 1000, 8
@@ -49,12 +53,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pq.write_table(table, folder / "consumer_samples" / "date=2026-03-01" / f"{number}.parquet")
     write(folder, "configs", [{"seq": 1, "memory_limit_bytes": 10**9, "disk_limit_bytes": 10**9}])
     return folder
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with start_cluster(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
 
 
 def survive(cluster: Cluster, lake: Path, job: str, tmp_path: Path) -> list[dict[str, Any]]:
@@ -92,3 +90,26 @@ def test_what_headway_does_survives_a_worker(
     found = survive(cluster, lake, job, tmp_path)
     assert found == in_order(JOBS[job](spark, str(lake), "").toArrow())
     assert len(found) > 100
+
+
+def test_the_source_is_read_where_only_what_is_sent_along_is(
+    cluster: Cluster, tmp_path: Path, start: BrokerFactory
+) -> None:
+    """On executors whose Python has all that Headway needs, but not Headway: without ``site`` it is not installed."""
+    broker = start(recording(tmp_path / "journal", '[[topic]]\nfilter = "t/#"\nkeep = "7d"\n'))
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        publisher.publish_all("t/a", [b"x" * 10] * (2 * SPAN_OFFSETS))
+        publisher.published("t/a", b"last")
+    cluster.workers(1)
+    command = [sys.executable, "-m", "tests.pipeline.cluster_source", cluster.url, broker.admin, "t/#", str(tmp_path)]
+    bare, path = tmp_path / "python", sysconfig.get_path("purelib")
+    bare.write_text(f'#!/bin/sh\nPYTHONPATH="{path}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    assert subprocess.run([bare, "-c", "import pyarrow"], env={}, check=False).returncode == 0
+    assert subprocess.run([bare, "-c", "import headway"], env={}, capture_output=True, check=False).returncode == 1
+    done = subprocess.run(
+        command, env={**os.environ, "PYSPARK_PYTHON": str(bare)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [int(count) for count in done.stdout.split()] == [2 * SPAN_OFFSETS + 1] * 2
+    broker.stop()

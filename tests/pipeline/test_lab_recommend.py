@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from headway.pipeline.lab.candidates import Candidate, Goal, parse_plan
@@ -86,3 +87,15 @@ def test_names_of_strangers_do_not_break_out_of_the_comments() -> None:
     limits = judge([score], Goal(), {"r": RUN})
     settings = parse_settings(recommended_toml(recommend([score], limits), evil, one("r", "ran"), RUN, "x", NOW))
     assert [policy.name for policy in settings.policies] == ["ok"]
+
+
+def test_topics_that_were_recorded_are_there_without_their_journal() -> None:
+    """Whoever takes over the file has a [journal] of his own, or none."""
+    topics = ({"filter": "a/#", "key": "/n", "keep": "7d"}, {"filter": "b", "keep": ["7d", "1GB"]})
+    ran = one("as it ran", "ran")
+    candidate = Candidate("as it ran", "ran", policy_toml='[[policy]]\nname = "ok"\n')
+    found = recommend([ran], judge([ran], DEFAULT, {"r": RUN}))
+    text = recommended_toml(found, candidate, ran, msgspec.structs.replace(RUN, topic_tables=topics), "a lake", NOW)
+    assert [topic.filter for topic in parse_settings(text).topics] == ["a/#", "b"]
+    assert '# keep = "7d"' in text
+    assert '# keep = ["7d", "1GB"]' in text

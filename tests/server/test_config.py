@@ -25,8 +25,10 @@ from headway.server.settings import (
     RetainedTable,
     ServerTable,
     Settings,
+    SourceTable,
     TelemetryTable,
     TopicTable,
+    ViewTable,
 )
 from headway.store.toml import BadConfig
 
@@ -58,6 +60,7 @@ def test_the_default_file_names_every_key_there_is() -> None:
     text = default_text()
     for table in (
         ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, JournalTable, TopicTable,
+        ViewTable, SourceTable,
     ):  # fmt: skip
         for name, field in table.model_fields.items():
             key = field.alias or name
@@ -437,7 +440,7 @@ SECTIONS = st.sampled_from([*FileTables.model_fields, "policy", "journal", "x"])
 KEYS = st.sampled_from(
     [
         key
-        for table in (ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TopicTable)
+        for table in (ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TopicTable, ViewTable)
         for key in (field.alias or name for name, field in table.model_fields.items())
     ]
     + ["rule", "when", "then", "topics", "a"]

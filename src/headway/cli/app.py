@@ -37,7 +37,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.
 
 app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
-app.add_typer(pipeline, name="pipeline", short_help="What recorded telemetry says of slow consumers.")
+app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
 

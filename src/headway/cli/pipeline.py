@@ -1,4 +1,4 @@
-"""``headway pipeline``: what recorded telemetry says of slow consumers, worked out by Spark."""
+"""``headway pipeline``: what Spark works out of recorded telemetry and recorded topics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.archive import archive
 from headway.cli.plain import clean, needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.cli.views import views
 from headway.core.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
 
 pipeline = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="What recorded telemetry says of slow consumers.",
+    help="What recorded telemetry says of slow consumers, and what is made of recorded topics.",
 )  # fmt: skip
+pipeline.command(short_help="Keep queries over recorded topics up to date, and publish their results.")(views)
+pipeline.command(short_help="Keep what is recorded: Parquet by topic and day.")(archive)
 
 
 @pipeline.callback()
 def _pipeline() -> None:
-    """What recorded telemetry says of slow consumers."""
+    """What recorded telemetry says of slow consumers, and what is made of recorded topics."""
 
 
 @pipeline.command(short_help="Who was slow, what it cost, did the others notice.")

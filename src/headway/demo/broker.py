@@ -114,7 +114,7 @@ then = "disconnect"
 
 
 def config_text(spill: Path, lake: Path | None) -> str:
-    """The configuration with its paths filled in."""
+    """The configuration with its paths filled in; without a ``lake`` it keeps no telemetry."""
     text = CONFIG.replace("DISK_PATH", str(spill)).replace("LAKE_PATH", str(lake))
     return text if lake is not None else text.replace("[telemetry]", "[telemetry]\nenabled = false")
 
@@ -124,18 +124,15 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """A broker process on free ports of this machine; its files are in ``folder``, its telemetry in ``lake`` (None: it
-    keeps none)."""
+    """A broker process on free ports. ``text`` is its configuration; that and its log are in ``folder``."""
 
-    def __init__(self, folder: Path, lake: Path | None = None) -> None:
-        spill = folder / "spill"
-        spill.mkdir()
-        config = folder / "demo.toml"
-        config.write_text(config_text(spill, lake))
+    def __init__(self, folder: Path, text: str) -> None:
+        self.config = folder / "demo.toml"
+        self.config.write_text(text)
         ready = folder / "ready.json"
         self._log_path = folder / "broker.log"
         with self._log_path.open("wb") as log:
-            self._process = _start(config, ready, log)
+            self._process = _start(self.config, ready, log)
         try:
             said = self._await_ready(ready)
         except BaseException:
@@ -200,10 +197,10 @@ def _start(config: Path, ready: Path, log: IO[bytes]) -> subprocess.Popen[bytes]
     command = [sys.executable, "-m", "headway", "serve", "--config", str(config), "--ready-file", str(ready)]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        preexec_fn=_die_with_the_demo,
+        preexec_fn=die_with_the_demo,
     )  # fmt: skip
 
 
-def _die_with_the_demo() -> None:
-    """In the child: should the demo be killed, the kernel stops the broker too."""
+def die_with_the_demo() -> None:
+    """In a child: should the demo be killed, the kernel stops it too."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,8 +1,9 @@
 """``headway demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
 
 Everything runs on this machine: a broker of its own on free ports, a publisher, and each consumer in a process of its
-own. Then the broker's own recording of it goes through ``headway pipeline health`` and ``headway lab run``. Ctrl-C ends
-it all; nothing is left running, and no file but the results in --out (what a demo before left there is replaced).
+own. Then the year once more with a view, delay by carrier, that Spark keeps up to date; and the broker's own recording
+goes through ``headway pipeline health`` and ``headway lab run``. Ctrl-C ends it all; nothing is left running, and no
+file but the results in --out (what a demo before left there is replaced).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -22,10 +24,11 @@ from rich.console import Console
 
 from headway.demo import summary
 from headway.demo.analysis import Results, analyse, hindrance
-from headway.demo.broker import CONFIG, DISK, MEMORY, Broker, BrokerFailed
+from headway.demo.broker import CONFIG, DISK, MEMORY, Broker, BrokerFailed, config_text
 from headway.demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from headway.demo.company import Actor, ActorFailed, Company, await_all
 from headway.demo.judgement import Outcome, complete, judge
+from headway.demo.live import ViewFailed, run_view
 from headway.demo.screen import Screen, View
 
 SECONDS = 50.0
@@ -56,7 +59,7 @@ class Demo:
     def run(self, folder: Path) -> int:
         """The whole of it; whatever happens, every process that was started is ended."""
         self.screen.say("starting the broker ...")
-        broker = Broker(folder, self.lake)
+        broker = Broker(folder, config_text(folder / "spill", self.lake))
         try:
             outcome = self._play(broker)
         finally:
@@ -151,28 +154,39 @@ def main(args: Sequence[str]) -> int:
         f"The broker has {MEMORY} of memory for records, and {DISK} of disk."
     )
     results = Results(options.out)
-    obstacle = None if options.no_lab else hindrance()
+    obstacle = hindrance()
     recorded = not options.no_lab and not obstacle
     try:
         if recorded:
             results.clear()
-        with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder, Screen(console, plain) as screen:
+        with _folder() as folder, Screen(console, plain) as screen:
             lake = results.lake if recorded else None
-            outcome = Demo(console, screen, options.seconds, options.limit_ms, lake).run(Path(folder))
-        if obstacle:
-            console.print(f"Without its last part (health and the policy lab on Spark): {obstacle}", markup=False)
+            outcome = Demo(console, screen, options.seconds, options.limit_ms, lake).run(folder)
+        if obstacle and not (options.no_view and options.no_lab):
+            console.print(f"Without what runs on Spark (a view, health and the policy lab): {obstacle}", markup=False)
+            return outcome
+        if not options.no_view:
+            with _folder() as folder:
+                came = run_view(console, Screen(console, plain), folder)
+            outcome = outcome if came else EXIT_UNHEALTHY
         if recorded and not analyse(console, results, CONFIG):
             return outcome or EXIT_CANNOT
         return outcome
     except OSError as error:
         print(f"headway demo: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
         return EXIT_CANNOT
-    except (BrokerFailed, ActorFailed) as error:
+    except (BrokerFailed, ActorFailed, ViewFailed) as error:
         print(f"headway demo: {error}", file=sys.stderr)
         return EXIT_CANNOT
     except (KeyboardInterrupt, Stopped):
         print("ended early; nothing is left running", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder:
+        yield Path(folder)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -187,6 +201,7 @@ def _options(args: Sequence[str]) -> argparse.Namespace:
     held_up = "a healthy consumer whose p99 is above this was held up (default: %(default)g)"
     parser.add_argument("--limit-ms", type=_positive, default=LIMIT_MS, help=held_up)
     parser.add_argument("--out", type=Path, default=OUT, help="for recording and reports (default: %(default)s)")
+    parser.add_argument("--no-view", action="store_true", help="without the view, which needs Spark")
     parser.add_argument("--no-lab", action="store_true", help="without the last part, which needs Spark")
     parser.add_argument("--plain", action="store_true", help="plain lines instead of a live table")
     parser.add_argument("--width", type=int, default=140, help="columns of plain output (default: %(default)d)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -95,9 +95,25 @@ class View:
         pool = (self.broker.get("pools") or [{}])[0]
         return f"{format_size(pool.get(f'{kind}_bytes', 0))} of {format_size(pool.get(f'{kind}_limit_bytes', 0))}"
 
+    def draw(self, width: int) -> Group:
+        return Group(_header(self), _table(self, width), _footer(self))
+
+    def line(self) -> str:
+        return _line(self)
+
+
+class Picture(Protocol):
+    """What a screen can show."""
+
+    def draw(self, width: int) -> RenderableType:
+        """For a terminal of so many columns."""
+
+    def line(self) -> str:
+        """In one line."""
+
 
 class Screen:
-    """Shows a view: live where there is a terminal, in plain lines where there is none."""
+    """Shows pictures: live where there is a terminal, in plain lines where there is none."""
 
     def __init__(self, console: Console, plain: bool) -> None:
         self._console = console
@@ -123,15 +139,15 @@ class Screen:
         else:
             print(text, flush=True)
 
-    def show(self, view: View) -> None:
+    def show(self, picture: Picture) -> None:
         if self._live is not None:
-            self._live.update(Group(_header(view), _table(view, self._console.width), _footer(view)))
+            self._live.update(picture.draw(self._console.width))
         elif time.monotonic() - self._line_s >= PLAIN_EVERY_S:
             self._line_s = time.monotonic()
-            print(plain_line(view), flush=True)
+            print(picture.line(), flush=True)
 
 
-def plain_line(view: View) -> str:
+def _line(view: View) -> str:
     sent = view.publisher.last.records
     memory, disk = view.pool("memory"), view.pool("disk")
     healthy = [actor.last.p99_ms for actor in view.consumers if actor.part.healthy]

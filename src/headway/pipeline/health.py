@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 import platform
 import re
@@ -40,6 +39,7 @@ from pyspark.sql import functions as F
 
 from headway import __version__
 from headway.core.errors import ConfigError
+from headway.pipeline.claim import claimed
 from headway.pipeline.definitions import KEPT, RESULTS, define
 from headway.pipeline.footers import check_folder
 from headway.pipeline.lake import check_lake
@@ -104,20 +104,9 @@ def result_folder(out: Path, table: str) -> Path:
 def _claimed(out: Path, lake: Path, full_refresh: bool) -> Iterator[None]:
     """The folder is ours, made from this lake, and nobody else's while the block runs."""
     identity = out / IDENTITY
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is not a folder")
     if out.is_dir() and not identity.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} holds other things; give a folder that is new or empty")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / "_lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"{out}: {(error.strerror or str(error)).lower()}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{out} is in use by another run; wait for its end") from None
+    with claimed(out):
         made_from = _made_from(identity)
         if made_from not in (None, str(lake)) and not full_refresh:
             raise ConfigError(f"{out} was made from {made_from}; give another folder, or --full-refresh to begin anew")

@@ -12,7 +12,8 @@ Rules:
 - Local work listens on the loopback interface only. With a cluster the driver must be reachable for the executors;
   Spark's own settings (``conf``, SPARK_LOCAL_IP, spark-defaults.conf) decide how.
 - Executors run the driver's version of Headway: the package is sent along. What it needs (``headway[spark]``) has to be
-  installed there, for the Python that PYSPARK_PYTHON names.
+  installed there, for the Python that PYSPARK_PYTHON names. On the driver that Python finds the package in its path:
+  what plans and drives a stream is started without what was sent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
+from zipfile import ZipFile
 
 import pyspark
 from pyspark.conf import SparkConf
@@ -50,6 +52,8 @@ MEMORY = "2g"
 """The heap of the driver, which in local mode is also the executor's."""
 STOP_S = 30.0
 """A JVM that takes longer to end is killed."""
+RETRIES_MAX = 4
+"""A driver that does not answer is not busy but gone: five seconds, and not PySpark's ten minutes."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _one = threading.Lock()
@@ -84,9 +88,10 @@ def open_session(
         local = master.startswith("local")
         loopback = local or master.startswith(("spark://127.0.0.1:", "spark://localhost:"))
         token = secrets.token_hex(16)
-        stack.enter_context(_environ(local, loopback, verbose, token))
+        package = None if local else _package(scratch)
+        stack.enter_context(_environ(package, loopback, verbose, token))
         settings = _settings(name, master, loopback, verbose, home, scratch) | dict(conf or {})
-        yield stack.enter_context(_connected(settings, None if verbose else scratch / "spark.log", ship=not local))
+        yield stack.enter_context(_connected(settings, None if verbose else scratch / "spark.log", package))
 
 
 @contextmanager
@@ -126,6 +131,7 @@ def _settings(
         "spark.sql.connect.serverStacktrace.enabled": str(verbose).lower(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.python.filterPushdown.enabled": "true",  # for who asks for it: source/batch.py
         "spark.sql.warehouse.dir": f"file://{(home or scratch / 'tables').absolute()}",
     }
     if loopback:
@@ -143,15 +149,18 @@ def _settings(
 
 
 @contextmanager
-def _environ(local: bool, loopback: bool, verbose: bool, token: str) -> Iterator[None]:
+def _environ(package: Path | None, loopback: bool, verbose: bool, token: str) -> Iterator[None]:
     """What PySpark and its JVM take from the environment, for as long as the session lives."""
     wanted = {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark that happens to be installed
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "SPARK_CONNECT_MODE_ENABLED": "1",
-        "PYSPARK_PYTHON": sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_PYTHON": sys.executable,
         "LC_ALL": "C.UTF-8",  # names of files as Python has them
     }
+    if package is not None:
+        wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        wanted["PYTHONPATH"] = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
     if loopback:
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     if not verbose:
@@ -170,8 +179,9 @@ def _environ(local: bool, loopback: bool, verbose: bool, token: str) -> Iterator
 
 
 @contextmanager
-def _connected(settings: Mapping[str, str], log: Path | None, ship: bool) -> Iterator[SparkSession]:
+def _connected(settings: Mapping[str, str], log: Path | None, package: Path | None) -> Iterator[SparkSession]:
     """Start the JVM and the driver in it, connect to it; at the end, end it."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     with ExitStack() as stack:
@@ -183,15 +193,16 @@ def _connected(settings: Mapping[str, str], log: Path | None, ship: bool) -> Ite
             port = _start_driver(gateway.jvm)
         except Exception as error:
             raise ConfigError(f"Spark did not start on {settings['spark.master']}: {_why(error, log)}") from error
-        with warnings.catch_warnings():
-            if log is not None:
-                warnings.filterwarnings("ignore", module=r"pyspark\..*")
-                stack.enter_context(_hushed())
-            spark = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
-            stack.callback(_leave, spark)
-            if ship:
-                spark.addArtifacts(str(_package(Path(settings["spark.local.dir"]))), pyfile=True)
-            yield cast(SparkSession, spark)
+        if log is not None:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"pyspark\..*")
+            stack.enter_context(_hushed())
+        spark = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
+        stack.callback(_leave, spark)
+        cast(Any, spark).client.set_retry_policies([DefaultPolicy(max_retries=RETRIES_MAX)])
+        if package is not None:
+            spark.addArtifacts(str(package), pyfile=True)
+        yield cast(SparkSession, spark)
 
 
 @contextmanager
@@ -213,14 +224,25 @@ def _start_driver(jvm: Any) -> int:
 
 
 def _package(folder: Path) -> Path:
-    """Headway itself as a zip that Python can import from."""
-    source = Path(headway.__file__).parent
-    return Path(shutil.make_archive(str(folder / "headway"), "zip", source.parent, source.name))
+    """Headway itself as a zip that Python can import from, and Spark find the format "headway" in."""
+    path, source = folder / "headway.zip", Path(headway.__file__).parent.parent
+    with ZipFile(path, "w") as package:
+        for file in (*source.glob("headway/**/*"), *source.glob("pyspark_headway/*")):
+            if "__pycache__" not in file.parts:
+                package.write(file, file.relative_to(source))
+    return path
 
 
 def _leave(spark: Any) -> None:
-    with suppress(Exception):
-        spark.stop()
+    """A driver that is gone may never answer."""
+
+    def stop() -> None:
+        with suppress(Exception):
+            spark.stop()
+
+    leaving = threading.Thread(target=stop, daemon=True)
+    leaving.start()
+    leaving.join(STOP_S)
 
 
 def _end(gateway: Any) -> None:

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -38,6 +38,7 @@ from headway.server.settings import (
     TelemetryTable,
     TopicTable,
 )
+from headway.server.views import bad_views, key_of, topics_of
 from headway.store.toml import BadConfig, parse_toml, read_text
 
 __all__ = [
@@ -89,12 +90,16 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     shared = file.pool
     pools = {"": _limits("", shared, shared)}
     pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
+    of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
+    written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
         server=file.server, listeners=file.listeners, users=file.auth.users, pools=pools, flap=file.flap,
-        retained=file.retained, telemetry=file.telemetry, journal=file.journal, topics=tuple(file.topic),
-        policies=policies, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
+        retained=file.retained, telemetry=file.telemetry, journal=file.journal,
+        topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
+        source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
-    return [*_contradictions(settings), *errors], settings
+    contradictions = [*_contradictions(settings), *_bad_topics(settings, file.topic), *bad_views(settings, file.topic)]
+    return [*contradictions, *errors], settings
 
 
 def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolLimits:
@@ -147,12 +152,13 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         )
     if settings.journal.enabled and not all(pool.disk_bytes for pool in settings.pools.values()):
         yield "pool.disk: 0, and what is durable is on disk: give it a limit, or leave [journal] out"
-    if not settings.journal.enabled:
-        for number, topic in enumerate(settings.topics, 1):
-            if topic.keep is not None:
-                yield f"topic[{number}].keep: what is recorded is in the journal, and there is none: add [journal]"
+
+
+def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[str]:
     seen: set[str] = set()
-    for number, topic in enumerate(settings.topics, 1):
+    for number, topic in enumerate(topics, 1):
+        if topic.keep is not None and not settings.journal.enabled:
+            yield f"topic[{number}].keep: what is recorded is in the journal, and there is none: add [journal]"
         if topic.filter in seen:
             yield f"topic[{number}].filter: {shown(topic.filter)} has a key already; one topic has one key"
         seen.add(topic.filter)

@@ -53,6 +53,9 @@ def describe(settings: Settings) -> str:
     for topic in settings.topics:
         recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
         rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}"))
+    for name, view in settings.views.items():
+        pace = f"every {format_duration(view.every_s)}" if view.every_s else "as fast as it goes"
+        rows.append((f"view {name}", f"{view.topic} by {view.key}, {view.mode}, {pace}"))
     for policy in settings.policies:
         rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
         rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))

@@ -6,6 +6,7 @@ Each reads what people write and hands on a plain value in base units, or raises
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from headway.core.errors import ConfigError
 from headway.core.keys import BadKey, KeyOf, compile_key
-from headway.core.topics import BadTopic, validate_filter
+from headway.core.topics import BadTopic, validate_filter, validate_topic
 from headway.core.units import (
     format_count,
     format_duration,
@@ -34,6 +35,7 @@ T = TypeVar("T")
 PORTS = {"mqtt": 1883, "amqp": 5672}
 """Protocols of listeners, and where clients look for them."""
 NAME_CHARS_MAX = 100
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Url(NamedTuple):
@@ -159,6 +161,41 @@ def _name(value: object) -> str:
     return text
 
 
+def _identifier(value: object) -> str:
+    """A name that SQL takes without quotes, and a disk for a folder."""
+    name = _name(value)
+    if not _IDENTIFIER.fullmatch(name):
+        raise ConfigError(f"{shown(name)} is not a name for SQL: letters, digits and _, such as delay_by_carrier")
+    return name
+
+
+def _column(value: object) -> str:
+    name = _name(value)
+    if name.startswith("/"):
+        raise ConfigError(f"{shown(name)} is not the name of a column, such as {shown(name[1:] or 'carrier')}")
+    return name
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f'{shown(value)} is not a topic such as "views/delay"')
+    if value.startswith("$"):
+        raise ConfigError(f"{shown(value)}: topics that begin with $ are the broker's own")
+    try:
+        return validate_topic(value)
+    except BadTopic as error:
+        raise ConfigError(str(error)) from None
+
+
+def one_of(*words: str) -> PlainValidator:
+    def read(value: object) -> object:
+        if value not in words:
+            raise ConfigError(f"{shown(value)} is none of {', '.join(words)}")
+        return value
+
+    return _reads(read)
+
+
 def _filter(value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError(f'{shown(value)} is not a topic filter such as "flights/#"')
@@ -235,10 +272,14 @@ def _admin(value: object) -> Url | None:
 
 
 Name = Annotated[str, _reads(_name)]
-Path_ = Annotated[str, _reads(_text)]
+Identifier = Annotated[str, _reads(_identifier)]
+Column = Annotated[str, _reads(_column)]
+Text = Annotated[str, _reads(_text)]
+Path_ = Text
 Share = Annotated[float, _reads(_share)]
 Memory = Annotated[int, _reads(memory)]
 Filter = Annotated[str, _reads(_filter)]
+Topic = Annotated[str, _reads(_topic)]
 Key = Annotated[KeyOf, _reads(_key)]
 Hash = Annotated[str, _reads(check_hash)]
 Fsync = Annotated[str | float, _reads(_fsync)]

@@ -12,9 +12,6 @@ from pydantic_core import ErrorDetails
 from headway.server.fields import shown
 from headway.store.toml import lower_first
 
-PLANNED = ("views",)
-"""Sections that the documentation speaks of and this version does not have."""
-
 
 def in_plain_words(error: ValidationError, root: type[BaseModel]) -> list[str]:
     """Everything pydantic found in a file whose tables are ``root``, one line each."""
@@ -49,8 +46,6 @@ def _unknown_key(path: list[int | str], root: type[BaseModel]) -> str:
     known = [field.alias or name for name, field in table.model_fields.items()]
     known += ["policy"] if table is root else []
     what = "section" if len(path) == 1 else "key"
-    if len(path) == 1 and word in PLANNED:
-        return f"{word}: unknown section: this version has no {word} (known: {', '.join(known)})"
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     return f"{_dotted(path)}: unknown {what} ({hint})"

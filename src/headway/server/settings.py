@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,9 +16,12 @@ from headway.core.policy import Policy
 from headway.server import host
 from headway.server.fields import (
     AdminUrl,
+    Column,
     Filter,
     Fsync,
     Hash,
+    Identifier,
+    Keep,
     Keep_,
     Key,
     ListenerUrl,
@@ -26,10 +29,13 @@ from headway.server.fields import (
     Name,
     Path_,
     Share,
+    Text,
+    Topic,
     Url,
     count,
     duration,
     memory,
+    one_of,
     size,
 )
 
@@ -172,6 +178,36 @@ class TopicTable(Table):
     """Recorded, and for how long; None: it is not."""
 
 
+class ViewTable(Table):
+    """``[views.NAME]``: a query over recorded topics, whose result ``headway pipeline views`` keeps publishing."""
+
+    sql: Text
+    """Spark's to understand."""
+    topic: Topic
+    """Keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``: ``server.views``."""
+    key: Column
+    every_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="every")
+    """0: as fast as it goes."""
+    mode: Annotated[Literal["update", "append", "complete"], one_of("update", "append", "complete")] = "update"
+    keep: Keep_ = Keep(7 * DAY_S, None)
+    partitions: Annotated[int, count(1, 10_000)] = 1
+    """Of the state; Spark cannot change them once the view has some."""
+
+
+class SourceTable(Table):
+    """``[tables.NAME]``: how the SQL of views sees a recorded topic."""
+
+    topic: Filter | None = None
+    """None: the recorded topic that the name is made of, ``core.topics.table_name``."""
+    ddl: Text | None = Field(default=None, alias="schema")
+    """None: as the latest records have it when it is first read."""
+    watermark_s: Annotated[float | None, duration(0.0, 365 * DAY_S)] = Field(default=None, alias="watermark")
+    time: Column = "timestamp"
+    """The column that the watermark is of."""
+    misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
+    """What becomes of a record whose payload does not fit the schema: the view ends, or it is left out and counted."""
+
+
 class FileTables(Table):
     """A whole file but its policies, which ``core.policy`` reads."""
 
@@ -184,6 +220,8 @@ class FileTables(Table):
     telemetry: TelemetryTable = TelemetryTable(enabled=False)
     journal: JournalTable = JournalTable(enabled=False)
     topic: list[TopicTable] = Field(default_factory=list)
+    views: dict[Identifier, ViewTable] = Field(default_factory=dict)
+    tables: dict[Identifier, SourceTable] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -217,12 +255,14 @@ class Settings:
     journal: JournalTable
     """Not enabled where the file has no such table."""
     topics: tuple[TopicTable, ...]
-    """Keyed topics, in the order of the file."""
+    """Keyed topics: those of views, and then in the order of the file."""
+    views: dict[str, ViewTable]
+    tables: dict[str, SourceTable]
     policies: tuple[Policy, ...]
     """In the order of the file: the first that covers a subscription governs it."""
     source: Path | None
     """The file it was read from (for a reload); None: the embedded default, or a text without a file."""
     policies_text: str
-    """JSON: the ``[[policy]]`` and ``[[topic]]`` tables as they are written, and nothing else of the file."""
+    """JSON: the ``[[policy]]`` and ``[[topic]]`` tables as they are written, topics of views too; nothing else."""
     text: str
     """As it was read."""

@@ -16,7 +16,7 @@ from headway.core.units import format_count, format_duration, format_size
 from headway.pipeline.lab.candidates import Candidate
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import Run
-from headway.pipeline.lab.written import policy_text, quoted
+from headway.pipeline.lab.written import policy_text, quoted, value
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
 
@@ -108,7 +108,9 @@ def _pool_text(run: Run, candidate: Candidate) -> str:
 
 
 def _topic(table: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {quoted(str(value))}\n" for key, value in table.items())
+    """What is recorded is no policy's affair, and takes a journal, which is not here."""
+    lines = [f"{'# ' if key == 'keep' else ''}{key} = {value(item)}\n" for key, item in table.items()]
+    return "".join(lines)
 
 
 def _without_pool(text: str, why: str) -> str:

@@ -1,0 +1,14 @@
+"""Where the broker of a config is."""
+
+from __future__ import annotations
+
+from headway.core.errors import ConfigError
+from headway.server.settings import Settings
+
+
+def admin_url(settings: Settings) -> str:
+    """Of its admin API. Raises ConfigError."""
+    url = settings.server.admin
+    if url is None or not url.port:
+        raise ConfigError("the config does not say where the broker's admin API is: --admin http://HOST:PORT")
+    return str(url)

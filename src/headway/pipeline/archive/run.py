@@ -1,0 +1,145 @@
+"""``headway pipeline archive``: recorded topics into a lake, as a Spark Declarative Pipeline with a flow for each.
+
+What is in the folder (OUT): a folder for each topic (folder.py); ``_state``, which is Spark's own and says how far each
+flow is; ``_lock``, held by a run. Nothing is told apart by when it is run: each run goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pyspark import pipelines
+from pyspark.errors import PySparkException
+from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
+from pyspark.pipelines.block_session_mutations import block_session_mutations
+from pyspark.pipelines.graph_element_registry import graph_element_registration_context
+from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+from pyspark.sql import DataFrame, SparkSession
+
+from headway.core.errors import ConfigError
+from headway.core.units import parse_duration
+from headway.pipeline.archive.compact import compact
+from headway.pipeline.archive.folder import Folder, open_folder
+from headway.pipeline.archive.sink import FORMAT, Archive
+from headway.pipeline.claim import claimed
+from headway.pipeline.footers import check_folder
+from headway.pipeline.progress import progress
+from headway.pipeline.session import MEMORY, open_session
+from headway.pipeline.short import in_short
+from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.errors import SourceError
+from headway.pipeline.told import told_to_stop
+
+DATABASE = "archive"
+BATCH_BYTES = "256MB"
+"""What a flow reads at a time, so that memory does not grow with what waits."""
+
+
+class Archived(NamedTuple):
+    """What there is of a topic after a run."""
+
+    filter: str
+    folder: Path
+    files: int
+    bytes: int
+    end: int
+    """All before this offset is archived."""
+
+
+Tell = Callable[[list[Archived]], None]
+
+
+def run_archive(
+    filters: Sequence[str], admin: str, out: Path, tell: Tell, *, every_s: float | None = None,
+    master: str = "local[*]", memory: str = MEMORY, timeout: str = "60s", verbose: bool = False,
+) -> None:  # fmt: skip
+    """Bring OUT up to date with what is recorded of these topics; with ``every_s`` again and again, until the process
+    is told to stop. ``tell`` is called after each time. Raises ConfigError."""
+    out = out.absolute()
+    check_folder(out)
+    with ExitStack() as stack:
+        stack.enter_context(claimed(out))
+        _check(filters, admin, timeout)
+        folders = [open_folder(out, filter) for filter in filters]
+        for folder in folders:
+            folder.mend()
+        conf = {"spark.driver.memory": memory}
+        spark = stack.enter_context(open_session("headway archive", master=master, verbose=verbose, conf=conf))
+        spark.dataSource.register(Archive)
+        stop = stack.enter_context(told_to_stop() if every_s is not None else nullcontext(threading.Event()))
+        while True:
+            update(spark, folders, admin, out, timeout)
+            for folder in folders:
+                compact(folder)
+            tell([_archived(folder) for folder in folders])
+            if every_s is None or stop.wait(every_s):
+                return
+
+
+def _check(filters: Sequence[str], admin: str, timeout: str) -> None:
+    """That they are recorded, before a JVM is started for nothing. Raises ConfigError."""
+    try:
+        for filter in filters:
+            Broker(admin, parse_duration(timeout)).offsets(filter)
+    except SourceError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _archived(folder: Folder) -> Archived:
+    files = folder.files()
+    return Archived(folder.filter, folder.path, len(files), sum(file.bytes for file in files), folder.end())
+
+
+def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path, timeout: str) -> None:
+    """Add what is recorded and not archived yet. Raises ConfigError."""
+    with tempfile.TemporaryDirectory(prefix="headway-archive-") as scratch, progress("Archiving", spark):
+        state = Path(scratch, "state")
+        (out / "_state").mkdir(exist_ok=True)
+        state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
+        try:
+            spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            graph = create_dataflow_graph(spark, default_catalog=None, default_database=DATABASE, sql_conf={})
+            with (
+                graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
+                add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
+                block_session_mutations(),
+            ):
+                for folder in folders:
+                    define(spark, folder, admin, timeout)
+            start_run(
+                cast(SparkSession, _Patient(spark)), graph, full_refresh=[], full_refresh_all=False, refresh=[],
+                dry=False, storage=f"file://{state}",
+            )  # fmt: skip
+        except PySparkException as error:
+            raise ConfigError(f"not archived: {in_short(error)} (--verbose shows more)") from error
+
+
+def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> None:
+    """A flow of the pipeline that is being registered."""
+    name = folder.path.name
+    pipelines.create_sink(name, FORMAT, {"path": str(folder.path), "topic": folder.filter})
+
+    @pipelines.append_flow(target=name, name=f"{name}_flow")
+    def rows() -> DataFrame:
+        source = spark.readStream.format("headway").option("topic", folder.filter).option("admin", admin)
+        source = source.option("maxBytesPerTrigger", BATCH_BYTES).option("timeout", timeout)
+        return source.option("from", folder.end() or "earliest").load()
+
+
+class _Patient:
+    """What Spark 4.3 tells of a pipeline as it goes is taken for an error by PySpark where a Python sink is at work; so
+    it is waited for to its end, and then that is all that was told."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.client = self
+        self._spark = spark
+
+    def execute_command_as_iterator(self, command: Any) -> Iterator[dict[str, Any]]:
+        self._spark.client.execute_command(command)
+        return iter(())

@@ -1,0 +1,30 @@
+"""A folder that one run at a time is at work in."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headway.core.errors import ConfigError
+
+LOCK = "_lock"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Made if it is not there, and nobody else's while the block runs. Raises ConfigError."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise ConfigError(f"{folder}: {(error.strerror or str(error)).lower()}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{folder} is in use by another run; wait for its end") from None
+        yield

@@ -1,0 +1,25 @@
+"""What Spark and its Python workers say went wrong, in one line: what a person can do something about."""
+
+from __future__ import annotations
+
+import re
+
+_END = re.compile(r"^(?:=== Streaming Query ===|JVM stacktrace:)$", re.MULTILINE)
+"""What comes after it is Spark's, to find its way by."""
+_OURS = re.compile(r"^headway\.\S+: (.+)$", re.MULTILINE)
+"""How Python shows an error of ours below its traceback; and any error."""
+_PYTHONS = re.compile(r"^(?!SQLSTATE)[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:\([A-Z0-9_.]+\) |\[[A-Z0-9_.]+\] )+")
+_STATE = re.compile(r"\.?\s*SQLSTATE: \w{5}")
+
+
+def in_short(error: BaseException | str) -> str:
+    """Without the stack, class names and codes that go with it."""
+    text = _END.split(str(error))[0]
+    for pattern in (_OURS, _RAISED):
+        if found := pattern.findall(text):
+            return str(found[-1]).strip()
+    found = _PYTHONS.findall(text) if "Traceback (most recent call last)" in text else []
+    line = found[-1] if found else text.strip().splitlines()[0]
+    return _STATE.sub("", _CLASS.sub("", line)).strip().rstrip(";")

@@ -1,0 +1,74 @@
+"""What people write in ``.option(...)`` of a write, read and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headway.core.errors import ConfigError
+from headway.core.topics import BadTopic, validate_topic
+from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds, read_url
+from headway.store.rows import QOS
+
+_WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    topic: str | None = None
+    """Of all rows; None: each has its own."""
+    admin: str = "http://127.0.0.1:9883"
+    qos: int = QOS
+    retain: bool = False
+    timeout_s: float = 60.0
+    writer: str | None = None
+    """A batch's: who writes it, and its number. A number that was written once is not written again."""
+    batch: int | None = None
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises ConfigError."""
+    said = {name.lower(): text.strip() for name, text in given.items()}
+    for name in said:
+        if name not in _READ and not SPARKS_OWN.fullmatch(name):
+            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(_READ))}")
+    values: dict[str, Any] = {}
+    for name, (field, read) in _READ.items():
+        if text := said.get(name):
+            try:
+                values[field] = read(text)
+            except (ConfigError, BadTopic) as error:
+                raise ConfigError(f"option {name}: {error}") from None
+    options = SinkOptions(**values)
+    if (options.writer is None) != (options.batch is None):
+        raise ConfigError("options writer and batch: one without the other means nothing")
+    return options
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
+            raise ConfigError(f'"{text}" is no whole number from {least} to {most}')
+        return int(text)
+
+    return read
+
+
+def _writer(text: str) -> str:
+    if not _WRITER.fullmatch(text):
+        raise ConfigError(f'"{text}" cannot be a writer\'s name: letters, digits and . _ -, at most 128')
+    return text
+
+
+_READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "topic": ("topic", validate_topic),
+    "admin": ("admin", read_url),
+    "qos": ("qos", _number(0, 2)),
+    "retain": ("retain", read_flag),
+    "timeout": ("timeout_s", read_seconds),
+    "writer": ("writer", _writer),
+    "batch": ("batch", _number(0, 10**18 - 1)),
+}
+"""By option: the field, and who reads the text."""

@@ -1,0 +1,187 @@
+"""The broker's admin API as a query asks it: offsets, records as Arrow, and its cursor.
+
+A broker that is away, or too busy, is waited for. What it refuses is raised in its own words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnection
+from typing import Any, NamedTuple, NoReturn, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import pyarrow as pa
+
+from headway.pipeline.source.errors import Away, Gone, SourceError
+from headway.pipeline.source.patience import Patience
+
+T = TypeVar("T")
+BUSY = (502, 503, 504)
+GONE = 410
+LEAVE_S = 2.0
+"""For the last word of a query, which nobody waits for any longer."""
+_AWAY = (OSError, HTTPException, pa.ArrowInvalid)
+
+
+class Offsets(NamedTuple):
+    earliest: int
+    latest: int
+    """The next one to come."""
+    next: int
+    """Where what was asked for ends."""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+
+class Broker:
+    """Its connection is opened when it is needed, so that one that was not asked anything yet can be pickled."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self.url = url
+        self.timeout_s = timeout_s
+        self._kept: HTTPConnection | None = None
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    def offsets(self, topic: str, **query: object) -> Offsets:
+        """``query``: as the broker has it, from_ for from."""
+        path = _records(topic, query)
+        answer = self.patiently(lambda: self.ask("HEAD", path))
+        if answer.status != 200:  # in so many words, which HEAD does not bring
+            answer = self.patiently(lambda: self.ask("GET", path))
+        return self._offsets(answer.status, answer.headers)
+
+    def records(self, topic: str, first: int, stop: int) -> Iterator[pa.RecordBatch | int]:
+        """The records with ``first`` <= offset < ``stop``; at the end where to go on, which is ``stop`` if nothing is
+        missing. Raises Away, also in the middle, and Gone."""
+        with closing(self._connect()) as connection:
+            try:
+                connection.request("GET", self._path(_records(topic, {"from_": first, "to": stop})))
+                answer = connection.getresponse()
+                if answer.status != 200:
+                    self._refuse(answer.status, answer.read())
+                next_ = self._offsets(answer.status, answer.headers).next
+                with pa.ipc.open_stream(answer) as stream:
+                    yield from stream
+            except _AWAY as error:
+                raise self._away(error) from None
+            yield next_
+
+    # -- cursors ----------------------------------------------------------------------------------------------------
+
+    def move(self, cursor: str, offset: int, more: Mapping[str, object]) -> dict[str, Any]:
+        """All before ``offset`` is processed. Raises Gone, and SourceError where a policy has had its say."""
+        data = json.dumps({"offset": offset, **more}).encode()
+        answer = self.patiently(lambda: self.ask("PUT", _cursor(cursor), data))
+        return self.object(answer.body)
+
+    def leave(self, cursor: str, *, forget: bool) -> None:
+        """The query has stopped; its cursor stays, unless it is to be forgotten. Whoever does not hear it, does not."""
+        self._drop()
+        self.timeout_s = min(self.timeout_s, LEAVE_S)
+        with suppress(SourceError):
+            if forget:
+                self.ask("DELETE", _cursor(cursor))
+            else:
+                self.ask("POST", f"{_cursor(cursor)}/leave")
+        self._drop()
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+
+    def patiently(self, ask: Callable[[], T]) -> T:
+        patience = Patience(self.timeout_s)
+        while True:
+            try:
+                return ask()
+            except Away as error:
+                patience.wait(error)
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """Raises Away, Gone, SourceError; not for HEAD, which has no words."""
+        try:
+            self._kept = connection = self._kept or self._connect()
+            connection.request(method, self._path(path), body, {"Content-Type": "application/json"} if body else {})
+            with connection.getresponse() as answer:
+                found = Answer(answer.status, answer.headers, answer.read())
+        except _AWAY as error:
+            self._drop()
+            raise self._away(error) from None
+        except BaseException:
+            self._drop()
+            raise
+        if found.status >= 400 and method != "HEAD":
+            self._refuse(found.status, found.body)
+        return found
+
+    def _connect(self) -> HTTPConnection:
+        parts = urlsplit(self.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=max(self.timeout_s, 1.0))
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _path(self, path: str) -> str:
+        return urlsplit(self.url).path + path
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def _offsets(self, status: int, headers: HTTPMessage) -> Offsets:
+        try:
+            return Offsets(*(int(headers[f"Headway-{name}-Offset"]) for name in ("Earliest", "Latest", "Next")))
+        except (KeyError, TypeError, ValueError):
+            raise self._stranger(status) from None
+
+    def object(self, body: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._stranger(200)
+        return found
+
+    def _refuse(self, status: int, body: bytes) -> NoReturn:
+        """Raises what it means."""
+        try:
+            said = json.loads(body)
+            text = str(said["error"])
+        except (ValueError, TypeError, KeyError):
+            raise self._stranger(status) from None
+        if status in BUSY:
+            raise Away(f"the broker at {self.url} is too busy: {text}")
+        if status == GONE and "earliest" in said:
+            raise Gone(text, int(said["earliest"]))
+        raise SourceError(text)
+
+    def _away(self, error: Exception) -> Away:
+        if isinstance(error, TimeoutError):
+            why = "it does not answer"
+        else:
+            why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+        return Away(
+            f"no broker at {self.url} for {self.timeout_s:g} s: {why}; start it, or name its address (option admin), "
+            "or wait for longer (option timeout)"
+        )
+
+    def _stranger(self, status: int) -> SourceError:
+        return SourceError(
+            f"what answers at {self.url} (status {status}) is not headway's admin API, or an older one (option admin)"
+        )
+
+
+def _records(topic: str, query: Mapping[str, object]) -> str:
+    words = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
+    return f"/v1/topics/{quote(topic, safe='')}/records" + (f"?{words}" if words else "")
+
+
+def _cursor(name: str) -> str:
+    return f"/v1/cursors/{quote(name, safe='')}"

@@ -1,0 +1,45 @@
+"""What ends a query: one line each, for Spark shows it below everything that it has to say itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from headway.core.errors import HeadwayError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SourceError(HeadwayError):
+    """Something to put right, or a broker that says no."""
+
+
+class Away(SourceError):
+    """Nobody answers, or not to the end. It may pass."""
+
+
+class Gone(SourceError):
+    """The broker has deleted what was asked for."""
+
+    def __init__(self, text: str, earliest: int) -> None:
+        super().__init__(text)
+        self.earliest = earliest
+
+
+class DataLoss(SourceError):
+    """Records that this query was to have are not there any more."""
+
+
+def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
+    """For what Spark calls: the traceback that it shows above the line is its own, and says nothing of our insides."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except HeadwayError as error:
+            raise error.with_traceback(None) from None
+
+    return called

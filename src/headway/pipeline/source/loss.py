@@ -1,0 +1,30 @@
+"""Records that a query was to have and that are not there any more: its end, or a line in the log."""
+
+from __future__ import annotations
+
+import logging
+
+from headway.pipeline.source.errors import DataLoss
+from headway.pipeline.source.options import Options
+
+DELETED = "they are older than the broker keeps them"
+LOST = "the broker's records end before them; it has lost some, or is not the one it was"
+
+log = logging.getLogger("headway")
+
+
+def lose(options: Options, first: int, stop: int, why: str) -> None:
+    """The offsets from ``first`` to before ``stop``. Raises DataLoss, unless the query is to go on behind them."""
+    _go_on(options, f"offsets {first} to {stop - 1} of {options.topic} are lost to this query: {why}", stop)
+
+
+def go_back(options: Options, at: int, end: int) -> None:
+    """The query is ``at`` an offset beyond the ``end`` of all there is. Raises DataLoss, unless it is to go back."""
+    text = f"this query is at offset {at} of {options.topic}, and the broker's records end at {end}"
+    _go_on(options, f"{text}: it has lost some, or is not the one it was", end)
+
+
+def _go_on(options: Options, text: str, at: int) -> None:
+    if options.strict:
+        raise DataLoss(f"{text}; option failOnDataLoss=false goes on at {at}")
+    log.warning("%s; it goes on at %d", text, at)

@@ -1,0 +1,141 @@
+"""What people write in ``.option(...)``, read and checked. Spark does not tell capital letters from small ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from headway.core.errors import ConfigError
+from headway.core.topics import BadTopic, validate_filter
+from headway.core.units import parse_count, parse_duration, parse_size
+
+EARLIEST, LATEST = "earliest", "latest"
+FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", "lake")
+FOR_BATCHES = ("to", "pushFilters")
+FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy")
+SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
+"""What Spark adds: the path of ``load(path)``, and the properties of a table."""
+_OFFSET = re.compile(r"[0-9]+")
+_WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Options:
+    """``topic`` may be a filter."""
+
+    topic: str
+    admin: str = "http://127.0.0.1:9883"
+    start: str = EARLIEST
+    stop: str | None = None
+    partitions: int = 4
+    strict: bool = True
+    """Records that are lost end the query."""
+    timeout_s: float = 60.0
+    push: bool = False
+    """Spark's filters narrow what the broker is asked for."""
+    bytes_max: int | None = None
+    offsets_max: int | None = None
+    policy: str | None = None
+    lake: str | None = None
+    """Where what is archived of the topic is."""
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """All but what is only for batches, or only for streams. Raises ConfigError."""
+    said = {name.lower(): text.strip() for name, text in given.items()}
+    known = {name.lower(): name for name in (*FOR_ALL, *FOR_BATCHES, *FOR_STREAMS)}
+    for name in said:
+        if name not in known and not SPARKS_OWN.fullmatch(name):
+            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known.values(), key=str.lower))}")
+    if not said.get("topic"):
+        raise ConfigError('option topic is missing: which topic to read, or a filter, such as "flights/#"')
+    values: dict[str, Any] = {}
+    for name, (field, read) in READ.items():
+        if text := said.get(name.lower()):
+            try:
+                values[field] = read(text)
+            except (ConfigError, BadTopic) as error:
+                raise ConfigError(f"option {name}: {error}") from None
+    return Options(**values)
+
+
+def for_batches(options: Options) -> Options:
+    """Raises ConfigError."""
+    _refuse(FOR_STREAMS, options, "streams: spark.readStream")
+    if options.start == LATEST:
+        raise ConfigError("option from: a batch that begins at the latest offset has nothing in it")
+    start, stop = options.start, options.stop
+    if stop is not None and _OFFSET.fullmatch(start) and _OFFSET.fullmatch(stop) and int(stop) < int(start):
+        raise ConfigError(f"option to: {stop} is before from, {start}")
+    return options
+
+
+def for_streams(options: Options) -> Options:
+    """Raises ConfigError."""
+    _refuse(FOR_BATCHES, options, "batches: spark.read")
+    return options
+
+
+def _refuse(names: tuple[str, ...], options: Options, whose: str) -> None:
+    for name in names:
+        if getattr(options, READ[name][0]) not in (None, False):
+            raise ConfigError(f"option {name} is for {whose}")
+
+
+def _place(text: str) -> str:
+    """The broker reads it; but for the words, whose letters' case does not count."""
+    return text.lower() if text.lower() in (EARLIEST, LATEST) else text
+
+
+def read_url(text: str) -> str:
+    """Without a slash at its end; a host and port alone will do."""
+    full = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(full)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not full.isprintable() or " " in full or parts.query or parts.fragment:
+        raise ConfigError(f'"{text}" is not the address of an admin API, such as {Options.admin}')
+    return full.rstrip("/")
+
+
+def read_flag(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ConfigError(f'"{text}" is neither true nor false')
+    return _WORDS[text.lower()]
+
+
+def read_seconds(text: str) -> float:
+    """Spark makes texts of numbers, so a bare one is in seconds."""
+    return parse_duration(float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text)
+
+
+def at_least_one(read: Callable[[str], int]) -> Callable[[str], int]:
+    def checked(text: str) -> int:
+        found = read(text)
+        if not found:
+            raise ConfigError(f'"{text}": from 1 on')
+        return found
+
+    return checked
+
+
+READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "topic": ("topic", validate_filter),
+    "admin": ("admin", read_url),
+    "from": ("start", _place),
+    "to": ("stop", _place),
+    "partitions": ("partitions", at_least_one(parse_count)),
+    "failOnDataLoss": ("strict", read_flag),
+    "timeout": ("timeout_s", read_seconds),
+    "pushFilters": ("push", read_flag),
+    "maxBytesPerTrigger": ("bytes_max", at_least_one(parse_size)),
+    "maxOffsetsPerTrigger": ("offsets_max", at_least_one(parse_count)),
+    "policy": ("policy", str),
+    "lake": ("lake", str),
+}
+"""By option: the field, and who reads the text."""

@@ -1,0 +1,112 @@
+"""Where things are, as offsets: a query's beginning and end, times, and what of a range is in the lake."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.errors import Gone
+from headway.pipeline.source.loss import DELETED, lose
+from headway.pipeline.source.options import EARLIEST, LATEST, Options
+from headway.pipeline.source.ranges import split
+
+if TYPE_CHECKING:
+    from headway.pipeline.source.lake import Lake
+
+_OFFSET = re.compile(r"[0-9]+")
+
+
+class Places:
+    """Of one topic. Raises SourceError, DataLoss, ConfigError."""
+
+    def __init__(self, broker: Broker, options: Options, topic: str) -> None:
+        self._broker = broker
+        self._options = options
+        self._topic = topic
+
+    @property
+    def _lake(self) -> Lake | None:
+        """As it is now."""
+        if self._options.lake is None:
+            return None
+        from headway.pipeline.source.lake import open_lake
+
+        return open_lake(self._options.lake, self._topic)
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> int:
+        """Where a query begins that says ``from``."""
+        text, lake = self._options.start, self._lake
+        if text == LATEST:
+            return self._broker.offsets(self._topic).latest
+        if text == EARLIEST:
+            first = None if lake is None else lake.earliest()
+            return self._broker.offsets(self._topic).earliest if first is None else first
+        if lake is not None:
+            found = self._in_lake(lake, text)
+            if found is not None:
+                return found
+        try:
+            return self._broker.offsets(self._topic, from_=text, to=text).next
+        except Gone as gone:
+            lose(self._options, int(text), gone.earliest, DELETED)
+            return gone.earliest
+
+    def stop(self) -> int:
+        """Where a batch ends: as ``to`` says, or with all there is."""
+        text, lake = self._options.stop, self._lake
+        found = None if lake is None or text is None else self._in_lake(lake, text)
+        return self._broker.offsets(self._topic, to=text).next if found is None else found
+
+    def at(self, moment: datetime) -> int:
+        """The first offset of that time or later."""
+        lake = self._lake
+        found = None if lake is None else lake.since(moment)
+        return self._broker.offsets(self._topic, to=moment.isoformat()).next if found is None else found
+
+    def _in_lake(self, lake: Lake, text: str) -> int | None:
+        """None: it is not there, or before all that is."""
+        if _OFFSET.fullmatch(text):
+            first = lake.earliest()
+            return int(text) if first is not None and first <= int(text) < lake.end() else None
+        from headway.server.range import Moment, read_place
+
+        place = read_place(text, "from", int(time.time() * 1e6))
+        return lake.since(datetime.fromtimestamp(place.us / 1e6, UTC)) if isinstance(place, Moment) else None
+
+    # -- ranges -----------------------------------------------------------------------------------------------------
+
+    def has(self, first: int, stop: int) -> bool:
+        """All of this range is in the lake, whatever the broker has deleted."""
+        lake = self._lake
+        earliest = None if lake is None else lake.earliest()
+        return lake is not None and earliest is not None and earliest <= first and stop <= lake.end()
+
+    def split(self, first: int, stop: int) -> Sequence[InputPartition]:
+        """What is in the lake by its files, and the rest into even parts; at least one partition."""
+        lake = self._lake
+        edge = first if lake is None else min(max(first, lake.end()), stop)
+        earliest = None if lake is None else lake.earliest()
+        if lake is None or earliest is None or edge <= first:
+            return split(first, stop, self._options.partitions)
+        begin = max(first, min(earliest, edge))  # what is before the lake, the broker may have; or it is lost
+        before = split(first, begin, self._options.partitions) if first < begin else []
+        after = split(edge, stop, self._options.partitions) if edge < stop else []
+        return [*before, *lake.split(begin, edge), *after] or split(first, first, 1)
+
+    def limited(self, first: int, stop: int, size: int) -> int:
+        """Where to stop so that no more than ``size`` bytes are read; in the lake, where files end."""
+        lake = self._lake
+        if lake is not None and self.has(first, first + 1):
+            return lake.upto(first, min(stop, lake.end()), size)
+        with suppress(Gone):  # whoever reads it says so
+            return self._broker.offsets(self._topic, from_=first, to=stop, max_bytes=size).next
+        return stop

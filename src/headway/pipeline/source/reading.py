@@ -1,0 +1,51 @@
+"""Reading a partition: to its end, whatever becomes of the broker in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from headway.core.errors import HeadwayError
+from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.errors import Away, Gone
+from headway.pipeline.source.loss import DELETED, LOST, lose
+from headway.pipeline.source.options import Options
+from headway.pipeline.source.patience import Patience
+from headway.pipeline.source.ranges import Span, Stored
+
+
+def read(options: Options, topic: str, span: Span | Stored) -> Iterator[pa.RecordBatch]:
+    """Every record of the span once. Raises SourceError, DataLoss, ConfigError; each is one line (``in_one_line``)."""
+    try:
+        if isinstance(span, Stored):
+            from headway.pipeline.source.lake import open_lake
+
+            assert options.lake is not None
+            yield from open_lake(options.lake, topic).read(span)
+        else:
+            yield from _read(options, topic, span)
+    except HeadwayError as error:
+        raise error.with_traceback(None) from None
+
+
+def _read(options: Options, topic: str, span: Span) -> Iterator[pa.RecordBatch]:
+    broker, at = Broker(options.admin, options.timeout_s), span.first
+    patience = Patience(options.timeout_s)
+    while at < span.stop:
+        try:
+            for found in broker.records(topic, at, span.stop):
+                if isinstance(found, int):
+                    if found < span.stop:
+                        lose(options, found, span.stop, LOST)
+                    return
+                if found.num_rows:
+                    at = found.column("offset")[-1].as_py() + 1
+                    yield found
+                    patience = Patience(options.timeout_s)
+        except Away as error:
+            patience.wait(error)
+        except Gone as gone:
+            after = min(gone.earliest, span.stop)
+            lose(options, at, after, DELETED)
+            at = after

@@ -1,0 +1,84 @@
+"""``spark.read.format("headway")``: the way in to batches and streams.
+
+What only one of the two needs is imported there: Spark imports this file in every session that looks for formats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from headway.core.errors import ConfigError
+from headway.pipeline.source.errors import in_one_line
+from headway.pipeline.source.options import for_batches, for_streams, read_options
+
+if TYPE_CHECKING:
+    from headway.pipeline.sink.options import SinkOptions
+    from headway.pipeline.source.options import Options
+
+
+class Source(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headway"
+
+    @in_one_line
+    def schema(self) -> StructType:
+        """The columns of the records, as the broker has them. Options that cannot be are refused here, at ``load``."""
+        read_options(self.options)
+        return columns()
+
+    @in_one_line
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headway.pipeline.source.batch import Batch, Pushed
+
+        options = for_batches(self._options(schema))
+        return Pushed(options) if options.push else Batch(options)
+
+    @in_one_line
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headway.pipeline.source.stream import Stream
+
+        return Stream(for_streams(self._options(schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headway.pipeline.sink.sink import Sink
+
+        return Sink(self._sink_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from headway.pipeline.sink.sink import StreamSink
+
+        return StreamSink(self._sink_options(schema, overwrite))
+
+    def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
+        from headway.pipeline.sink.options import read_sink_options
+        from headway.pipeline.sink.rows import check_columns
+
+        if overwrite:
+            raise ConfigError('a topic is not overwritten: mode("append")')
+        options = read_sink_options(self.options)
+        check_columns(schema, options)
+        return options
+
+    def _options(self, schema: StructType) -> Options:
+        if schema != columns():
+            names = ", ".join(columns().names)
+            raise ConfigError(f"the columns are {names}: leave schema() away, and select from them")
+        return read_options(self.options)
+
+
+def columns() -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from headway.store.records import SCHEMA
+
+    return from_arrow_schema(SCHEMA)

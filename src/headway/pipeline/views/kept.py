@@ -1,0 +1,77 @@
+"""What a view was when it began, beside Spark's checkpoint: what it has worked out so far holds for nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql.types import StructType
+
+from headway.core.errors import ConfigError
+from headway.pipeline.views.schema import differences
+from headway.server.settings import ViewTable
+from headway.store.whole import written_whole
+
+FILE = "view.json"
+CHECKPOINT = "checkpoint"
+
+
+class Table(NamedTuple):
+    topic: str
+    schema: StructType
+
+
+class Kept(NamedTuple):
+    sql: str
+    mode: str
+    topic: str
+    tables: dict[str, Table]
+    writer: str
+    """The name under which its batches are published, each once."""
+
+    @classmethod
+    def of(cls, view: ViewTable, tables: Mapping[str, Table], writer: str) -> Kept:
+        """Blanks do not count."""
+        return cls(" ".join(view.sql.split()), view.mode, view.topic, dict(tables), writer)
+
+    def schemas(self) -> dict[str, StructType]:
+        return {name: table.schema for name, table in self.tables.items()}
+
+
+def read_kept(folder: Path) -> Kept | None:
+    """None where nothing was worked out yet. Raises ConfigError."""
+    if not any((folder / CHECKPOINT / "offsets").glob("[0-9]*")):
+        return None
+    try:
+        found = json.loads((folder / FILE).read_text())
+        tables = {
+            name: Table(table["topic"], StructType.fromJson(table["schema"])) for name, table in found["tables"].items()
+        }
+        return Kept(found["sql"], found["mode"], found["topic"], tables, found["writer"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{folder / FILE} is not what a run wrote; {anew(folder)}") from None
+
+
+def write_kept(folder: Path, kept: Kept) -> None:
+    tables = {name: {"topic": one.topic, "schema": one.schema.jsonValue()} for name, one in kept.tables.items()}
+    with written_whole(folder / FILE) as partial:
+        partial.write_text(json.dumps(kept._asdict() | {"tables": tables}, indent=2) + "\n")
+
+
+def check_kept(folder: Path, kept: Kept, now: Kept) -> None:
+    """Raises ConfigError where what was worked out does not hold for what is wanted now."""
+    words = ("sql", "mode", "topic")
+    changes = [f"its {word} was changed" for word in words if getattr(kept, word) != getattr(now, word)]
+    for name, table in now.tables.items():
+        before = kept.tables.get(name, table)
+        if before.topic != table.topic:
+            changes.append(f"table {name} was {before.topic} and is {table.topic} now")
+        changes += [f"table {name}: {text}" for text in differences(before.schema, table.schema)]
+    if changes:
+        raise ConfigError(f"{', '.join(changes)}; put that back, or {anew(folder)}")
+
+
+def anew(folder: Path) -> str:
+    return f"begin anew: remove {folder}"

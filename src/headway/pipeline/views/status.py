@@ -1,0 +1,66 @@
+"""How a view stands: what Spark says of its batches, added up since the command was started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headway.pipeline.views.publish import ROWS
+from headway.server.settings import ViewTable
+
+STARTING, RUNNING, ENDED = "starting", "running", "ended"
+
+
+@dataclass
+class Status:
+    name: str
+    view: ViewTable
+    state: str = STARTING
+    records: int = 0
+    """Read."""
+    published: int = 0
+    batches: int = 0
+    batch_ms: int = 0
+    """What the last batch took."""
+    late: int = 0
+    """Rows left out of groups that the watermark had closed."""
+    behind: int = 0
+    """Offsets between what was read and what there is; those of other topics count, too."""
+    misfits: int = 0
+    """Left out."""
+    last_misfit: str = ""
+    error: str = ""
+    """What ended it."""
+    _seen: int = -1
+
+    def end(self, error: str) -> None:
+        self.state, self.error = ENDED, error
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        """A batch, as Spark reports it; one that was added already is not added again."""
+        if progress["batchId"] <= self._seen:
+            return
+        self._seen = progress["batchId"]
+        self.state = RUNNING
+        self.batches += 1
+        self.batch_ms = int((progress["durationMs"] or {}).get("triggerExecution", 0))
+        self.records += sum(int(source["numInputRows"]) for source in progress["sources"])
+        self.late += sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
+        self.behind = sum(_behind(source) for source in progress["sources"])
+        for name, observed in (progress["observedMetrics"] or {}).items():
+            count, *last = observed["values"]
+            if name == ROWS:
+                self.published += count
+            elif count:
+                self.misfits += count
+                self.last_misfit = last[0]
+
+
+def _behind(source: Mapping[str, Any]) -> int:
+    try:
+        end, latest = (json.loads(source[name])["offset"] for name in ("endOffset", "latestOffset"))
+        return max(0, int(latest) - int(end))
+    except (ValueError, TypeError, KeyError):
+        return 0

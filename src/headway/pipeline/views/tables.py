@@ -1,0 +1,93 @@
+"""A table: a recorded topic as SQL sees it, its payloads read as JSON.
+
+The columns are the fields of the payload by its schema, and of the record ``_offset``, ``_timestamp``, ``_topic`` and
+``_key``. The time is there as ``timestamp``, too, unless the payload has a field of that name.
+
+A record is a misfit when its payload is no JSON object or has a field that is not of its type. (One that is left out,
+or null, is null; one that the schema does not know is not looked at.) It ends the query, or is left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headway.core.errors import ConfigError
+from headway.server.settings import SourceTable
+
+OF_RECORD = {"_offset": "offset", "_timestamp": "timestamp", "_topic": "topic", "_key": "key"}
+TIME = "timestamp"
+SHOWN_CHARS = 60
+_BAD, _WHY, _VALUE = "_headway_bad", "_headway_why", "_headway_value"
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "columnNameOfCorruptRecord": _BAD}
+_TEXTS = "map<string,string>"
+
+
+def read_table(
+    spark: SparkSession, name: str, table: SourceTable, schema: StructType, admin: str, limit_bytes: int | None = None
+) -> DataFrame:
+    """The table as a stream, with its watermark; so much of it in a batch at most.
+
+    What is left out is counted in the metrics that are observed under its name: ``misfits``, and ``last``, what was
+    wrong with the last one. Raises ConfigError."""
+    assert table.topic is not None
+    source = spark.readStream.format("headway").option("topic", table.topic).option("admin", admin)
+    if limit_bytes is not None:
+        source = source.option("maxBytesPerTrigger", limit_bytes)
+    # Within an object the end of the payload is looked at, too: {"a": 1} x is no JSON.
+    text = F.concat(F.lit('{"value":'), F.col("payload").cast("string"), F.lit("}"))
+    read = F.from_json(text, StructType().add("value", schema).add(_BAD, "string"), _STRICT)
+    rows = source.load().withColumn(_VALUE, read).withColumn(_WHY, _why(schema))
+    # The metrics also keep Spark from moving what follows to before them, which would read each payload twice.
+    misfits = F.count(_WHY).alias("misfits")
+    rows = rows.observe(name, misfits, F.max_by(_WHY, F.when(F.col(_WHY).isNotNull(), F.col("offset"))).alias("last"))
+    fits = F.col(_WHY).isNull()
+    rows = rows.where(fits if table.misfits == "skip" else F.when(fits, True).otherwise(F.raise_error(F.col(_WHY))))
+    columns = {column.lower() for column in schema.names}
+    of_record = [F.col(column).alias(called) for called, column in OF_RECORD.items()]
+    time = [] if TIME in columns else [F.col(TIME)]
+    found = rows.select(*(_of_value().getField(column).alias(column) for column in schema.names), *of_record, *time)
+    if table.watermark_s is None:
+        return found
+    kinds = {field.name.lower(): field.dataType.simpleString().upper() for field in found.schema.fields}
+    kind = kinds.get(table.time.lower(), "not there")
+    if not kind.startswith("TIMESTAMP"):
+        raise ConfigError(
+            f"tables.{name}.time: a watermark is of a column of type TIMESTAMP, and {table.time} is {kind}; "
+            f'[tables.{name}] schema = "{table.time} TIMESTAMP, ..." declares it'
+        )
+    return found.withWatermark(table.time, f"{round(table.watermark_s * 1000)} milliseconds")
+
+
+def _of_value() -> Column:
+    return F.col(_VALUE).getField("value")
+
+
+def _why(schema: StructType) -> Column:
+    """What is wrong with a record; null where it fits. It is as short as it can be for any number of fields, for Spark
+    plans each batch anew."""
+    payload = F.col("payload").cast("string")
+    said, read = F.from_json(payload, _TEXTS), F.from_json(F.to_json(_of_value()), _TEXTS)
+    types = F.from_json(F.lit(json.dumps(_types(schema))), _TEXTS)
+    unread = F.filter(F.map_keys(types), lambda name: said[name].isNotNull() & read[name].isNull())
+    nested = F.filter(F.map_keys(types), lambda name: said[name].isNotNull() & types[name].contains("<"))
+    field = F.coalesce(F.get(unread, 0), F.get(nested, 0))
+    of_field = F.concat(F.lit("field "), field, F.lit(" is not "), types[field], F.lit(": "), _shortened(said[field]))
+    of_all = F.concat(F.lit("the payload is not a JSON object: "), _shortened(payload))
+    what = F.when(_of_value().isNull(), of_all).otherwise(F.coalesce(of_field, of_all))
+    where = F.concat(F.lit("topic "), F.col("topic"), F.lit(", offset "), F.col("offset").cast("string"), F.lit(": "))
+    misfit = _of_value().isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
+    return F.when(misfit, F.concat(where, what))
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    """By field, as people write them."""
+    return {field.name: field.dataType.simpleString().upper() for field in schema.fields}
+
+
+def _shortened(text: Column) -> Column:
+    first = F.concat(F.substring(text, 1, SHOWN_CHARS), F.lit("..."))
+    return F.when(F.length(text) > SHOWN_CHARS, first).otherwise(text)

@@ -1,0 +1,63 @@
+"""One view: its query, from what is written in the config to what Spark runs."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
+
+from headway.core.errors import ConfigError
+from headway.core.topics import matches
+from headway.pipeline.views.catalog import Catalog
+from headway.pipeline.views.kept import CHECKPOINT, Kept, Table, check_kept, read_kept, write_kept
+from headway.pipeline.views.publish import limit_bytes, published
+from headway.server.settings import ViewTable
+
+_NO_KEYS = (StructType, ArrayType, MapType, BinaryType, VariantType)
+
+
+def start_view(
+    spark: SparkSession, name: str, view: ViewTable, catalog: Catalog, folder: Path, admin: str
+) -> StreamingQuery:
+    """Its query, which goes on where it stopped. ``folder`` is its own. Raises ConfigError, SourceError."""
+    kept = read_kept(folder)
+    with catalog.query(view.sql, kept.schemas() if kept else {}, limit_bytes(view)) as (result, schemas):
+        tables = {table: Table(catalog.topic(table), schema) for table, schema in schemas.items()}
+        check_result(view, result, tables)
+        now = Kept.of(view, tables, kept.writer if kept else f"view-{name}-{secrets.token_hex(4)}")
+        if kept is not None:
+            check_kept(folder, kept, now)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_kept(folder, now)
+        return _started(spark, name, view, published(result, view, admin, now.writer), folder)
+
+
+def check_result(view: ViewTable, result: DataFrame, tables: dict[str, Table]) -> None:
+    """Raises ConfigError where it cannot be published."""
+    if not result.isStreaming:
+        raise ConfigError("its sql reads no recorded topic, so there is nothing to keep up with")
+    for name, table in tables.items():
+        if matches(table.topic, view.topic):
+            raise ConfigError(f"it would read what it publishes: {view.topic} is in table {name} ({table.topic})")
+    names = result.columns
+    if twice := next((column for column in names if names.count(column) > 1), None):
+        raise ConfigError(f"two columns of its result are called {twice}: give one of them another name, with AS")
+    if view.key not in names:
+        raise ConfigError(f"its key {view.key} is no column of its result: {', '.join(names)}")
+    kind = result.schema[view.key].dataType
+    if isinstance(kind, _NO_KEYS):
+        raise ConfigError(f"its key {view.key} is {kind.simpleString().upper()}; a key is a text, a number or a time")
+
+
+def _started(
+    spark: SparkSession, name: str, view: ViewTable, writer: DataStreamWriter, folder: Path
+) -> StreamingQuery:
+    spark.conf.set("spark.sql.shuffle.partitions", str(view.partitions))
+    # A batch without data is what publishes a window after its last record. Where groups are updated it only costs.
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(view.mode == "append").lower())
+    writer = writer.queryName(name).outputMode(view.mode).option("checkpointLocation", str(folder / CHECKPOINT))
+    return writer.trigger(processingTime=f"{round(view.every_s * 1000)} milliseconds").start()

@@ -1,0 +1,5 @@
+"""Spark looks for packages of this kind of name by itself, and finds the format "headway" here."""
+
+from headway.pipeline.source.source import Source as DefaultSource
+
+__all__ = ["DefaultSource"]

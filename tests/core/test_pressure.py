@@ -87,6 +87,19 @@ def test_nobody_is_given_up_for_what_has_just_come() -> None:
     assert (stuck.connected, publisher.paused) == (False, False)
 
 
+def test_nor_for_what_it_has_just_asked_for() -> None:
+    """Records that others should have taken by now are new to whoever has just come and begins with the earliest."""
+    stage = Stage(memory="100KB", disk="0B")
+    stuck = stage.consumer("stuck", "t", reads=STUCK, buffer=1000)
+    stage.client("publisher").publish("t", 0, 1000, size=200)
+    stage.run(0.9)
+    fresh = stage.consumer("fresh", "t", reads=150_000, buffer=1000, options={"from_": "earliest"})
+    stage.run(0.3)
+    assert (stuck.connected, fresh.connected) == (False, True)
+    stage.run(3)
+    assert fresh.numbers == list(range(1000))
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_durable_consumer_that_is_away_loses_what_it_held_and_is_told(qos: int) -> None:
     stage = Stage(memory="100KB", disk="0B")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from tests.interop.amqp_pika import Pika
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
@@ -182,7 +184,8 @@ def test_a_first_batch_of_nothing_is_run_again(run: Run, tmp_path: Path, start: 
 
 def test_what_stalls_is_judged_and_others_notice_nothing(run: Run, tmp_path: Path, start: BrokerFactory) -> None:
     """Queries whose sinks take nothing: one's policy has it disconnected, the other's moves its cursor on. An MQTT
-    subscriber of the same topic has everything meanwhile. What became of them they learn when they ask for more."""
+    subscriber of the same topic and an AMQP one have everything meanwhile. What became of them they learn when they ask
+    for more."""
     broker = start(recording(tmp_path / "journal", TOPICS + POLICIES))
     publish(broker, "t/a", 0)
     first, last = 10, 20_000
@@ -204,8 +207,9 @@ def test_what_stalls_is_judged_and_others_notice_nothing(run: Run, tmp_path: Pat
         until(lambda: sink.all() == list(range(first)), BATCH_S, "the first batch is written")
         return sink.last_offset()["cursor"], gate, query
 
-    with Raw(broker.ports["mqtt"], "healthy") as healthy:
+    with Raw(broker.ports["mqtt"], "healthy") as healthy, closing(Pika(broker.ports["amqp"])) as desk:
         healthy.subscribed("t/a")
+        desk.consume(desk.bound("amq.topic", "t.a"), auto_ack=True)
         publish(broker, "t/a", *range(1, first))
         queries = {policy: stalled(policy) for policy in ("stalled", "newest")}
         cursors = {policy: cursor for policy, (cursor, *_) in queries.items()}
@@ -213,6 +217,7 @@ def test_what_stalls_is_judged_and_others_notice_nothing(run: Run, tmp_path: Pat
         until(lambda: not broker.consumer(cursors["stalled"])["connected"], what="its policy disconnects it")
         until(lambda: broker.consumer(cursors["newest"])["gap_records"], what="its policy discards")
         assert [int(body) for body in healthy.payloads(last - 1)] == list(range(1, last))
+        assert [int(body) for body in desk.bodies(last - 1)] == list(range(1, last))
     for _, gate, _ in queries.values():
         with gate.open("wb"):
             pass

@@ -162,7 +162,7 @@ def late_for(feed: Feed, chunk: Chunk, now: float) -> list[Subscription]:
 def is_late(subscription: Subscription, now: float) -> bool:
     """It holds what came, or what it was sent, long enough ago to have been taken, or acknowledged."""
     unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
-    waiting = subscription.cursor.oldest_time() if subscription.gating_bytes else None
+    waiting = subscription.oldest_time() if subscription.gating_bytes else None
     return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
 
 

@@ -309,6 +309,7 @@ class Subscribing:
             while index < len(chunk) and chunk.sequence_of(index) <= seen:
                 index += 1
             cursor.stand_at(chunk, index)
+            subscription.current_s = now
             subscription.start_number, subscription.start_position = cursor.number, cursor.position
             return
         if subscription.state is not None:

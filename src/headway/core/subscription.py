@@ -138,7 +138,7 @@ class Subscription:
         self.conflated_upto = 0
         """Sequence up to which a conflating consumer is current."""
         self.current_s = 0.0
-        """When a conflating consumer last had everything there was."""
+        """When it was last known to have everything there was, or asked for what was there before."""
         self.conflate_due = False
         self.conflate_owed = 0
         """Records that passed while conflating and were not (yet) sent as such."""
@@ -245,7 +245,8 @@ class Subscription:
             return self.queue.backlog.oldest_time()
         if self.conflating:
             return self.current_s if self.has_more else None
-        return self.cursor.oldest_time()
+        oldest = self.cursor.oldest_time()
+        return None if oldest is None else max(oldest, self.current_s)
 
     def _rest_skipped(self) -> Skip | None:
         """The skip that leaves out everything from some record on, if one is in force."""

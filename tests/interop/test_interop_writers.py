@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,30 @@ def test_a_writer_is_held_up_as_any_publisher(keeping: BrokerProcess, held: tupl
     assert [payload for payload in slow.payloads(sent + 3000) if payload[:1] != b"."] == payloads
     assert publish(keeping, writer, 1, part)["rows"] == 3000
     assert keeping.publisher(writer)["stalled_ms"] > 0
+
+
+def test_told_to_stop_in_the_middle_of_a_batch_it_ends_in_order(start: BrokerFactory, tmp_path: Path) -> None:
+    """And goes on when it is started again."""
+    config, rows, sent = recording(tmp_path / "journal", TOPICS), 30_000, list[bytes]()
+
+    def done(batch: int) -> bool:
+        return put(broker, "w", batch, [])[0] == 200
+
+    for batch in range(4):
+        broker = start(config)
+        until(lambda batch=batch: done(batch - 1) if batch else True, what="the batch before is published")
+        payloads = [b"%d/%d" % (batch, row) + b"." * 100 for row in range(rows)]
+        put(broker, "w", batch, [stage(broker, "w", plain("t/a", payloads))], wait_ms=0)
+        with ThreadPoolExecutor(1) as somebody:
+            asked = somebody.submit(put, broker, "w", batch, [])  # and waits for the answer
+            published_by(broker, "w", batch, 1)
+            broker.stop()
+            assert isinstance(asked.exception(), OSError) or asked.result()[0] in (200, 202)
+        sent += payloads
+    broker = start(config)
+    until(lambda: done(3), what="the last one is")
+    assert [row["payload"] for row in recorded(broker, "t/a")] == sent
+    broker.stop()
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------

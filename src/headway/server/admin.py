@@ -25,6 +25,8 @@ from headway.server.records import Records
 from headway.server.writers import Writers
 
 CONFIG_BYTES_MAX = 4 * 1024 * 1024
+LAST_ANSWERS_S = 0.1
+"""At the end, for answers that are under way. Some wait by design, and clients are not to wait for these."""
 
 
 @web.middleware
@@ -56,7 +58,7 @@ class Admin:
         self._cursors = Cursors(engine)
         self._writers = Writers(engine)
         self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S)
         self.url = ""
 
     async def start(self, host: str, port: int) -> None:

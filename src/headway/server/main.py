@@ -67,8 +67,8 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     log.info("stopping")
     for listener in listeners:
         listener.close()
+    await admin.stop()  # whoever asks there, and publishes by it, needs an engine at work
     engine.stop()
-    await admin.stop()
     await end_farewells(settings.server.stop_timeout_s)
 
 

@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 .PHONY: help setup serve demo test bench crash lint lock clean mosquitto java
 
 help:
-	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (three minutes)"
+	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (three minutes)"

@@ -8,12 +8,12 @@ import os
 from http.client import HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 from headway.core.errors import ConfigError
+from headway.server.address import ADMIN_URL, read_admin_url
 
-DEFAULT_URL = "http://127.0.0.1:9883"
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
@@ -33,7 +33,7 @@ class Admin:
     """One broker's admin API."""
 
     def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = _checked(url or os.environ.get("HEADWAY_ADMIN") or DEFAULT_URL)
+        self.url = read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL)
         self._timeout_s = timeout_s
 
     def broker(self) -> dict[str, Any]:
@@ -119,16 +119,3 @@ class Admin:
 
     def _stranger(self) -> NoBroker:
         return NoBroker(f"what answers at {self.url} is not headway's admin API (its address: --admin URL)")
-
-
-def _checked(url: str) -> str:
-    """The URL without a slash at its end; a host and port alone will do."""
-    full = url if "://" in url else f"http://{url}"
-    try:
-        parts = urlsplit(full)
-        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or not full.isprintable() or " " in full or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is not the address of an admin API, such as {DEFAULT_URL}")
-    return full.rstrip("/")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.plain import clean, needing, plainly
-from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.core.errors import ConfigError
 from headway.core.topics import covers
 from headway.core.units import format_count, format_size, parse_duration
@@ -34,10 +34,7 @@ def archive(
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "2g",
-    admin: Annotated[
-        str | None,
-        typer.Option("--admin", metavar="URL", help="The broker's admin API.  [default: as the config says]"),
-    ] = None,
+    admin: AdminOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Keep what is recorded, also after the broker has deleted it.

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.plain import clean, needing, plainly, say
-from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.core.units import format_count, format_duration
 from headway.server.config import load_settings
 
@@ -39,10 +39,7 @@ def views(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="These only.")] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "2g",
-    admin: Annotated[
-        str | None,
-        typer.Option("--admin", metavar="URL", help="The broker's admin API.  [default: as the config says]"),
-    ] = None,
+    admin: AdminOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Keep the views of a config up to date, and publish what changes.

@@ -9,7 +9,8 @@ from typing import Any
 
 from headway.core.errors import ConfigError
 from headway.core.topics import BadTopic, validate_topic
-from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds, read_url
+from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds
+from headway.server.address import ADMIN_URL, read_admin_url
 from headway.store.rows import QOS
 
 _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
@@ -19,7 +20,7 @@ _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 class SinkOptions:
     topic: str | None = None
     """Of all rows; None: each has its own."""
-    admin: str = "http://127.0.0.1:9883"
+    admin: str = ADMIN_URL
     qos: int = QOS
     retain: bool = False
     timeout_s: float = 60.0
@@ -64,7 +65,7 @@ def _writer(text: str) -> str:
 
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "topic": ("topic", validate_topic),
-    "admin": ("admin", read_url),
+    "admin": ("admin", read_admin_url),
     "qos": ("qos", _number(0, 2)),
     "retain": ("retain", read_flag),
     "timeout": ("timeout_s", read_seconds),

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from headway.core.errors import ConfigError
 from headway.core.topics import BadTopic, validate_filter
 from headway.core.units import parse_count, parse_duration, parse_size
+from headway.server.address import ADMIN_URL, read_admin_url
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", "lake")
@@ -27,7 +27,7 @@ class Options:
     """``topic`` may be a filter."""
 
     topic: str
-    admin: str = "http://127.0.0.1:9883"
+    admin: str = ADMIN_URL
     start: str = EARLIEST
     stop: str | None = None
     partitions: int = 4
@@ -90,19 +90,6 @@ def _place(text: str) -> str:
     return text.lower() if text.lower() in (EARLIEST, LATEST) else text
 
 
-def read_url(text: str) -> str:
-    """Without a slash at its end; a host and port alone will do."""
-    full = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(full)
-        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or not full.isprintable() or " " in full or parts.query or parts.fragment:
-        raise ConfigError(f'"{text}" is not the address of an admin API, such as {Options.admin}')
-    return full.rstrip("/")
-
-
 def read_flag(text: str) -> bool:
     if text.lower() not in _WORDS:
         raise ConfigError(f'"{text}" is neither true nor false')
@@ -126,7 +113,7 @@ def at_least_one(read: Callable[[str], int]) -> Callable[[str], int]:
 
 READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "topic": ("topic", validate_filter),
-    "admin": ("admin", read_url),
+    "admin": ("admin", read_admin_url),
     "from": ("start", _place),
     "to": ("stop", _place),
     "partitions": ("partitions", at_least_one(parse_count)),

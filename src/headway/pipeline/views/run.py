@@ -27,11 +27,11 @@ from headway.pipeline.claim import claimed
 from headway.pipeline.session import MEMORY, open_session, progress
 from headway.pipeline.short import in_short
 from headway.pipeline.source.errors import SourceError
-from headway.pipeline.source.options import read_url
 from headway.pipeline.told import told_to_stop
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.status import RUNNING, STARTING, Status
 from headway.pipeline.views.view import start_view
+from headway.server.address import read_admin_url
 from headway.server.settings import Settings
 from headway.server.views import tables_of
 
@@ -72,7 +72,7 @@ def run_views(
     Raises ConfigError for what concerns all of them; what concerns one is its status's ``error``.
     """
     wanted = [Status(name, settings.views[name]) for name in _checked(settings, names)]
-    url = read_url(admin) if admin else admin_url(settings)
+    url = read_admin_url(admin) if admin else admin_url(settings)
     checkpoint = checkpoint.absolute()
     conf = SPARK | {"spark.driver.memory": memory}
     with (

@@ -29,11 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
-from pyspark.pipelines.block_session_mutations import block_session_mutations
-from pyspark.pipelines.graph_element_registry import graph_element_registration_context
-from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+from pyspark.pipelines.spark_connect_pipeline import start_run
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -42,6 +38,7 @@ from headway.core.errors import ConfigError
 from headway.pipeline.claim import claimed
 from headway.pipeline.definitions import KEPT, RESULTS, define
 from headway.pipeline.footers import check_folder
+from headway.pipeline.graph import graph_of
 from headway.pipeline.lake import check_lake
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, first_line, open_session
@@ -132,13 +129,7 @@ def _update(spark: SparkSession, lake: Path, out: Path, full_refresh: bool) -> N
         state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
         tell("starting")
         try:
-            spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-            graph = create_dataflow_graph(spark, default_catalog=None, default_database=DATABASE, sql_conf={})
-            with (
-                graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
-                add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
-                block_session_mutations(),
-            ):
+            with graph_of(spark, DATABASE) as graph:
                 define(spark, lake, nothing)
             done = 0
             for answer in start_run(

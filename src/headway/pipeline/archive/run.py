@@ -15,11 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from pyspark import pipelines
 from pyspark.errors import PySparkException
-from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
-from pyspark.pipelines.block_session_mutations import block_session_mutations
-from pyspark.pipelines.graph_element_registry import graph_element_registration_context
-from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+from pyspark.pipelines.spark_connect_pipeline import start_run
 from pyspark.sql import DataFrame, SparkSession
 
 from headway.core.errors import ConfigError
@@ -29,6 +25,7 @@ from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.sink import FORMAT, Archive
 from headway.pipeline.claim import claimed
 from headway.pipeline.footers import check_folder
+from headway.pipeline.graph import graph_of
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session
 from headway.pipeline.short import in_short
@@ -103,13 +100,7 @@ def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path
         (out / "_state").mkdir(exist_ok=True)
         state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
         try:
-            spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-            graph = create_dataflow_graph(spark, default_catalog=None, default_database=DATABASE, sql_conf={})
-            with (
-                graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
-                add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
-                block_session_mutations(),
-            ):
+            with graph_of(spark, DATABASE) as graph:
                 for folder in folders:
                     define(spark, folder, admin, timeout)
             start_run(

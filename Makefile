@@ -16,13 +16,14 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test bench crash lint lock clean mosquitto java
+.PHONY: help setup serve demo test bench crash mutants lint lock clean mosquitto java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (three minutes)"
+	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make lock    pins every dependency anew, with hashes"
@@ -53,6 +54,10 @@ bench: $(STAMP)
 # KILLS=500 SEED=7: longer, or another one.
 crash: $(STAMP)
 	@exec $(BIN)/python -m tests.crash --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
+
+# COUNT=20 SEED=7: fewer, or others.
+mutants: $(STAMP)
+	@exec $(BIN)/python -m tests.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,42 @@
+"""What the mutants change, on a source of a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.mutants.change import changes
+
+
+@pytest.mark.parametrize(
+    ("body", "made"),
+    [
+        ("return a < b", ["return a <= b"]),
+        ("return a is not b", ["return a is b"]),
+        ("return a not  in b", ["return a in b"]),
+        ("return a < b < c", []),
+        ("if a: return 1", ["if (not (a)): return 1"]),
+        ("if a is None: return 1", ["if a is not None: return 1"]),
+        ("return a and b", ["return a or b"]),
+        ("return 1 if a else 2", ["return 1 if (not (a)) else 2"]),
+        ("while True: pass", []),
+        ("a.b = 1", ["pass"]),
+        ("a[1] += 2", ["pass"]),
+        ("a(b)", ["pass"]),
+        ("del a[b]", ["pass"]),
+        ("a = 1", []),
+        ("assert a == b", []),
+        ("a('é') if b else 2", ["a('é') if (not (b)) else 2"]),
+    ],
+)
+def test_each_change_is_made_where_it_says(tmp_path: Path, body: str, made: list[str]) -> None:
+    head = "def f(a, b, c):\n    "
+    file = tmp_path / "file.py"
+    file.write_text(head + body + "\n")
+    assert [change.applied(file.read_text()) for change in changes(file)] == [f"{head}{line}\n" for line in made]
+
+
+def test_only_functions_are_changed(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text("a = 1 < 2\nif a:\n    print(a)\n\nclass C:\n    b = 1 == 2\n")
+    assert changes(file) == []

@@ -181,7 +181,7 @@ class Wanted:
 
 def wanted(kept: Kept) -> list[Wanted]:
     found: list[Wanted] = []
-    for cursor in kept.cursors():
+    for cursor in kept.cursors:
         if isinstance(cursor, LooseEnds):
             continue
         found += [Wanted(cursor, number, given=True) for number in sorted(cursor.unacknowledged)]
@@ -196,7 +196,7 @@ def assert_the_same(tape: Tape, again: Broker, ledger: Ledger, now: float, *, tt
     there, compared = tape.ledger.kept, 0
     assert sorted(there) == sorted(ledger.kept), "the same are kept"
     for number, kept in there.items():
-        loose = [one for one in kept.cursors() if isinstance(one, LooseEnds)]
+        loose = [one for one in kept.cursors if isinstance(one, LooseEnds)]
         if loose and any(one.wanted_sequence() for one in loose):
             firsts = [one.wanted_sequence() for one in loose if one.wanted_sequence()]
             got = [one.sequence for one in wanted(ledger.kept[number])]
@@ -210,7 +210,7 @@ def assert_the_same(tape: Tape, again: Broker, ledger: Ledger, now: float, *, tt
         assert got == sorted(got), "in order"
         missing = [one for one in want if one.sequence not in set(got)]
         assert all(one.expires_s <= now or ttl for one in missing), [one.sequence for one in missing]
-        conflated = any(not cursor.attached and not cursor.ended for cursor in kept.cursors())
+        conflated = any(not cursor.attached and not cursor.ended for cursor in kept.cursors)
         extra = set() if conflated else set(got) - {one.sequence for one in want}
         assert not extra, f"{sorted(extra)[:10]} of place {number} come back"
         compared += len(got)

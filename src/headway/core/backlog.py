@@ -149,6 +149,8 @@ class Backlog:
     def _leave(self, stretch: Stretch) -> None:
         feed = stretch.feed
         stretch.close()
+        if stretch.kept is not None:
+            stretch.kept.drop(stretch)
         feed.reading -= 1
         if feed not in (other.feed for other in [*self.stretches, *self.settling]):
             feed.queues.pop(self._queue, None)

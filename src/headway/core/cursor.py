@@ -13,7 +13,6 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import pairwise
 
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
@@ -97,17 +96,11 @@ class Cursor:
             return chunk.sequence_of(number - chunk.first_number)
         return self.fresh_sequence()
 
-    def settled_sequences(self, after: int, last: int) -> list[int]:
-        """What is settled of what was sent: first and last sequence of each stretch, when the cursor has to do with
-        what is behind ``after`` and, if it goes on, ``last`` is the last there is."""
-        sent = sorted(self.unacknowledged.items())
-        wanted = [chunk.sequence_of(number - chunk.first_number) for number, chunk in sent]
-        wanted.append(self.fresh_sequence() or (self.ended or last) + 1)
-        found: list[int] = []
-        for before, following in pairwise([after, *wanted]):
-            if following > before + 1:
-                found += (before + 1, following - 1)
-        return found
+    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+        """What is not settled, as first and last sequence of each stretch, when ``last`` is the last there is."""
+        wanted = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+        fresh = self.fresh_sequence()
+        return [(one, one) for one in wanted] + ([(fresh, self.ended or last)] if fresh else [])
 
     # -- moves ------------------------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ class Keeping:
             if subscription.queue is not None:
                 self._keep_queue(subscription.queue, place)
             elif subscription.cursor.kept is None:
-                kept = subscription.cursor.kept = ledger.keep(lambda: [subscription.cursor], place)
+                kept = subscription.cursor.kept = ledger.keep([subscription.cursor], place)
                 kept.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.keep_feed(subscription.feed, 1)
         elif subscription.queue is not None:
@@ -147,9 +147,10 @@ class Keeping:
             if delivery.cursor is old.cursor and delivery.chunk is not None:
                 delivery.loose, delivery.sequence = loose, delivery.chunk.sequence_of(delivery.index)
                 loose.sent(delivery.sequence)
-        before, cursor = kept.cursors, old.cursor
-        kept.cursors = lambda: [*(one for one in before() if one is not cursor), loose]
-        cursor.kept = None
+        kept.drop(old.cursor)
+        old.cursor.kept = None
+        if not loose.over:
+            kept.cursors.append(loose)
         number, old.number_kept = old.number_kept, 0
         del self._subscriptions[number]
         self._registry.keep_feed(old.feed, -1)
@@ -163,8 +164,7 @@ class Keeping:
         if not subscription.request.qos:  # nothing is kept for it any more
             kept.forget()
             return
-        before = kept.cursors
-        kept.cursors = lambda: [*before(), subscription.cursor]
+        kept.cursors.append(subscription.cursor)
         kept.moved()
         subscription.cursor.kept = kept
         self._registry.keep_feed(subscription.feed, 1)
@@ -207,9 +207,7 @@ class Keeping:
         ledger = self._registry.ledger
         if queue.kept is None and ledger is not None:
             backlog = queue.backlog
-            queue.kept = ledger.keep(
-                lambda: [one for one in (*backlog.settling, *backlog.stretches) if one.kept is not None], place
-            )
+            queue.kept = ledger.keep([*backlog.settling, *backlog.stretches], place)
             queue.kept.filters = lambda: queue.filters[:-1] or (queue.feed.key.filter,)
             for stretch in (*backlog.settling, *backlog.stretches):
                 stretch.kept = queue.kept
@@ -221,7 +219,7 @@ class Keeping:
         if ledger is None or kept is None:
             return
         queue.kept = None
-        for stretch in kept.cursors():
+        for stretch in kept.cursors:
             stretch.kept = None
         ledger.forget(kept)
         self._registry.keep_feed(queue.feed, -1)

@@ -82,10 +82,10 @@ class Kept:
 
     __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
 
-    def __init__(self, ledger: Ledger, number: int, cursors: Callable[[], Iterable[Cursor | LooseEnds]]) -> None:
+    def __init__(self, ledger: Ledger, number: int, cursors: list[Cursor | LooseEnds]) -> None:
         self.number = number
         self.cursors = cursors
-        """The oldest place first."""
+        """The oldest place first. Each leaves when it wants nothing any more, but for the one that still reads."""
         self.filters: Callable[[], Iterable[str]] = tuple
         """What it reads of topics, at most."""
         self.recorded_only = False
@@ -138,7 +138,7 @@ class Kept:
         """Where it stands, when ``sequence`` is the last there is."""
         upto = fresh = sequence + 1
         conflating = False
-        for cursor in self.cursors():
+        for cursor in self.cursors:
             upto = min(upto, cursor.wanted_sequence() or upto)
             fresh = min(fresh, cursor.fresh_sequence() or fresh)
             conflating |= not cursor.attached and not cursor.ended
@@ -153,15 +153,23 @@ class Kept:
     @property
     def first(self) -> Cursor | LooseEnds | None:
         """The one furthest back."""
-        return next(iter(self.cursors()), None)
+        return self.cursors[0] if self.cursors else None
+
+    def drop(self, cursor: Cursor | LooseEnds) -> None:
+        """It wants nothing any more."""
+        if cursor in self.cursors:
+            self.cursors.remove(cursor)
 
     def settled_above(self, sequence: int) -> tuple[int, ...]:
         """All that is settled, as pairs, when ``sequence`` is the last there is."""
         found: list[int] = [end for pair in self._never for end in pair]
-        after = 0
-        for cursor in self.cursors():
-            found += cursor.settled_sequences(after, sequence)
-            after = cursor.ended
+        settled = 0
+        for first, last in sorted(pair for cursor in self.cursors for pair in cursor.wanted_sequences(sequence)):
+            if first > settled + 1:
+                found += (settled + 1, first - 1)
+            settled = max(settled, last)
+        if settled < sequence:
+            found += (settled + 1, sequence)
         return tuple(found)
 
 
@@ -192,7 +200,7 @@ class Ledger:
     def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
         self._facts.append(Fact(sequence, what, name, terms))
 
-    def keep(self, cursors: Callable[[], Iterable[Cursor | LooseEnds]], number: int | None = None) -> Kept:
+    def keep(self, cursors: list[Cursor | LooseEnds], number: int | None = None) -> Kept:
         """A place is kept from now on; ``number``: it was before."""
         kept = Kept(self, self.next_number(number), cursors)
         self.kept[kept.number] = kept
@@ -260,5 +268,5 @@ class Ledger:
         """Records before this one need not be kept for anybody who has a place; of all, or of those that ``reads``
         says yes to."""
         places = [kept for kept in self.kept.values() if reads is None or reads(kept)]
-        found = [cursor.wanted_sequence() for kept in places for cursor in kept.cursors()]
+        found = [cursor.wanted_sequence() for kept in places for cursor in kept.cursors]
         return min((wanted for wanted in found if wanted), default=sequence + 1)

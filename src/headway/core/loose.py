@@ -6,8 +6,6 @@ To the journal they are one more cursor of the subscription's place.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from headway.core.ledger import Kept
 
 
@@ -33,6 +31,7 @@ class LooseEnds:
         if sequence in self.unacknowledged:
             del self.unacknowledged[sequence]
             self.kept.passed(sequence, sequence)
+            self._leave_if_over()
 
     def given(self, sequence: int) -> None:
         """That was its turn; what is to come is behind it."""
@@ -46,6 +45,7 @@ class LooseEnds:
         """There is nothing to come."""
         self._following = 0
         self.kept.moved()
+        self._leave_if_over()
 
     def fresh_sequence(self) -> int:
         return self._following if self._following <= self.ended else 0
@@ -53,11 +53,16 @@ class LooseEnds:
     def wanted_sequence(self) -> int:
         return min(self.unacknowledged, default=0) or self.fresh_sequence()
 
-    def settled_sequences(self, after: int, last: int) -> list[int]:
+    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
         """As a cursor's."""
-        found: list[int] = []
-        wanted = [*sorted(self.unacknowledged), self.fresh_sequence() or self.ended + 1]
-        for before, following in pairwise([after, *wanted]):
-            if following > before + 1:
-                found += (before + 1, following - 1)
-        return found
+        fresh = self.fresh_sequence()
+        return [(one, one) for one in self.unacknowledged] + ([(fresh, self.ended)] if fresh else [])
+
+    @property
+    def over(self) -> bool:
+        """Nothing is with the client, nor to be given to it."""
+        return not self.unacknowledged and not self.fresh_sequence()
+
+    def _leave_if_over(self) -> None:
+        if self.over:
+            self.kept.drop(self)

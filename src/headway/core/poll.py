@@ -80,8 +80,8 @@ class PollCursor(Cursor):
     def fresh_sequence(self) -> int:
         return self.offset if self.offset <= self.ends_at() else 0
 
-    def settled_sequences(self, after: int, last: int) -> list[int]:
-        return [after + 1, self.offset - 1] if self.offset > after + 1 else []
+    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+        return [(self.offset, max(last, self.offset))]
 
 
 class Poll(Subscription):

@@ -93,7 +93,9 @@ class Queue:
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
         if self.kept is not None:
-            self.backlog.stretches[-1].kept = self.kept if source is None else None
+            if source is None:
+                self.backlog.stretches[-1].kept = self.kept
+                self.kept.cursors.append(self.backlog.stretches[-1])
             self._registry.keep_feed(feed, 1)
             self._registry.keep_feed(old, -1)
         if self.terms.limited and not self.terms.refuses:

@@ -238,7 +238,7 @@ class Restoring:
             if kept is None:
                 continue  # it has ended since
             standing = self._standings[place]
-            for cursor in kept.cursors():
+            for cursor in list(kept.cursors):
                 assert isinstance(cursor, Cursor), "nothing was replaced yet"
                 cursor.kept = None  # it is told nothing new
                 if isinstance(owner, Queue):

@@ -34,6 +34,8 @@ from headway.core.state import State
 from headway.core.subscription import Subscription
 from headway.core.topics import BadTopic, covers, matcher, parse_share, validate_filter
 
+PREFACES_MAX = 64
+"""So many replacements may wait for what those before them had not been given; the next one is refused."""
 GROUP = QueueTerms()
 """Of those who share a subscription."""
 
@@ -66,6 +68,9 @@ class Subscribing:
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
+            if len(old.prefaces) >= PREFACES_MAX:
+                text = f"it was replaced {PREFACES_MAX} times, and what it was owed before has not been read"
+                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
             estate = self._keeping.loosen(old)
             if not old.has_more or old.conflating or old.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
@@ -322,8 +327,7 @@ class Subscribing:
         loose = None
         if kept is not None:
             loose = LooseEnds(kept, upto, seen + 1)
-            before = kept.cursors
-            kept.cursors = lambda: [loose, *before()]
+            kept.cursors.insert(0, loose)
             kept.moved()
         records = archive.read(filter, seen, upto, subscription.feed.accepts)
         subscription.add_preface(records, loose=loose)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,34 @@ from tests.interop.raw import Message, PubComp, PubRec, PubRel
 
 from headway.wire.mqtt.packets import Entry
 
-Again = Callable[[], Life]
+LATE = "300ms"
+"""So long everything waits for the journal: what is said too early is so every time."""
 SESSION: dict[str, Any] = {"clean_start": False, "session_expiry_s": 3600}
+
+
+class Again:
+    """Kills the broker, if there is one, and starts it on the same journal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fsync = "always"
+        self.lives: list[Life] = []
+
+    def __call__(self) -> Life:
+        if self.lives:
+            self.lives[-1].kill()
+        self.lives.append(Life(self.folder, len(self.lives) + 1, fsync=self.fsync))
+        self.lives[-1].listening()
+        return self.lives[-1]
 
 
 @pytest.fixture
 def again(tmp_path: Path) -> Iterator[Again]:
-    """Kills the broker, if there is one, and starts it on the same journal."""
-    lives: list[Life] = []
-
-    def start() -> Life:
-        if lives:
-            lives[-1].kill()
-        lives.append(Life(tmp_path, len(lives) + 1))
-        lives[-1].listening()
-        return lives[-1]
-
-    yield start
-    for life in lives:
+    found = Again(tmp_path)
+    yield found
+    for life in found.lives:
         life.kill()
-    assert not [complaint for life in lives for complaint in life.complaints()]
+    assert not [complaint for life in found.lives for complaint in life.complaints()]
 
 
 def durable(raw: Raw, *queues: str, **arguments: Any) -> None:
@@ -241,6 +249,74 @@ def test_a_record_that_is_received_exactly_once_is_not_published_again(again: Ag
         writer.rel(number)
         assert writer.expect(PubComp).code == 0
         assert [message.payload for message in sub.so_far()] == [b"1"]
+
+
+def test_an_id_whose_publish_is_complete_is_free_again(again: Again) -> None:
+    """Its release has to be in the journal by then, or the id swallows the next record that has it."""
+    again.fsync = LATE
+    life = again()
+    with subscriber(life, Entry("t/#", 2)):
+        pass
+    bodies = [b"1", b"2", b"3"]
+    for body in bodies:
+        with mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+            assert writer.publish("t/x", body, 2) == 1
+            assert writer.expect(PubRec).packet_id == 1
+            writer.rel(1)
+            assert writer.expect(PubComp).code == 0
+        life = again()
+    with subscriber(life) as sub:
+        assert sub.payloads(3) == bodies
+
+
+def test_an_id_that_was_released_on_another_connection(again: Again) -> None:
+    """PUBREL, and before its answer the connection is lost; on the next one the id is unknown already."""
+    again.fsync = LATE
+    life = again()
+    with subscriber(life, Entry("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+        writer.publish("t/x", b"1", 2)
+        writer.expect(PubRec)
+        writer.rel(1)
+        with mqtt.Raw(life.mqtt, "pub", **SESSION) as same:
+            same.rel(1)
+            assert same.expect(PubComp).packet_id == 1
+    life = again()
+    with subscriber(life) as sub, mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+        writer.publish("t/x", b"2", 2)
+        assert writer.expect(PubRec).packet_id == 1
+        assert sub.payloads(2) == [b"1", b"2"]
+
+
+def test_who_is_told_that_nothing_is_known_of_him_may_use_all_ids(again: Again) -> None:
+    """A clean start: the session before it, with an id under way, must not be there again."""
+    again.fsync = LATE
+    life = again()
+    with subscriber(life, Entry("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+        writer.publish("t/x", b"1", 2)
+        writer.expect(PubRec)
+        with mqtt.Raw(life.mqtt, "pub", clean_start=True, session_expiry_s=3600):
+            life = again()
+    with mqtt.Raw(life.mqtt, "pub", **SESSION) as writer, subscriber(life) as sub:
+        writer.publish("t/x", b"2", 2, dup=True)
+        assert writer.expect(PubRec).packet_id == 1
+        assert sub.payloads(2) == [b"1", b"2"]
+
+
+def test_a_subscription_that_was_granted_is_there(again: Again) -> None:
+    """Or a client that finds its session again believes that it has it."""
+    again.fsync = LATE
+    life = again()
+    with subscriber(life), subscriber(life, Entry("t/#", 1)):
+        life = again()
+    with mqtt.Raw(life.mqtt) as writer, subscriber(life) as sub:
+        assert sub.connack.session_present
+        writer.published("t/x", b"1")
+        assert sub.message().payload == b"1"
+        sub.unsubscribe("t/#")
+        life = again()
+    with mqtt.Raw(life.mqtt) as writer, subscriber(life) as sub:
+        writer.published("t/x", b"2")
+        assert not [message for message in sub.so_far() if message.payload == b"2"]
 
 
 def test_a_slow_subscriber_reads_what_all_durable_ones_have_settled(tmp_path: Path) -> None:

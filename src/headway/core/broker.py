@@ -97,6 +97,11 @@ class Broker:
         """End a connection for a reason that is not the client's slowness (an operator's wish)."""
         self._admission.expel(session, reason, text, now)
 
+    def is_kept(self, client: str) -> bool:
+        """Its session outlives the process."""
+        session = self.registry.sessions.get(client)
+        return session is not None and session.kept
+
     def unfinished(self, session: Session) -> bytes | None:
         """What is left of a record half sent, to go before a last word; the cursor moves past it. None: it is lost."""
         try:

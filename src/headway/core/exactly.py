@@ -7,6 +7,10 @@ Rules:
    somebody who has forgotten that he had it.
 3. An id that stands for nothing any more, and that a client may hold all the same, is *doubtful*: it is released before
    anything else is sent on the next connection, and not used before the client says that it let go of it.
+4. What a client publishes exactly once is answered in the same way: it is told that a record has arrived (PUBREC), and
+   that its id is free again (PUBCOMP), once the journal has it. Else an id that comes back would be taken for one that
+   is still under way, and swallow the record that has it now. The same for a client that is told that nothing is known
+   of it, who takes all ids for free.
 
 Where nothing is kept, nothing of this is done.
 """

@@ -3,7 +3,10 @@
 Rules:
 - Packets are answered in the order they came; neighbouring QoS 0 runs go to the broker as one command.
 - A client that breaks the protocol is told how and disconnected; everything before the fault still counts.
-- While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client.
+- While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client;
+  nor is it while the journal does not know yet that its session is a new one.
+- What releases a packet id, and what says that something of a durable session has begun or ended, is said once the
+  journal has it (core/exactly.py).
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
     __slots__ = (
-        "_answers", "_checking", "_decoder", "_held", "_replies", "connection", "engine", "final_expiry_s",
-        "keep_alive_s", "listener", "session", "will_due",
+        "_answers", "_decoder", "_greeting_due", "_held", "_replies", "_waits", "connection", "engine",
+        "final_expiry_s", "keep_alive_s", "listener", "session", "will_due",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -80,13 +83,16 @@ class MqttPeer:
         self._replies = Replies(0)
         self._answers = Answers(connection, engine.keeper)
         self._held: list[Item] = []
-        self._checking = False
+        self._waits = False
+        """Nothing that comes is handled at the moment."""
+        self._greeting_due: tuple[int, bytes] | None = None
+        """The commit that CONNACK waits for, and CONNACK."""
 
     # -- bytes ------------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
         items = self._decoder.feed(data)
-        if self._checking:
+        if self._waits:
             self._held += items
         else:
             self._handle(items)
@@ -94,7 +100,7 @@ class MqttPeer:
 
     def _after(self) -> None:
         error = self._decoder.error
-        if error is not None and not self._checking and self.connection.open:
+        if error is not None and not self._waits and self.connection.open:
             self._refuse(error)
         elif self.session is None:
             self.connection.send_out()
@@ -116,7 +122,7 @@ class MqttPeer:
                     self._publish_runs(runs)
                     runs = []
                 self._one(item)
-                if self._checking:
+                if self._waits:
                     self._held += items[index + 1 :]
                     return
                 if not self.connection.open:
@@ -143,7 +149,7 @@ class MqttPeer:
         error = self._decoder.error
         if error is not None and str(error) == text:
             return self._replies_for(self._decoder.version).refuse(error, self.session is not None) or b""
-        if self.session is None:
+        if self.session is None or self._greeting_due is not None:
             return b""
         return self._replies.disconnect_for(reason, text) or b""
 
@@ -221,13 +227,13 @@ class MqttPeer:
             if self.engine.users.remembers(packet.username, password):
                 self._admit(packet)
                 return
-            self._checking = True
+            self._waits = True
             self.connection.hold("password")
             self.engine.spawn(self._check(packet, packet.username, password))
 
     async def _check(self, packet: Connect, username: str, password: bytes) -> None:
         right = await self.engine.check_password(username, password)
-        self._checking = False
+        self._waits = False
         if not self.connection.open:
             return
         self.connection.let_go("password")
@@ -235,11 +241,16 @@ class MqttPeer:
             self._admit(packet)
         else:
             self._deny(Code.BAD_USER_OR_PASSWORD, "wrong user name or password")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what came while nothing was handled."""
+        if self._waits or not self.connection.open:
+            return
         held, self._held = self._held, []
-        if self.connection.open:
-            self._handle(held)
-            self._after()
-            self.engine.turn_soon()
+        self._handle(held)
+        self._after()
+        self.engine.turn_soon()
 
     def _deny(self, code: int, text: str, fields: Fields | None = None) -> None:
         fields = fields or Fields()
@@ -257,6 +268,7 @@ class MqttPeer:
             packet.max_packet_bytes or 2**62, packet.username, "mqtt5" if packet.version == 5 else "mqtt3.1.1",
             _will(packet),
         )  # fmt: skip
+        durable = self.engine.broker.is_kept(client)
         try:
             session = self.engine.broker.connect(request, self.connection, now)
         except Refused as error:
@@ -268,13 +280,48 @@ class MqttPeer:
         self._decoder.packet_bytes_max = self.listener.packet_bytes_max
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
-        self._write(self._replies.connack(session_present=session.present, fields=self._greeting(packet, session)))
+        greeting = self._replies.connack(session_present=session.present, fields=self._greeting(packet, session))
+        assert greeting is not None
+        if not session.present and (durable or session.kept):
+            self._greet_later(greeting)
+        else:
+            self._greet(greeting)
+
+    def _greet(self, greeting: bytes) -> None:
+        session = self._granted
+        self._write(greeting)
         for delivery_id in session.channel.doubtful:
-            self._write(self._replies.pubrel(delivery_id))
+            self._release(delivery_id)
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
                 self._release(delivery_id)
         self.engine.connected(self.connection)
+
+    def _greet_later(self, greeting: bytes) -> None:
+        """A client that is told that it has no session begins with its packet ids anew. It must not find the old
+        session again, for that would take its publishes for those that it knows."""
+        number = self.engine.keeper.wait(self) if self.engine.keeper is not None else 0
+        if not number:
+            self._greet(greeting)
+            return
+        self._greeting_due = number, greeting
+        self._waits = True
+        self.connection.hold("journal")
+        self.engine.turn_soon()
+
+    def kept(self, number: int) -> None:
+        """The journal has everything up to this commit."""
+        if self._greeting_due is None or not self.connection.open:
+            return
+        due, greeting = self._greeting_due
+        if number < due:
+            assert self.engine.keeper is not None
+            self.engine.keeper.wait(self)
+            return
+        self._greeting_due, self._waits = None, False
+        self.connection.let_go("journal")
+        self._greet(greeting)
+        self._go_on()
 
     def _greeting(self, packet: Connect, session: Session) -> Fields:
         """The server's limits, where they differ from what MQTT 5 takes for granted."""
@@ -344,13 +391,16 @@ class MqttPeer:
         elif item.qos == 2:
             if code < 0x80:
                 self.engine.broker.arrived(session, item.packet_id, there=True)
-            self._answers.say(self._replies.pubrec(item.packet_id, code, text), kept=run.kept or run.retain)
+            kept = session.kept or run.kept or run.retain
+            self._answers.say(self._replies.pubrec(item.packet_id, code, text), kept=kept)
 
     def _released(self, item: PubRel) -> None:
-        known = item.packet_id in self._granted.incoming
-        self.engine.broker.arrived(self._granted, item.packet_id, there=False)
-        unknown = self._replies.version == 5 and not known
-        self._write(self._replies.pubcomp(item.packet_id, Code.PACKET_ID_NOT_FOUND if unknown else 0))
+        session = self._granted
+        unknown = self._replies.version == 5 and item.packet_id not in session.incoming
+        self.engine.broker.arrived(session, item.packet_id, there=False)
+        code = Code.PACKET_ID_NOT_FOUND if unknown else 0
+        # Also when it is unknown: it may be so for a moment only, and the journal not know of it.
+        self._answers.say(self._replies.pubcomp(item.packet_id, code), kept=session.kept)
 
     # -- being delivered to -----------------------------------------------------------------------------------------
 
@@ -362,11 +412,10 @@ class MqttPeer:
         if broker.release(session, item.packet_id):
             self._release(item.packet_id)
         else:
-            unknown = Code.PACKET_ID_NOT_FOUND if self._replies.version == 5 else 0
-            self._write(self._replies.pubrel(item.packet_id, unknown))
+            self._release(item.packet_id, Code.PACKET_ID_NOT_FOUND if self._replies.version == 5 else 0)
 
-    def _release(self, delivery_id: int) -> None:
-        self._answers.say(self._replies.pubrel(delivery_id), kept=self._granted.kept)
+    def _release(self, delivery_id: int, code: int = 0) -> None:
+        self._answers.say(self._replies.pubrel(delivery_id, code), kept=self._granted.kept)
 
     def _subscribe(self, packet: Subscribe) -> None:
         session, version = self._granted, self._replies.version
@@ -392,14 +441,15 @@ class MqttPeer:
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
-        # The answer goes first: what was subscribed to is sent at the end of this turn.
-        self._write(self._replies.suback(packet.packet_id, codes, "; ".join(texts), renewed))
+        # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
+        answer = self._replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
+        self._answers.say(answer, kept=session.kept)
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         session, broker, now = self._granted, self.engine.broker, self.engine.now()
         ended = [broker.unsubscribe(session, filter, now) for filter in packet.filters]
         codes = [0 if there else Code.NO_SUBSCRIPTION_EXISTED for there in ended]
-        self._write(self._replies.unsuback(packet.packet_id, codes))
+        self._answers.say(self._replies.unsuback(packet.packet_id, codes), kept=session.kept)
 
 
 def _suback_code(error: Refused) -> int:

@@ -7,6 +7,7 @@ being away costs nothing but the lane they stand in, and that goes to disk like 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 import msgspec
@@ -174,11 +175,8 @@ class Admission:
         if session.expires_at() == inf:
             return
 
-        def expire(when: float) -> None:
-            if not session.ended and session.expires_at() <= when:
-                self.end(session, Reason.SUBSCRIPTION_ENDED, when)
-
-        self._registry.timers.at(session.expires_at(), expire)
+        expire = partial(self.end, session, Reason.SUBSCRIPTION_ENDED)
+        session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
 
     def end(self, session: Session, reason: Reason, now: float) -> None:
         """The session is over, and with it all its subscriptions."""
@@ -186,6 +184,7 @@ class Admission:
         if session.ended:
             return
         session.ended = True
+        session.stop_timers()
         self._keeping.session_ended(session)
         for subscription in list(session.subscriptions.values()):
             self._ending.end(subscription, reason, now)
@@ -210,14 +209,12 @@ class Admission:
             self._publish_will(will, now)
             return
         session.pending_will = will
-        gone = session.gone_since_s
 
         def publish(when: float) -> None:
-            if session.pending_will is will and session.outlet is None and session.gone_since_s == gone:
-                session.pending_will = None
-                self._publish_will(will, when)
+            session.pending_will = None
+            self._publish_will(will, when)
 
-        self._registry.timers.at(now + will.delay_s, publish)
+        session.will_due = self._registry.timers.move(session.will_due, now + will.delay_s, publish)
 
     def _publish_will(self, will: Will, now: float) -> None:
         expires = None if will.lifetime_s is None else now + will.lifetime_s

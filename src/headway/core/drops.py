@@ -20,6 +20,7 @@ from headway.core.effects import DeadLetter
 from headway.core.errors import Reason
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
+from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
     from headway.core.queue import Queue
@@ -40,6 +41,11 @@ class Drops:
         self._backlog = backlog
         self._registry = registry
         self._alarm_s = inf
+        self._bell: Timer | None = None
+
+    def stop(self) -> None:
+        """The queue is over."""
+        stop(self._bell)
 
     # -- leaving out ------------------------------------------------------------------------------------------------
 
@@ -177,9 +183,7 @@ class Drops:
         self._alarm_s = when
 
         def ring(then: float) -> None:
-            if self._alarm_s <= then:
-                self._alarm_s = inf
-            if not self._queue.ended:
-                self._registry.woken[self._queue] = None
+            self._alarm_s = inf
+            self._registry.woken[self._queue] = None
 
-        self._registry.timers.at(when, ring)
+        self._bell = self._registry.timers.move(self._bell, when, ring)

@@ -29,6 +29,7 @@ class Ending:
         if subscription.ended:
             return None
         subscription.ended = True
+        subscription.stop_timers()
         self._keeping.subscription_ended(subscription)
         if registry.observer is not None:
             registry.observer.ended(subscription, reason, now)

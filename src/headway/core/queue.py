@@ -36,6 +36,7 @@ from headway.core.options import QueueTerms
 from headway.core.registry import Registry
 from headway.core.session import Session
 from headway.core.subscription import Skip, Subscription
+from headway.core.timers import Timer, stop
 
 PORTION_RECORDS = 32
 
@@ -76,6 +77,8 @@ class Queue:
         """Who does now. It is judged like any consumer, and is given nothing."""
         self.kept: Kept | None = None
         """Its place in the journal, where it has one."""
+        self.expiry: Timer | None = None
+        """Ends it, if nobody has used it by then."""
         self.used_s = 0.0
         """When somebody last asked for a record or declared it."""
         self._registry = registry
@@ -127,6 +130,8 @@ class Queue:
     def close(self) -> None:
         """The queue is over; its members have left."""
         self.ended = True
+        stop(self.expiry)
+        self.drops.stop()
         self.dismiss()
         self._registry.woken.pop(self, None)
         self.backlog.close()

@@ -203,15 +203,13 @@ class Queues(Settling):
             return
 
         def expire(when: float) -> None:
-            if queue.ended:
-                return
             if not queue.consumers and queue.used_s + idle_s <= when:
                 self.delete(queue, when)
             else:
                 since = when if queue.consumers else queue.used_s
-                self._registry.timers.at(since + idle_s, expire)
+                queue.expiry = self._registry.timers.at(since + idle_s, expire)
 
-        self._registry.timers.at(now + idle_s, expire)
+        queue.expiry = self._registry.timers.at(now + idle_s, expire)
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 

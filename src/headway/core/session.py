@@ -17,6 +17,7 @@ from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import Record
 from headway.core.subscription import Subscription
+from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
     from headway.core.queue import Queue
@@ -49,11 +50,11 @@ class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
-        "channel", "client", "connected_s", "dead", "ended", "expiry_s", "gone_since_s", "half_sent", "held_back",
-        "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes", "number",
-        "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
+        "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gone_since_s", "half_sent",
+        "held_back", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes",
+        "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
         "published_bytes", "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions",
-        "username", "will",
+        "username", "will", "will_due",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
@@ -90,6 +91,10 @@ class Session:
         """Not published: the topic is not for clients, or there was no room to retain it."""
         self.lost_records: Counter[str] = Counter()
         """Records this client published that some consumer was not given, by reason."""
+        self.expiry: Timer | None = None
+        """Ends it, while its client is away."""
+        self.will_due: Timer | None = None
+        """Publishes the will whose delay is running."""
         self.dead = False
         """Given up by the broker: nothing more is sent, and the session ends with its connection."""
         self.ended = False
@@ -107,9 +112,15 @@ class Session:
         self.channel.limit = request.credit
         self.max_packet_bytes = request.max_packet_bytes
         self.will = request.will
+        self.stop_timers()
         self.pending_will: Will | None = None
         """To be published when its delay is over, unless the client comes back before."""
         self.connected_s = now
+
+    def stop_timers(self) -> None:
+        """Neither its end nor its will is due."""
+        stop(self.expiry)
+        stop(self.will_due)
 
     def behind(self) -> Iterator[Subscription]:
         """What it takes up room with: those for whom something waits, and queues that are its alone."""

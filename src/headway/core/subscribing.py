@@ -181,6 +181,7 @@ class Subscribing:
             self._ending.finish_half_sent(session)
         for place in (session.lagging, old.feed.waiting, old.feed.resting, self._registry.watched):
             place.pop(old, None)
+        old.stop_timers()
         self._ending.open_gate(old, now)
         self._ending.set_free(old)
         for number in list(old.cursor.unacknowledged):
@@ -230,15 +231,10 @@ class Subscribing:
 
     def _lease(self, subscription: Subscription, now: float) -> None:
         """End the subscription when its lease is over, unless it was renewed by then."""
-        lease_s, renewals = subscription.request.options.lease_s, subscription.renewals
-        if lease_s is None:
-            return
-
-        def expire(when: float) -> None:
-            if subscription.renewals == renewals:
-                self._ending.end(subscription, Reason.LEASE_EXPIRED, when)
-
-        self._registry.timers.at(now + lease_s, expire)
+        lease_s, timers = subscription.request.options.lease_s, self._registry.timers
+        if lease_s is not None:
+            expire = partial(self._ending.end, subscription, Reason.LEASE_EXPIRED)
+            subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
     def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest) -> Feed:
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
@@ -283,14 +279,12 @@ class Subscribing:
         assert interval
 
         def tick(when: float) -> None:
-            if subscription.ended:
-                return
             if subscription.feed.lane.count != subscription.cursor.number:
                 self._fanout.lag(subscription, when)
                 self._fanout.again[subscription.session] = None
             self._next_tick(subscription, when)
 
-        self._registry.timers.at(now + interval, tick)
+        subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
 
     def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
         """``from``: the earliest record there is, or what follows an offset the client has already seen, or a time."""

@@ -16,6 +16,7 @@ from headway.core.options import SubscribeRequest
 from headway.core.policy import Policy, PolicyState
 from headway.core.record import Gap, Record
 from headway.core.state import State, StatePass
+from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
     from headway.core.feed import Feed
@@ -78,9 +79,9 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "blocked_publishers_s", "channel", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "current_s",
-        "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
-        "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "meter",
+        "blocked_publishers_s", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating",
+        "current_s", "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
+        "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "lease", "meter",
         "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
         "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
         "start_sequence", "state", "state_bytes", "state_records", "stop_number", "window",
@@ -120,6 +121,10 @@ class Subscription:
         self.ended = False
         self.paused = False
         """Its client wants nothing delivered for now (AMQP channel.flow)."""
+        self.lease: Timer | None = None
+        """Ends it."""
+        self.clock: Timer | None = None
+        """Has it given what has changed, where it is conflated by an interval."""
         self.renewals = 0
         """How often it was subscribed to once more, all the same."""
         self.offline = False
@@ -211,6 +216,11 @@ class Subscription:
         if self.queue is not None:
             return self.queue.backlog.lag_bytes
         return 0 if self.conflating else self.cursor.lag_bytes
+
+    def stop_timers(self) -> None:
+        """Neither its lease nor its clock is to be looked at any more."""
+        stop(self.lease)
+        stop(self.clock)
 
     # -- credit -----------------------------------------------------------------------------------------------------
 

@@ -357,7 +357,7 @@ class Peer:
 
     def hears_the_end(self, effect: Disconnect) -> None:
         assert effect.rest is not None
-        self._took(effect.rest + bytes(self.outlet.out))
+        self._took(bytes(effect.rest) + bytes(self.outlet.out))
         assert not self._tail, "cut off in the middle of a delivery"
         self.goodbye = effect
         self.outlet.open = False

@@ -271,7 +271,8 @@ class House(Engine):
         """As a listener does; its table may be ``changed``."""
         table = self.settings.listeners[listener].model_copy(update=changed)
         address = f"127.0.0.1:{next(self._ports)}"
-        connection = ServerConnection(self, sock, address, listener, self.now())  # type: ignore[arg-type]
+        pool = self.broker.registry.pool_of(listener)
+        connection = ServerConnection(self, sock, address, listener, pool, self.now())  # type: ignore[arg-type]
         self.connections[connection] = None
         connection.start(AmqpPeer(self, connection, table))
         return connection

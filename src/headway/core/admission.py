@@ -18,7 +18,7 @@ from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
 from headway.core.keeping import Keeping, SessionTerms
-from headway.core.moves import finish_half_sent
+from headway.core.moves import last_of_half_sent
 from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
@@ -117,18 +117,15 @@ class Admission:
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | None:
+    def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | memoryview | None:
         """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it
         (None:
         a failing disk has it); without, that record is to be sent again, whole."""
-        rest: bytes | None = b""
+        rest: bytes | memoryview | None = b""
         if session.half_sent is not None and not last_word:
             session.half_sent.rewind_record()
         elif last_word:
-            try:
-                rest = finish_half_sent(session)
-            except OSError:
-                rest = None
+            rest = last_of_half_sent(session)
         session.half_sent = None
         session.rest = b""
         session.held_back.clear()

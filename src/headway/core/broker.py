@@ -20,12 +20,12 @@ from headway.core.errors import Reason
 from headway.core.exactly import tell
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
-from headway.core.governor import LATE_S, SWEEP_S, Governor
+from headway.core.governor import CUTS_MAX, LATE_S, SWEEP_S, Governor
 from headway.core.keeping import Keeping
 from headway.core.keys import compile_key
 from headway.core.lane import Lane
 from headway.core.ledger import Ledger
-from headway.core.moves import finish_half_sent
+from headway.core.moves import last_of_half_sent
 from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
@@ -82,6 +82,7 @@ class Broker:
     def take_effects(self) -> list[Effect]:
         """What is to be done outside; each effect is handed out once."""
         effects, self.registry.effects = self.registry.effects, []
+        self.governor.cuts_left = CUTS_MAX
         return effects
 
     # -- sessions ---------------------------------------------------------------------------------------------------
@@ -102,12 +103,10 @@ class Broker:
         session = self.registry.sessions.get(client)
         return session is not None and session.kept
 
-    def unfinished(self, session: Session) -> bytes | None:
-        """What is left of a record half sent, to go before a last word; the cursor moves past it. None: it is lost."""
-        try:
-            return finish_half_sent(session)
-        except OSError:
-            return None
+    def unfinished(self, session: Session) -> bytes | memoryview | None:
+        """What is left of a record half sent, to go before a last word; the cursor moves past it. None: it is not to be
+        had."""
+        return last_of_half_sent(session)
 
     def obituary(self, client: str) -> str | None:
         """What a client that comes back is to be told, once: its durable subscription was deleted."""
@@ -239,14 +238,17 @@ class Broker:
 
     def relieve(self, now: float) -> None:
         """Make room where a pool is over its limit; see pressure.py. Looks at every feed, so not at every turn."""
-        failures, self._disk_failures = self._disk_failures, {}
-        for subscription, why in failures.items():
-            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
+        failures = self._disk_failures
+        while failures and self.governor.cuts_left > 0:
+            subscription = next(iter(failures))
+            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, failures.pop(subscription), (), now)
         feeds = self.registry.router.feeds.values()
         for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, feeds, now))
             for doomed in islice(pressure.victims(pool, feeds, now), SACRIFICES_MAX):
                 self._sacrifice(doomed, now)
+                if self.governor.cuts_left <= 0:
+                    break
             if not pool.full:
                 self.registry.resume(pool, now)
 
@@ -256,6 +258,8 @@ class Broker:
         why = f"{what} is over its limit ({amounts}) and it is furthest back"
         reading = Reading("pool_share", doomed.used / max(1, doomed.limit), ">", 1.0)
         for holder in doomed.holders:
+            if self.governor.cuts_left <= 0:
+                return
             if isinstance(holder, Queue):
                 holder.drops.give_up_chunk(holder.feed.lane.first, doomed.reason)
             else:

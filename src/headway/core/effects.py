@@ -25,7 +25,7 @@ class Disconnect(NamedTuple):
     outlet: Outlet
     reason: Reason
     text: str
-    rest: bytes | None
+    rest: bytes | memoryview | None
 
 
 class CloseConsumer(NamedTuple):

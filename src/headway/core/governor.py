@@ -4,6 +4,9 @@ Theory of operation. Only *watched* consumers are looked at: those that fell beh
 their rules have stepped back. A sweep looks at no more than ``LOOKS_MAX`` of them and goes on with the others at the
 next, so ten thousand stuck consumers cost a turn no more than a few hundred do.
 
+Cutting somebody takes far longer than looking at him: no more than ``CUTS_MAX`` are cut in a turn, and the others in
+those that follow.
+
 When the sweep itself comes late, the broker's own loop was at fault: the lateness is put on record (meters leave it
 out), running clocks are moved, and nobody is judged in that sweep.
 """
@@ -41,6 +44,7 @@ SWEEP_S = 0.2
 LATE_S = 0.25
 """A sweep that comes this much too late is the broker's own fault."""
 LOOKS_MAX = 256
+CUTS_MAX = 32
 GAP_TOLD_EVERY_S = 1.0
 
 
@@ -63,6 +67,8 @@ class Governor:
         """Epoch seconds minus the broker's clock."""
         self.late_s = 0.0
         self._last_sweep_s: float | None = None
+        self.cuts_left = CUTS_MAX
+        """So many more may be cut in this turn."""
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -84,6 +90,8 @@ class Governor:
             return shares
         registry.came_back.clear()
         for subscription in list(islice(registry.watched, LOOKS_MAX)):
+            if self.cuts_left <= 0:
+                break
             if subscription.ended:
                 continue
             registry.watched.pop(subscription)
@@ -265,6 +273,7 @@ class Governor:
     def _cut(self, subscription: Subscription, reason: Reason, text: str, now: float) -> None:
         """Close the consumer's channel, where its client has consumers on others; else the connection."""
         session, channel = subscription.session, subscription.channel
+        self.cuts_left -= 1
         if all(other.channel is channel for other in session.subscriptions.values()):
             self.give_up(session, reason, text, now)
             return

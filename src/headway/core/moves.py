@@ -10,12 +10,13 @@ discard older_per_key     conflate once, counted as discarded
 offline                   have the chunks the cursor still needs written to disk, once for all who are there
 ========================= ==================================================================================
 
-A record that is half sent is finished first: its rest is set aside for the outlet before the cursor moves.
+A record that is half sent is finished first: its rest is set aside for the outlet before the cursor moves. The rest is
+the chunk's own memory, by reference: a thousand who have half of the same record share it.
 """
 
 from __future__ import annotations
 
-from headway.core.chunk import Chunk
+from headway.core.chunk import CHUNK_BYTES, Chunk
 from headway.core.delivery import Losses, marked
 from headway.core.errors import Reason
 from headway.core.poll import Poll
@@ -25,19 +26,49 @@ from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 from headway.core.topics import matcher
 
+LAST_READ_BYTES = CHUNK_BYTES
+"""More than this is not read back from disk for a client that is to be cut: it would be for each of them alone."""
 
-def finish_half_sent(session: Session) -> bytes:
+
+def finish_half_sent(session: Session) -> bytes | memoryview:
     """Set the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
     if session.half_sent is not None:
         cursor = session.half_sent.cursor
         chunk = cursor.chunk
         assert chunk is not None
-        start = cursor.position - chunk.start
-        stop = chunk.ends[chunk.index_at(cursor.position)]
-        session.rest = bytes(chunk.read(start, stop))
+        start, stop = _half_sent(session.half_sent)
+        rest = chunk.read(start, stop)
+        # A bytearray may grow, which it cannot while somebody looks at it; it is no larger than a chunk.
+        session.rest = bytes(rest) if type(chunk.data) is bytearray else rest
         session.half_sent = None
         cursor.advance(stop - start)
     return session.rest
+
+
+def _half_sent(subscription: Subscription) -> tuple[int, int]:
+    """What its chunk has of the rest of the record."""
+    cursor = subscription.cursor
+    chunk = cursor.chunk
+    assert chunk is not None
+    return cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
+
+
+def last_of_half_sent(session: Session) -> bytes | memoryview | None:
+    """What goes before a last word: the rest of the record half sent. None: it is not to be had, so there can be no
+    last word, and the record is to be sent again, whole, should the client come back."""
+    half = session.half_sent
+    if half is None:
+        return session.rest
+    start, stop = _half_sent(half)
+    assert half.cursor.chunk is not None
+    if half.cursor.chunk.resident or stop - start <= LAST_READ_BYTES:
+        try:
+            return finish_half_sent(session)
+        except OSError:
+            pass
+    half.rewind_record()
+    session.half_sent = None
+    return None
 
 
 def free_cursor(subscription: Subscription) -> None:

@@ -69,7 +69,7 @@ class Session:
         """Those for whom something waits; everybody else is in its feed's ``waiting``."""
         self.half_sent: Subscription | None = None
         """Whose record the outlet has taken only part of."""
-        self.rest = b""
+        self.rest: bytes | memoryview = b""
         """What is left of a half-sent record whose subscription has moved on."""
         self.channel = Channel(request.credit)
         """Its only one, where the protocol has no channels."""

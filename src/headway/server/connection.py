@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 from headway.core.chunk import SpillHandle
 from headway.core.errors import Reason
 from headway.core.outlet import Outlet, PeerState
-from headway.server.farewell import Farewell
+from headway.core.pool import Pool
+from headway.server.farewell import Farewells, Words
 
 if TYPE_CHECKING:
     from headway.core.effects import CloseChannel
@@ -39,6 +40,7 @@ class Host(Protocol):
     """What a connection needs of the engine that runs it."""
 
     loop: asyncio.AbstractEventLoop
+    farewells: Farewells
     read_bytes: int
 
     def now(self) -> float: ...
@@ -55,7 +57,7 @@ class Peer(Protocol):
     keep_alive_s: float
 
     def received(self, data: bytes) -> None: ...
-    def unfinished(self) -> bytes | None: ...
+    def unfinished(self) -> Words | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
     def beat(self, now: float) -> None: ...
@@ -68,15 +70,18 @@ class Peer(Protocol):
 class Connection(Outlet):
     __slots__ = (
         "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side",
-        "read_bytes", "sock",
+        "pool", "read_bytes", "sock",
     )  # fmt: skip
 
-    def __init__(self, host: Host, sock: socket.socket, address: str, listener: str, now: float) -> None:
+    def __init__(
+        self, host: Host, sock: socket.socket, address: str, listener: str, pool: Pool, now: float
+    ) -> None:
         super().__init__(now)
         self.host = host
         self.sock = sock
         self.address = address
         self.listener = listener
+        self.pool = pool
         self.open = True
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
         """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
@@ -218,20 +223,20 @@ class Connection(Outlet):
         if self._end(reason):
             self.sock.close()
 
-    def say_goodbye(self, reason: Reason, text: str, rest: bytes | None = b"") -> None:
+    def say_goodbye(self, reason: Reason, text: str, rest: Words | None = b"") -> None:
         """Finish what is half sent, tell the client why, and close once it has heard (or will not). ``rest`` is of a
         record whose session has gone already; None: it cannot be had, and no word can be said in the middle of a
         record."""
-        if rest is not None:
-            unfinished = self.peer_side.unfinished()
-            rest = None if unfinished is None else rest + unfinished
-        if rest is None:
+        unfinished = self.peer_side.unfinished() if rest is not None else None
+        if rest is None or unfinished is None:
             self.close(reason)
             return
-        last = rest + bytes(self.out) + self.peer_side.last_word(reason, text)
+        last_word = self.peer_side.last_word(reason, text)
+        out, self.out = self.out, bytearray()
         if self._end(reason):
-            if last:
-                Farewell(self.host.loop, self.sock, last)
+            words = [view for view in (rest, unfinished, out, last_word) if view]
+            if words:
+                self.host.farewells.say(self.sock, words, self.pool)
             else:
                 self.sock.close()
 

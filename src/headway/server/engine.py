@@ -39,6 +39,7 @@ from headway.core.writers import Handing
 from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
+from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
 from headway.server.settings import Settings
@@ -89,6 +90,7 @@ class Engine:
         self.broker.governor.wall_offset_s = time.time() - time.monotonic()
         self.users = Users(settings.users)
         self.connections: dict[Connection, None] = {}
+        self.farewells = Farewells(loop)
         self.now: Callable[[], float] = time.monotonic
         self.connections_refused = 0
         self.protocol_errors = 0

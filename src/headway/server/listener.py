@@ -83,7 +83,8 @@ class Listener:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel doubles what it is asked for, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
-        connection = Connection(engine, sock, address, self.name, engine.now())
+        pool = engine.broker.registry.pool_of(self.name)
+        connection = Connection(engine, sock, address, self.name, pool, engine.now())
         engine.connections[connection] = None
         connection.start(PEERS[self.table.url.scheme](engine, connection, self.table))
 

@@ -19,7 +19,6 @@ from headway.core.errors import ConfigError
 from headway.server.admin import Admin
 from headway.server.config import load_settings
 from headway.server.engine import Engine
-from headway.server.farewell import end_farewells
 from headway.server.listener import Listener
 from headway.server.process import raise_file_limit
 from headway.server.settings import Settings
@@ -69,7 +68,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
         listener.close()
     await admin.stop()  # whoever asks there, and publishes by it, needs an engine at work
     engine.stop()
-    await end_farewells(settings.server.stop_timeout_s)
+    await engine.farewells.end(settings.server.stop_timeout_s)
 
 
 def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:

@@ -23,6 +23,7 @@ from headway.core.session import ConnectRequest, Session, Will
 from headway.core.topics import BadTopic
 from headway.server.answers import Answers
 from headway.server.connection import Connection
+from headway.server.farewell import Words
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.dialect import MqttDialect
@@ -137,7 +138,7 @@ class MqttPeer:
         self.engine.protocol_error(self.connection, error)
         self.connection.say_goodbye(error.reason, str(error))
 
-    def unfinished(self) -> bytes | None:
+    def unfinished(self) -> Words | None:
         """What is left of a record that is half sent on this connection; None: it cannot be read."""
         session = self.session
         if session is None or session.outlet is not self.connection:

@@ -26,6 +26,7 @@ from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, 
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.answers import Answers
 from headway.server.connection import Connection
+from headway.server.farewell import Words
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import Decoder
@@ -328,7 +329,7 @@ class AmqpPeer:
         self._final, self._closing = word, True
         self.connection.say_goodbye(reason, "")
 
-    def unfinished(self) -> bytes | None:
+    def unfinished(self) -> Words | None:
         session = self.session
         if session is None or session.outlet is not self.connection:
             return b""

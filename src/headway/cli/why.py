@@ -1,4 +1,4 @@
-"""`headway why`: what was decided about a client and why, in words."""
+"""`headway why`: what was decided about a client and why, and how its connections ended, in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.core.units import format_duration
 
 
 def tell(console: Console, answer: dict[str, Any], last: int) -> None:
-    """The verdicts, newest first."""
+    """The verdicts, newest first; then how connections ended, newest first."""
     name = clean(answer.get("client", "?"))
     verdicts = answer.get("verdicts") or []
     here = "is connected" if answer.get("connected") else "is not connected"
@@ -31,6 +31,11 @@ def tell(console: Console, answer: dict[str, Any], last: int) -> None:
         _tell_one(console, verdict)
     if len(verdicts) > last:
         console.print(Text(f"\nand {len(verdicts) - last} older (--last {len(verdicts)} shows all)", style="dim"))
+    ends = answer.get("ends") or []
+    if ends:
+        console.print(Text("\nits connections"), soft_wrap=True)
+    for end in ends[:last]:
+        _tell_end(console, end)
 
 
 def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
@@ -48,6 +53,18 @@ def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
     console.print(Text("  " + clean(" · ".join(facts)), style="dim"), soft_wrap=True)
     for reading in verdict.get("readings") or []:
         console.print(Text("    " + shown.reading_line(reading)), soft_wrap=True)
+
+
+def _tell_end(console: Console, end: dict[str, Any]) -> None:
+    wall_s = float(end.get("wall_s", 0))
+    done = f"ended after {format_duration(end.get('lasted_s', 0))}" if end.get("admitted") else "was not admitted"
+    where = f"{end.get('listener', '?')}, {end.get('address', '?')}"
+    where += f", user {end['username']}" if end.get("username") else ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
+    line = Text(f"{when} ({shown.ago(wall_s)} ago)  ", style="dim")
+    line.append(clean(f"{done}, {end.get('reason', '?')}"), style="not dim bold")
+    text = f": {end['text']}" if end.get("text") else ""
+    console.print(line.append(clean(f"{text} ({where})"), style="not dim"), soft_wrap=True)
 
 
 def near(admin: Admin, name: str) -> list[str]:

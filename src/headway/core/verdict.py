@@ -4,18 +4,16 @@ Rules:
 - A verdict carries everything it rests on: every reading with its threshold, the window, the whole sample, and one
   sentence for people. It can be understood without the broker that wrote it.
 - The reason is the word on the wire, in metrics and in columns; the cause says where the trouble lies (explain.py).
-- Verdicts outlive the connection. Memory for them is bounded three ways: per client, in clients, and in all.
+- Verdicts outlive the connection. Memory for them is bounded (book.py).
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections import OrderedDict, deque
-from collections.abc import Sequence
 
 import msgspec
 
+from headway.core.book import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Book
 from headway.core.condition import Reading
 from headway.core.decision import Decision, DecisionKind
 from headway.core.errors import Cause, Reason
@@ -27,10 +25,6 @@ __all__ = [
     "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",
     "judge_pressure",
 ]  # fmt: skip
-
-PER_CLIENT_MAX = 32
-CLIENTS_MAX = 10_000
-VERDICTS_MAX = 20_000
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,23 +110,14 @@ def judge_pressure(
     )  # fmt: skip
 
 
-class VerdictBook:
-    """The last verdicts of each client, also of those that are gone.
+class VerdictBook(Book[Verdict]):
+    """The last verdicts of each client, also of those that are gone."""
 
-    When there is no room the client that was judged longest ago gives up its oldest verdict, or, with too many
-    clients, all of them. Reading changes nothing.
-    """
-
-    def __init__(
-        self, per_client: int = PER_CLIENT_MAX, clients_max: int = CLIENTS_MAX, verdicts_max: int = VERDICTS_MAX
-    ) -> None:
-        self._per_client = max(1, per_client)
-        self._clients_max = max(1, clients_max)
-        self._verdicts_max = max(1, verdicts_max)
-        self._clients: OrderedDict[str, deque[Verdict]] = OrderedDict()
+    def __init__(self, per_client: int = PER_NAME_MAX, clients_max: int = NAMES_MAX, verdicts_max: int = ENTRIES_MAX
+                 ) -> None:
+        super().__init__(per_client, clients_max, verdicts_max)
         self.made = 0
         """Verdicts so far, also those not kept any more."""
-        self._held = 0
 
     def next_number(self) -> int:
         """The number for the next verdict; ascending, never used twice."""
@@ -140,39 +125,8 @@ class VerdictBook:
         return self.made
 
     def add(self, verdict: Verdict) -> None:
-        kept = self._clients.setdefault(verdict.client, deque())
-        self._clients.move_to_end(verdict.client)
-        kept.append(verdict)
-        self._held += 1
-        if len(kept) > self._per_client:
-            kept.popleft()
-            self._held -= 1
-        while len(self._clients) > self._clients_max:
-            _, dropped = self._clients.popitem(last=False)
-            self._held -= len(dropped)
-        while self._held > self._verdicts_max:
-            name, oldest = next(iter(self._clients.items()))
-            oldest.popleft()
-            self._held -= 1
-            if not oldest:
-                del self._clients[name]
-
-    def of(self, client: str) -> tuple[Verdict, ...]:
-        """What is kept of one client, the newest last; empty for one never judged."""
-        return tuple(self._clients.get(client, ()))
-
-    def last(self, client: str) -> Verdict | None:
-        kept = self._clients.get(client)
-        return kept[-1] if kept else None
+        self.put(verdict.client, verdict)
 
     def recent(self, count: int) -> list[Verdict]:
         """The newest verdicts of all clients, the newest first."""
-        everything = itertools.chain.from_iterable(self._clients.values())
-        return heapq.nlargest(count, everything, key=lambda verdict: verdict.number)
-
-    def names(self) -> Sequence[str]:
-        """All clients there is a verdict of, the one judged last at the end."""
-        return tuple(self._clients)
-
-    def __len__(self) -> int:
-        return self._held
+        return heapq.nlargest(count, self, key=lambda verdict: verdict.number)

@@ -22,6 +22,7 @@ from headway.server.engine import Engine
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.records import Records
+from headway.server.sockets import bound
 from headway.server.writers import Writers
 
 CONFIG_BYTES_MAX = 4 * 1024 * 1024
@@ -49,9 +50,9 @@ class Admin:
             web.get("/v1/consumers", self._consumers),
             web.get("/v1/publishers", self._publishers),
             web.get("/v1/queues", self._queues),
-            web.get("/v1/why/{client:.+}", self._why),
+            web.get(r"/v1/why/{client:[\s\S]+}", self._why),
             web.post("/v1/preview", self._preview),
-            web.delete("/v1/clients/{client:.+}", self._disconnect),
+            web.delete(r"/v1/clients/{client:[\s\S]+}", self._disconnect),
             web.get("/metrics", self._page),
         ])  # fmt: skip
         self._records = Records(engine)
@@ -64,11 +65,10 @@ class Admin:
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError when the address cannot be had."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound = self._runner.addresses[0]
+        await web.SockSite(self._runner, bound(host, port)).start()
+        here = self._runner.addresses[0]
         self._writers.start()
-        self.url = f"http://[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"http://{bound[0]}:{bound[1]}"
+        self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
 
     async def stop(self) -> None:
         await self._runner.cleanup()
@@ -110,13 +110,15 @@ class Admin:
         client, broker = request.match_info["client"], self._engine.broker
         verdicts = broker.verdicts.of(client)
         session = broker.registry.sessions.get(client)
-        if not verdicts and session is None:
+        ends = self._engine.ends.of(client)
+        if not verdicts and not ends and session is None:
             return _json({"error": f"nothing is known of a client {client!r}"}, 404)
         return _json({
             "client": client,
             "connected": session is not None and session.outlet is not None,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
             "verdicts": list(reversed(verdicts)),
+            "ends": ends,
         })  # fmt: skip
 
     async def _preview(self, request: web.Request) -> web.Response:

@@ -47,7 +47,7 @@ class Host(Protocol):
     def turn_soon(self, read_s: float | None = None) -> None: ...
     def writable(self, session: Session) -> None: ...
     def say_soon(self, session: Session) -> None: ...
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection, reason: Reason, text: str) -> None: ...
 
 
 class Peer(Protocol):
@@ -69,8 +69,8 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_gone", "_writing", "address", "heard_s", "held_by", "host", "listener", "open", "opened_s", "peer_side",
-        "pool", "read_bytes", "sock",
+        "_gone", "_writing", "address", "admitted", "client", "heard_s", "held_by", "host", "listener", "open",
+        "opened_s", "peer_side", "pool", "read_bytes", "sock", "username",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,9 @@ class Connection(Outlet):
         self.listener = listener
         self.pool = pool
         self.open = True
+        self.client = self.username = ""
+        """Who it says it is."""
+        self.admitted = False
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
         """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
         self.held_by: dict[str, None] = {}
@@ -105,8 +108,9 @@ class Connection(Outlet):
             data = self.sock.recv(self.read_bytes)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
+        except OSError as error:
+            self.close(Reason.CLIENT_GONE, lost(error.errno))
+            return
         if not data:
             self.close(Reason.CLIENT_GONE)
             return
@@ -118,8 +122,8 @@ class Connection(Outlet):
             self.say_goodbye(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
             self.hold("replies")
-        if self.open and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.close(Reason.CLIENT_GONE)  # reset behind its last bytes: the loop calls no reader a second time then
+        if self.open and (error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
         self.host.turn_soon(self.heard_s)
 
     def hold(self, why: str) -> None:
@@ -144,8 +148,8 @@ class Connection(Outlet):
             return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
         except BlockingIOError:
             return 0
-        except OSError:
-            self._broken()
+        except OSError as error:
+            self._broken(error)
             return 0
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
@@ -156,18 +160,18 @@ class Connection(Outlet):
             taken = os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
         except BlockingIOError:
             return 0
-        except ConnectionError:
-            self._broken()
+        except ConnectionError as error:
+            self._broken(error)
             return 0
         if not taken:
             raise OSError(errno.EIO, "the file ends before the record does")
         return taken
 
-    def _broken(self) -> None:
+    def _broken(self, error: OSError) -> None:
         """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
         if self.open and not self._gone:
             self._gone = True
-            self.host.loop.call_soon(self.close, Reason.CLIENT_GONE)
+            self.host.loop.call_soon(self.close, Reason.CLIENT_GONE, lost(error.errno))
 
     def wait_writable(self) -> None:
         if self.open and not self._writing and not self._gone:
@@ -218,9 +222,9 @@ class Connection(Outlet):
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def close(self, reason: Reason) -> None:
-        """The socket is gone, or is to go without a word."""
-        if self._end(reason):
+    def close(self, reason: Reason, text: str = "") -> None:
+        """The socket is gone, or is to go without a word. ``text`` is for the record."""
+        if self._end(reason, text):
             self.sock.close()
 
     def say_goodbye(self, reason: Reason, text: str, rest: Words | None = b"") -> None:
@@ -229,23 +233,28 @@ class Connection(Outlet):
         record."""
         unfinished = self.peer_side.unfinished() if rest is not None else None
         if rest is None or unfinished is None:
-            self.close(reason)
+            self.close(reason, text)
             return
         last_word = self.peer_side.last_word(reason, text)
         out, self.out = self.out, bytearray()
-        if self._end(reason):
+        if self._end(reason, text):
             words = [view for view in (rest, unfinished, out, last_word) if view]
             if words:
                 self.host.farewells.say(self.sock, words, self.pool)
             else:
                 self.sock.close()
 
-    def _end(self, reason: Reason) -> bool:
+    def _end(self, reason: Reason, text: str) -> bool:
         if not self.open:
             return False
         self.open = False
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
         self.peer_side.connection_lost(reason)
-        self.host.closed(self)
+        self.host.closed(self, reason, text)
         return True
+
+
+def lost(number: int | None) -> str:
+    """What became of a connection, of which the system says only this."""
+    return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

@@ -39,6 +39,7 @@ from headway.core.writers import Handing
 from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
+from headway.server.ends import Ends
 from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
@@ -92,6 +93,7 @@ class Engine:
         self.connections: dict[Connection, None] = {}
         self.farewells = Farewells(loop)
         self.now: Callable[[], float] = time.monotonic
+        self.ends = Ends()
         self.connections_refused = 0
         self.protocol_errors = 0
         self.turns = 0
@@ -180,8 +182,8 @@ class Engine:
     def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
-                log.info("disconnecting %s: %s", session.client, text)
                 if isinstance(outlet, Telling):
+                    log.info("disconnecting %s: %s", session.client, text)
                     outlet.last_word = reason, text
                     if isinstance(outlet, Handing):
                         outlet.resumed()
@@ -245,19 +247,20 @@ class Engine:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
+        connection.admitted = True
         self.turn_soon()
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.pop(connection, None)
+        now = self.now()
+        self.ends.put(connection, reason, text, now, now + self.broker.governor.wall_offset_s)
         self.turn_soon()
 
     def refused(self, connection: Connection, text: str) -> None:
         self.connections_refused += 1
-        log.info("refused %s: %s", connection.address, text)
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
-        log.info("protocol error from %s: %s", connection.address, error)
 
     def _sweep_connections(self) -> None:
         """Who has not said who it is, or has not been heard of for one and a half times its keep-alive?"""
@@ -271,7 +274,7 @@ class Engine:
             if peer.session is None:
                 limit_s = self.settings.listeners[connection.listener].connect_timeout_s
                 if now - connection.opened_s > limit_s:
-                    connection.say_goodbye(Reason.CONNECT_TIMEOUT, "")
+                    connection.say_goodbye(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
             elif not connection.held_by and now - connection.heard_s > 1.5 * peer.keep_alive_s:
                 connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
             elif "replies" in connection.held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:

@@ -12,6 +12,7 @@ from headway.server.connection import Connection, Peer
 from headway.server.engine import Engine
 from headway.server.mqtt import MqttPeer
 from headway.server.settings import ListenerTable
+from headway.server.sockets import bound
 
 log = logging.getLogger("headway")
 
@@ -29,15 +30,7 @@ class Listener:
         self.engine = engine
         self.name = name
         self.table = table
-        family = socket.AF_INET6 if ":" in table.url.host else socket.AF_INET
-        self.sock = socket.socket(family, socket.SOCK_STREAM)
-        self.sock.setblocking(False)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self.sock.bind((table.url.host, table.url.port))
-        except OSError:
-            self.sock.close()
-            raise
+        self.sock = bound(table.url.host, table.url.port)
 
     @property
     def url(self) -> str:

@@ -54,6 +54,10 @@ class Metrics(Collector):
             ("protocol_errors", "Connections ended for a protocol error", engine.protocol_errors),
         ):
             yield CounterMetricFamily(f"headway_{name}", text, value)
+        ended = CounterMetricFamily("headway_connections_ended", "Connections that ended", labels=["reason"])
+        for reason, count in engine.ends.counts.items():
+            ended.add_metric([reason], count)
+        yield ended
         if engine.telemetry is not None:
             yield from self._telemetry(engine.telemetry)
         if engine.keeper is not None:

@@ -211,6 +211,7 @@ class MqttPeer:
     # -- CONNECT ----------------------------------------------------------------------------------------------------
 
     def _connect(self, packet: Connect) -> None:
+        self.connection.client, self.connection.username = packet.client_id, packet.username or ""
         self._replies = Replies.to(packet)
         if packet.auth_method is not None:
             self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
@@ -253,15 +254,15 @@ class MqttPeer:
         self._after()
         self.engine.turn_soon()
 
-    def _deny(self, code: int, text: str, fields: Fields | None = None) -> None:
+    def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         fields = fields or Fields()
         fields.reason_string = text
         self._write(self._replies.connack(code, fields=fields))
         self.engine.refused(self.connection, text)
-        self.connection.say_goodbye(Reason.NOT_AUTHORIZED, "")
+        self.connection.say_goodbye(reason, text)
 
     def _admit(self, packet: Connect) -> None:
-        client = packet.client_id or f"auto-{secrets.token_hex(8)}"
+        client = self.connection.client = packet.client_id or f"auto-{secrets.token_hex(8)}"
         now = self.engine.now()
         expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
         request = ConnectRequest(
@@ -275,7 +276,7 @@ class MqttPeer:
         except Refused as error:
             code = Code.QUOTA_EXCEEDED if error.reason is Reason.FLAPPING else Code.SERVER_BUSY
             user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
-            self._deny(code, str(error), Fields(user=user))
+            self._deny(code, str(error), Fields(user=user), error.reason)
             return
         self.session = session
         self._decoder.packet_bytes_max = self.listener.packet_bytes_max
@@ -346,7 +347,9 @@ class MqttPeer:
             never = packet.session_expiry_s == NEVER
             self.final_expiry_s = inf if never else float(packet.session_expiry_s)
         self.will_due = packet.code != Code.SUCCESS
-        self.connection.close(Reason.NORMAL)
+        said = f" (0x{packet.code:02X})" if packet.code else ""
+        said += f": {packet.reason}" if packet.reason else ""
+        self.connection.close(Reason.NORMAL, f"the client said goodbye{said}")
 
     # -- publishing -------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Handshake:
         if version is None:
             fault = connection_fault(Code.FRAME_ERROR, "asked for a protocol that is not spoken here")
             peer.engine.protocol_error(peer.connection, fault)
-            peer.end_with(OFFERED, Reason.PROTOCOL_ERROR)
+            peer.end_with(OFFERED, Reason.PROTOCOL_ERROR, str(fault))
             return
         peer.version = version
         self._expected = commands.Connection.StartOk
@@ -79,7 +79,8 @@ class Handshake:
         login = read_login(command.mechanism, command.response)
         if login is None:
             raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
-        peer.username = login.user
+        peer.username = peer.connection.username = login.user
+        peer.connection.client = self._client
         users = peer.engine.users
         if peer.listener.allow_anonymous and (login == GUEST or not len(users)):
             self._propose()  # no users are configured, or it does not say who it is: a name is only a label
@@ -103,7 +104,7 @@ class Handshake:
             text = "there is no such user, or it has another password"
             peer.engine.refused(peer.connection, text)
             word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
-            peer.end_with(word, Reason.NOT_AUTHORIZED)
+            peer.end_with(word, Reason.NOT_AUTHORIZED, text)
         peer.checked()
 
     # -- limits and vhost -------------------------------------------------------------------------------------------

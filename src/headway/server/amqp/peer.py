@@ -185,7 +185,8 @@ class AmqpPeer:
     def _connection_method(self, command: base.Frame) -> None:
         if isinstance(command, commands.Connection.Close):
             self.say(0, commands.Connection.CloseOk())
-            self.end_with(b"", Reason.NORMAL)
+            said = f": {command.reply_code} {command.reply_text}".rstrip()
+            self.end_with(b"", Reason.NORMAL, f"the client said goodbye{said}")
         elif self.session is None:
             self._handshake.handle(command)
         elif isinstance(command, commands.Connection.UpdateSecret):
@@ -201,6 +202,7 @@ class AmqpPeer:
 
     def opened(self, name: str) -> None:
         """The handshake is over: there is a session."""
+        self.connection.client = name
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
             protocol=f"amqp-{self.version.name}",
@@ -322,12 +324,12 @@ class AmqpPeer:
         """The client broke the protocol: tell it, and end the connection."""
         self.engine.protocol_error(self.connection, error)
         code = Code(error.code) if error.code else Code.SYNTAX_ERROR
-        self.end_with(write_close_connection(self.version, code, str(error), method), error.reason)
+        self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
 
-    def end_with(self, word: bytes, reason: Reason) -> None:
-        """Say this, and no more."""
+    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
+        """Say this, and no more; ``text`` is for the record."""
         self._final, self._closing = word, True
-        self.connection.say_goodbye(reason, "")
+        self.connection.say_goodbye(reason, text)
 
     def unfinished(self) -> Words | None:
         session = self.session

@@ -31,8 +31,8 @@ CORE_ORDER = [
     "pool", "lane", "state", "cursor", "loose", "channel", "outlet", "timers", "flap", "options", "subscription",
     "exchange", "feed", "router", "exactly", "session", "poll", "effects", "retained", "registry", "delivery", "moves",
     "handover", "fanout", "handing", "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay",
-    "keeping", "ending", "subscribing", "settling", "queues", "admission", "polls", "writers", "restoring", "account",
-    "sampling", "governor", "observer", "broker", "stats",
+    "keeping", "ending", "subscribing", "settling", "queues", "admission", "polls", "writers", "folding", "restoring",
+    "account", "sampling", "governor", "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}

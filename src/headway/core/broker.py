@@ -20,6 +20,7 @@ from headway.core.errors import Reason
 from headway.core.exactly import tell
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
+from headway.core.folding import Standing
 from headway.core.governor import CUTS_MAX, LATE_S, SWEEP_S, Governor
 from headway.core.keeping import Keeping
 from headway.core.keys import compile_key
@@ -36,7 +37,7 @@ from headway.core.queue import Queue
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
 from headway.core.registry import Archive, Limits, Registry
-from headway.core.restoring import Restoring, Standing
+from headway.core.restoring import Restoring
 from headway.core.retained import Retained
 from headway.core.session import ConnectRequest, Session
 from headway.core.state import State

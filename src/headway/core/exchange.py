@@ -237,6 +237,8 @@ class Exchanges:
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
         self.by_headers = 0
         """Bindings that look at headers."""
+        self.ends_unused = True
+        """Exchanges end with their last binding, if they are to. Not while the past is made again: it is known."""
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class Exchanges:
         if not leading:
             del self._leading_to[binding.destination]
         self.by_headers -= source.kind == "headers"
-        if source.auto_delete and not source.bindings.all:
+        if source.auto_delete and self.ends_unused and not source.bindings.all:
             self.remove(source.name)
         return True
 

@@ -257,12 +257,19 @@ class Queues(Settling):
         if self._exchanges.unbind(binding):
             self._bindings_changed(binding)
 
-    def rebind(self, binding: Binding, *, there: bool) -> None:
-        """A binding that there was before the process began, or that ended."""
-        changed = self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)
-        if changed:
-            self._keeping.binding(binding, there=there)
-            self._bindings_changed(binding)
+    def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
+        """Bindings that there were before the process began, or that ended. Returns the queues that read another feed
+        now."""
+        queues: dict[Queue, None] = {}
+        for binding in bindings:
+            changed = self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)
+            queue = self._router.queues.get(binding.destination.name)
+            if changed and binding.destination.kind == "queue" and queue is not None:
+                queues[queue] = None
+        for queue in queues:
+            self._rebind(queue)
+        self._router.forget()
+        return queues
 
     def _check(self, session: Session, binding: Binding) -> None:
         self.exchange(binding.source)

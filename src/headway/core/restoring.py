@@ -1,9 +1,9 @@
 """Restoring: at start, everything the journal has is made again (ledger.py says what that is).
 
-Theory of operation. First all *standings* are known: what of each durable subscription and queue is settled. Then facts
-and runs come in the order of their sequences. Facts are what clients once asked for, and are carried out as then; runs
-go to the lanes they went to, as far as somebody still wants some of them. At the end the cursors are put where they
-stood: what was sent and is not settled is in flight again, of a queue back at its place.
+Theory of operation. First all that was ever said is folded (folding.py): what is left of it is known, and all
+*standings*: what of each durable subscription and queue is settled. Then what is left and runs come in order. Runs go
+to the lanes they went to, as far as somebody still wants some of them. At the end the cursors are put where they stood:
+what was sent and is not settled is in flight again, of a queue back at its place.
 
 Nothing is delivered meanwhile, nobody is there. What is said to the ledger by all this is known to it already, and is
 dropped.
@@ -11,7 +11,7 @@ dropped.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from math import inf
 
@@ -22,8 +22,9 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.exchange import Binding, Exchange
 from headway.core.feed import Feed
+from headway.core.folding import Standing, Told
 from headway.core.keeping import Batch, Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
-from headway.core.ledger import Fact, Kept, Place
+from headway.core.ledger import Kept, Place
 from headway.core.poll import Poll
 from headway.core.publishing import Encoded, Publishing, part_of
 from headway.core.queue import Queue
@@ -32,47 +33,6 @@ from headway.core.record import Dialect, Run
 from headway.core.registry import Registry
 from headway.core.subscribing import Subscribing
 from headway.core.subscription import Subscription
-
-PAIRS_MAX = 1000
-"""So many stretches that are settled are remembered before those that are behind are forgotten."""
-
-
-class Standing:
-    """What is settled of one place: everything before ``upto``, and the pairs."""
-
-    __slots__ = ("_pairs", "conflated", "fresh", "upto")
-
-    def __init__(self, place: Place) -> None:
-        self._pairs: list[tuple[int, int]] = []
-        self.replace(place)
-
-    def replace(self, place: Place) -> None:
-        """This place is all there is to know."""
-        self._pairs.clear()
-        self.add(place)
-
-    def add(self, place: Place) -> None:
-        """A later place."""
-        self.upto, self.conflated = place.upto, not place.fresh
-        self.fresh = place.fresh or max((place.upto, *(end + 1 for end in place.settled[1::2])))
-        self._pairs += zip(place.settled[::2], place.settled[1::2], strict=True)
-        if len(self._pairs) > PAIRS_MAX:
-            self._pairs = [pair for pair in self._pairs if pair[1] >= self.upto]
-
-    def covers(self, sequence: int) -> bool:
-        """It is settled. To be asked after ``close``."""
-        at = bisect_right(self._pairs, (sequence, inf)) - 1
-        return at >= 0 and sequence <= self._pairs[at][1]
-
-    def close(self) -> None:
-        """Nothing more is added."""
-        merged: list[tuple[int, int]] = []
-        for first, last in sorted(self._pairs):
-            if merged and first <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(last, merged[-1][1])
-            else:
-                merged.append((first, last))
-        self._pairs = merged
 
 
 class Restoring:
@@ -89,9 +49,11 @@ class Restoring:
         self._standings = standings
         for standing in standings.values():
             standing.close()
+        registry.router.exchanges.ends_unused = False
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
-        self._subscriptions: dict[object, Subscription] = {}
+        self._ways: dict[tuple[str, object], object] = {}
+        """Exchanges and bindings that have changed since the last record."""
         self._flights: dict[str, dict[int, tuple[int, int, bool]]] = {}
         """By client and delivery id, the last one last: place, sequence, and whether its client has it."""
         self._floors: dict[Feed, int] = {}
@@ -101,70 +63,42 @@ class Restoring:
 
     # -- what comes, in order ---------------------------------------------------------------------------------------
 
-    def fact(self, fact: Fact, now: float) -> None:
-        sequence, what, name, terms = fact
-        self._registry.sequence = max(self._registry.sequence, sequence)
+    def make(self, told: Told, now: float) -> None:
+        at, (_, what, name, terms) = told
+        if at < inf:
+            self._registry.sequence = max(self._registry.sequence, int(at))
         match what, terms:
             case "session", SessionTerms():
                 self._admission.restore(str(name), terms, now)
-            case "session", None:
-                session = self._registry.sessions.get(str(name))
-                if session is not None:
-                    self._admission.end(session, Reason.SUBSCRIPTION_ENDED, now)
             case "subscription", SubscriptionTerms():
-                self._subscription(name, terms, sequence, now)
-            case "subscription", None:
-                subscription = self._subscriptions.pop(name, None)
-                if subscription is not None:
-                    self._subscribing.end(subscription, now)
-            case "exchange", Exchange() if terms.name not in self._registry.router.exchanges.by_name:
-                self._queues.declare_exchange(terms)
-            case "exchange", None if name in self._registry.router.exchanges.by_name:
-                self._queues.delete_exchange(str(name), if_unused=False)
+                self._subscription(name, terms, int(min(at, self._registry.sequence)), now)
             case "queue", QueueKeptTerms():
-                self._queue(str(name), terms, sequence, now)
-            case "queue", None:
-                queue = self._registry.router.queues.get(str(name))
-                if queue is not None:
-                    self._queues.delete(queue, now)
+                self._queue(str(name), terms, int(at), now)
+            case ("exchange" | "binding"), _:
+                self._ways[what, name] = terms
             case "arrived", _:
-                self._arrived(name, there=terms is not None)  # type: ignore[arg-type]
+                self._arrived(name)  # type: ignore[arg-type]
             case "flight", (int(), int(), bool()):
-                self._flight(name, terms)  # type: ignore[arg-type]
+                self._flights.setdefault(name[0], {})[name[1]] = terms  # type: ignore[index, assignment]
             case "deleted", (reason, text):
                 self._keeping.restore_obituary(name, (Reason(reason), text))  # type: ignore[arg-type]
-            case "deleted", None:
-                self._keeping.obituary(*name)  # type: ignore[misc]
-            case "batch", Batch() | None:
+            case "batch", Batch():
                 self._keeping.restore_batch(name, terms)  # type: ignore[arg-type]
-            case "binding", _:
-                self._binding(name, there=terms is not None)
 
-    def _flight(self, of: tuple[str, int], flight: tuple[int, int, bool]) -> None:
-        flights = self._flights.setdefault(of[0], {})
-        flights.pop(of[1], None)
-        flights[of[1]] = flight
-
-    def _arrived(self, of: tuple[str, int], *, there: bool) -> None:
+    def _arrived(self, of: tuple[str, int]) -> None:
         session = self._registry.sessions.get(of[0])
-        if session is not None and there:
+        if session is not None:
             session.incoming[of[1]] = None
-        elif session is not None:
-            session.incoming.pop(of[1], None)
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
-        if session is None or number in self._subscriptions:  # it was made with its last terms already
-            return
+        assert session is not None, "of a session that has ended there are no subscriptions"
         assert isinstance(number, int)
         subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
-        self._subscriptions[number] = subscription
         if terms.place:
             self._owns(terms.place, subscription.queue or subscription, sequence)
 
     def _queue(self, name: str, terms: QueueKeptTerms, sequence: int, now: float) -> None:
-        if name in self._registry.router.queues:
-            return
         queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.place, now)
         self._owns(terms.place, queue, sequence)
 
@@ -178,15 +112,28 @@ class Restoring:
         upto = self._standings[place].upto
         self._floors[feed] = min(upto, self._floors.get(feed, upto))
 
-    def _binding(self, name: object, *, there: bool) -> None:
-        assert isinstance(name, Binding)
-        self._queues.rebind(name, there=there)
-        queue = self._registry.router.queues.get(name.destination.name)
-        if name.destination.kind == "queue" and queue is not None and queue.kept is not None:
-            self._lower(queue.feed, queue.kept.number)
+    def _catch_up(self) -> None:
+        """Have exchanges and bindings as they were when the next records came."""
+        ways, self._ways = self._ways, {}
+        bindings = [(name, terms) for (_, name), terms in ways.items() if isinstance(name, Binding)]
+        exchanges = [(str(name), terms) for (what, name), terms in ways.items() if what == "exchange"]
+        there = self._registry.router.exchanges.by_name
+        changed = self._queues.rebind([name for name, terms in bindings if terms is None], there=False)
+        for name, terms in exchanges:
+            if name in there and there[name] is not terms:
+                self._queues.delete_exchange(name, if_unused=False)
+        for name, terms in exchanges:
+            if isinstance(terms, Exchange) and name not in there:
+                self._queues.declare_exchange(terms)
+        changed |= self._queues.rebind([name for name, terms in bindings if terms is not None], there=True)
+        for queue in changed:
+            if queue.kept is not None:
+                self._lower(queue.feed, queue.kept.number)
 
     def run(self, run: Run, first: int, publisher: str, time_s: float, *, recorded: bool) -> None:
         """Records that were published at ``time_s``; to be known as state again if they are ``recorded``."""
+        if self._ways:
+            self._catch_up()
         registry, last = self._registry, first + len(run) - 1
         registry.sequence = max(registry.sequence, last)
         run.kept = True
@@ -227,6 +174,8 @@ class Restoring:
 
     def finish(self, now: float) -> None:
         """Put the cursors where they stood."""
+        self._catch_up()
+        self._registry.router.exchanges.ends_unused = True
         for client, flights in self._flights.items():
             if (session := self._registry.sessions.get(client)) is not None:
                 session.channel.go_on_after(next(reversed(flights)))

@@ -7,23 +7,23 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 from headway.core.broker import Broker
 from headway.core.effects import Spill
 from headway.core.errors import Refused
-from headway.core.keeping import Batch, QueueKeptTerms, SubscriptionTerms
-from headway.core.ledger import MAIN, Fact
-from headway.core.record import Dialect, Run
-from headway.core.restoring import Standing
+from headway.core.folding import Folding, Told
+from headway.core.ledger import MAIN
+from headway.core.record import Dialect
 from headway.server.journal import words
 from headway.server.journal.handle import JournalChunk, Shelf
 from headway.server.journal.words import (
     FACT,
     FACTS,
-    PLACES,
     SNAPSHOT_FACT,
     SNAPSHOT_PLACES,
+    ReadRun,
     read_fact,
     read_places,
     read_run,
@@ -51,25 +51,21 @@ class Restored(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """A run, or a fact; ordered by sequence, a fact behind the run that ends with it."""
+    """A run, or what is told; ordered by sequence, what is told behind the run that ends with it."""
 
-    sequence: float
-    run: Run | None
-    fact: Fact | None
-    publisher: str
-    time_s: float
+    at: float
+    run: ReadRun | None
+    told: Told | None
+    time_s: float = 0.0
     recorded: bool = False
 
 
-class _Story:
+class _Story(Folding):
     """What the main stream tells, the runs aside."""
 
     def __init__(self) -> None:
-        self.facts: list[Fact] = []
-        self.standings: dict[int, Standing] = {}
-        self.reserved = 0
+        super().__init__()
         self.snapshots: list[int] = []
-        self._known: set[tuple[str, object]] = set()
 
     def read(self, stream: Stream, wall_offset_s: float) -> None:
         for _, batch in stream.scan(FACTS | {words.SNAPSHOT_MARK}):
@@ -78,59 +74,10 @@ class _Story:
                     case words.SNAPSHOT_MARK:
                         self.snapshots.append(stored.sequence)
                     case kind if kind in (FACT, SNAPSHOT_FACT):
-                        self._fact(read_fact(stored, wall_offset_s), again=kind == SNAPSHOT_FACT)
-                    case kind if kind in (PLACES, SNAPSHOT_PLACES):
+                        self.fact(read_fact(stored, wall_offset_s), again=kind == SNAPSHOT_FACT)
+                    case kind:
                         for place in read_places(stored):
-                            standing = self.standings.get(place.number)
-                            if standing is None:
-                                self.standings[place.number] = Standing(place)
-                            elif kind == PLACES:
-                                standing.add(place)
-                            else:
-                                standing.replace(place)
-
-        last = {fact.name: fact.terms for fact in self.facts if isinstance(fact.terms, SubscriptionTerms)}
-        self.facts = [
-            fact._replace(terms=last[fact.name]) if isinstance(fact.terms, SubscriptionTerms) else fact
-            for fact in self.facts
-        ]  # fmt: skip
-
-    def _fact(self, fact: Fact, *, again: bool) -> None:
-        """``again``: it is from a snapshot, and is news only if something was lost before."""
-        if fact.what == "reserved":
-            assert isinstance(fact.terms, int)
-            self.reserved = max(self.reserved, fact.terms)
-            return
-        what = fact.what, fact.name
-        if again and what in self._known:
-            return
-        if fact.terms is None:
-            self._known.discard(what)
-        else:
-            self._known.add(what)
-        self.facts.append(fact)
-
-    def alive(self) -> dict[int, Fact]:
-        """Places that somebody has at the end, each with the fact it began with."""
-        by_name: dict[tuple[str, object], tuple[int, Fact]] = {}
-        for fact in self.facts:
-            what = fact.what, fact.name
-            match fact.terms:
-                case None:
-                    by_name.pop(what, None)
-                case SubscriptionTerms(place=place) | QueueKeptTerms(place=place):
-                    by_name.setdefault(what, (place, fact))
-        return {place: fact for place, fact in by_name.values() if place}
-
-    def needed(self) -> int:
-        """The first sequence that somebody wants; 0: nobody wants anything."""
-        firsts = [
-            self.standings[place].upto if place in self.standings else fact.sequence + 1
-            for place, fact in self.alive().items()
-        ]
-        batches = {fact.name: fact.terms for fact in self.facts if fact.what == "batch"}
-        firsts += [batch.sequence + 1 for batch in batches.values() if isinstance(batch, Batch) and batch.parts]
-        return min(firsts, default=0)
+                            self.place(place, again=kind == SNAPSHOT_PLACES)
 
 
 def restore(
@@ -140,21 +87,21 @@ def restore(
     """``dialect``: that of queues. Raises Corrupt, OSError."""
     story = _Story()
     story.read(streams[MAIN], wall_offset_s)
-    restoring = broker.restoring(dialect, story.standings)
-    facts = iter(_Timed(fact.sequence + 0.5, None, fact, "", 0.0) for fact in story.facts)
-    apart = {fact.sequence for fact in story.facts}
+    restoring, told = broker.restoring(dialect, story.standings()), story.told()
+    apart = {int(one.at) for one in told if one.at < inf}
+    facts = (_Timed(one.at + 0.5, None, one) for one in told)
     runs = [_runs(broker, MAIN, streams[MAIN], story.needed(), wall_offset_s, apart)]
     runs += [
         _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     said = time.monotonic()
-    for at, timed in enumerate(heapq.merge(facts, *runs, key=lambda timed: timed.sequence)):
+    for at, timed in enumerate(heapq.merge(facts, *runs, key=lambda timed: timed.at)):
         if timed.run is not None:
-            restoring.run(timed.run, int(timed.sequence), timed.publisher, timed.time_s,
-                          recorded=timed.recorded)  # fmt: skip
-        elif timed.fact is not None:
-            restoring.fact(timed.fact, now())
+            run, sequence, publisher = timed.run
+            restoring.run(run, sequence, publisher, timed.time_s, recorded=timed.recorded)
+        elif timed.told is not None:
+            restoring.make(timed.told, now())
         if at % RUNS_A_STEP == 0:
             _spill(broker, shelf, now())
             if time.monotonic() - said > SAY_EVERY_S:
@@ -189,9 +136,9 @@ def _runs(
         return
     for time_us, batch in stream.read(first, stream.last_sequence):
         time_s = time_us / 1e6 - wall_offset_s
-        for run, sequence, publisher in read_runs(batch, wall_offset_s, apart):
-            broker.writers.found(name, publisher, len(run))
-            yield _Timed(sequence, run, None, publisher, time_s, name != MAIN)
+        for read in read_runs(batch, wall_offset_s, apart):
+            broker.writers.found(name, read.publisher, len(read.run))
+            yield _Timed(read.sequence, read, None, time_s, name != MAIN)
 
 
 def _spill(broker: Broker, shelf: Shelf, now: float) -> None:

@@ -237,10 +237,10 @@ class House(Engine):
     def _turn(self) -> None:
         self._turn_due = False
         self.turns += 1
+        self._go_on()
         self.broker.flush(self.now())
         self._carry_out(self.now())
-        if self.broker.has_work or self.broker.registry.effects:
-            self.turn_soon()
+        self._turn_over()
 
     def _tick(self) -> None:
         self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)

@@ -193,7 +193,7 @@ def test_large_packet_in_pieces_is_scanned_once(monkeypatch):
     decoder = open_decoder(4)
     scans = []
     scan = decoder._scan
-    monkeypatch.setattr(Decoder, "_scan", lambda _, data, items: scans.append(len(data)) or scan(data, items))
+    monkeypatch.setattr(Decoder, "_scan", lambda _, data, *how: scans.append(len(data)) or scan(data, *how))
     packet = encode_publish("t", b"x" * 1_000_000, version=4)
     items = [item for at in range(0, len(packet), 1000) for item in decoder.feed(packet[at : at + 1000])]
     assert [len(item.payload(0)) for item in items] == [1_000_000]
@@ -232,3 +232,30 @@ def test_plain_connect_of_the_client_module():
         (packet,) = Decoder().feed(connect("name", version, keep=True, keep_alive_s=7))
         assert (packet.client_id, packet.clean_start, packet.keep_alive_s) == ("name", False, 7)
         assert packet.session_expiry_s == 0xFFFF_FFFF
+
+
+@pytest.mark.parametrize("items_max", [1, 3])
+def test_a_little_at_a_time_is_the_same_in_the_end(items_max):
+    rows = [data for _, version, data, _, role in ESTABLISHED if version == 5 and role == "server"]
+    data = b"".join(rows) + PINGREQ[:1]
+    whole = open_decoder(5, "server", topic_alias_max=ALIASES)
+    wanted = [plain(item) for item in whole.feed(data)]
+    decoder, found = open_decoder(5, "server", topic_alias_max=ALIASES), []
+    assert decoder.feed(data, 0) == []
+    while decoder.waits:
+        some = decoder.feed(b"", items_max)
+        assert len(some) <= items_max
+        found += [plain(item) for item in some]
+    assert found == wanted
+    assert str(decoder.error) == str(whole.error)
+    assert decoder.feed(PINGREQ[1:]) == whole.feed(PINGREQ[1:])
+    assert decoder.packets == whole.packets
+
+
+def test_a_fault_is_found_when_it_is_its_turn():
+    decoder = open_decoder(5, "server")
+    assert decoder.feed(PINGREQ * 3 + raw("ff 00") + PINGREQ, 2) == [PingReq(), PingReq()]
+    assert decoder.error is None
+    assert decoder.feed(b"", 2) == [PingReq()]
+    assert decoder.error is not None
+    assert not decoder.waits

@@ -32,7 +32,7 @@ from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.polls import Polls
 from headway.core.pool import DISK_RETRY_S, Pool
-from headway.core.publishing import Published, Publishing
+from headway.core.publishing import Published, Publishing, Some
 from headway.core.queue import Queue
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
@@ -121,6 +121,13 @@ class Broker:
         if session is not None and session.paused_by and session.paused_since_s == now:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return taken
+
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> Some:
+        """Publish the first of these runs, so many that it comes to so much work."""
+        some = self._publishing.publish_some(session, runs, now, work_max)
+        if session.paused_by and session.paused_since_s == now and some.refused is None:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return some
 
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publish a run to its exchange (``run.exchange``)."""

@@ -6,6 +6,7 @@ each dialect once, whatever number of lanes want it so.
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from headway.core.effects import DeadLetter
@@ -19,6 +20,8 @@ from headway.core.router import Route
 from headway.core.session import Session
 from headway.core.state import State
 
+RECORDS_A_UNIT = 128
+"""So many records more for a lane are as much work as another lane."""
 Encoded = dict[Dialect, Frames]
 
 
@@ -28,6 +31,16 @@ class Published(NamedTuple):
 
     taken: int
     accepted: int
+
+
+class Some(NamedTuple):
+    """What became of runs: how many of them were published, how many lanes and states took them, what work that was,
+    and the last refusal."""
+
+    runs: int
+    taken: int
+    work: int
+    refused: Refused | None
 
 
 class Publishing:
@@ -41,9 +54,19 @@ class Publishing:
         Raises :class:`Refused` where a retained record cannot be kept, or a queue refuses some; everybody else has them
         all the same.
         """
-        taken = 0
+        some = self.publish_some(session, runs, now)
+        if some.refused is not None:
+            raise some.refused
+        return some.taken
+
+    def publish_some(self, session: Session | None, runs: list[Run], now: float, work_max: float = inf) -> Some:
+        """Publish runs in order until that comes to so much work, the first one in any case."""
+        taken, work, done = 0, 0, 0
         refused: Refused | None = None
         for run in runs:
+            if work >= work_max:
+                break
+            done += 1
             first = self._count(session, run)
             if run.retain:
                 try:
@@ -54,11 +77,10 @@ class Publishing:
                     refused = error
             published = self._take(session, run, first, self._registry.router.route(run.topic), now)
             taken += published.taken
+            work += 1 + published.taken * (1 + len(run) // RECORDS_A_UNIT)
             if published.accepted < len(run):
                 refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
-        if refused is not None:
-            raise refused
-        return taken
+        return Some(done, taken, work, refused)
 
     def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
         """Publish a run to ``run.exchange``."""

@@ -48,6 +48,7 @@ class Host(Protocol):
     def writable(self, session: Session) -> None: ...
     def say_soon(self, session: Session) -> None: ...
     def closed(self, connection: Connection, reason: Reason, text: str) -> None: ...
+    def go_on_later(self, connection: Connection) -> None: ...
 
 
 class Peer(Protocol):
@@ -56,7 +57,9 @@ class Peer(Protocol):
     session: Session | None
     keep_alive_s: float
 
-    def received(self, data: bytes) -> None: ...
+    def received(self, data: bytes) -> bool:
+        """Handle what came, and what came before and was too much for one turn. Returns whether there is more."""
+
     def unfinished(self) -> Words | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
@@ -90,7 +93,8 @@ class Connection(Outlet):
         """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
         self.held_by: dict[str, None] = {}
         """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
-        ``replies`` (it does not read what it is answered)."""
+        ``replies`` (it does not read what it is answered), ``journal`` (its session is not kept yet), ``turn`` (what
+        came is more than it may ask for at once, and is not done yet)."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
         self._writing = False
@@ -115,16 +119,33 @@ class Connection(Outlet):
             self.close(Reason.CLIENT_GONE)
             return
         self.heard_s = self.host.now()
+        self._hand(data)
+
+    def go_on(self) -> None:
+        """With what was too much for one turn, unless there is a reason to wait."""
+        if self.open and all(why == "turn" for why in self.held_by):
+            self._hand(b"")
+
+    def _hand(self, data: bytes) -> None:
+        """To the peer. While it has more to do than one turn allows, nothing is read."""
+        more = False
         try:
-            self.peer_side.received(data)
+            more = self.peer_side.received(data)
         except Exception:  # a bug of ours, whatever it is: it is put on record, and ends this connection alone
             log.exception("what %s sent could not be handled; its connection is closed", self.address)
             self.say_goodbye(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
             self.hold("replies")
+        if data:
+            self.host.turn_soon(self.heard_s)
+        if more:
+            self.hold("turn")
+            self.host.go_on_later(self)
+            return
+        if self.held_by:
+            self.let_go("turn")
         if self.open and (error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
             self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
-        self.host.turn_soon(self.heard_s)
 
     def hold(self, why: str) -> None:
         """Stop reading: the client's own socket fills, and it has to wait."""
@@ -140,6 +161,8 @@ class Connection(Outlet):
             if not self.held_by:
                 self.heard_s = self.host.now()
                 self.host.loop.add_reader(self.sock, self._readable)
+            elif "turn" in self.held_by:
+                self.host.go_on_later(self)
 
     # -- out --------------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
 from headway.server.settings import Settings
+from headway.server.share import SHARE_WORK, TURN_WORK
 from headway.server.telemetry import Telemetry
 from headway.store.spill import SpilledChunk, SpillStore
 
@@ -113,6 +114,9 @@ class Engine:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: dict[Connection, None] = {}
+        """Those with more to do than one turn allows, in turn."""
+        self._work_left = TURN_WORK
         self._turn_due = False
         self._read_s: float | None = None
         """When the first bytes were read that this turn is about."""
@@ -139,6 +143,7 @@ class Engine:
         self._turn_due = False
         began = time.monotonic()
         self.turns += 1
+        self._go_on()
         self.broker.flush(began)
         self._carry_out(began)
         if self.keeper is not None:
@@ -149,8 +154,33 @@ class Engine:
         if self.telemetry is not None and self._read_s is not None:
             self.telemetry.observer.turned(ended - self._read_s)
         self._read_s = None
-        if self.broker.has_work or self.broker.registry.effects:
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        self._work_left = TURN_WORK
+        if self._busy or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
+
+    def share(self) -> int:
+        """How much work a connection may ask for now."""
+        return max(0, min(SHARE_WORK, self._work_left))
+
+    def spent(self, work: int) -> None:
+        self._work_left -= work
+
+    def go_on_later(self, connection: Connection) -> None:
+        self._busy[connection] = None
+        self.turn_soon()
+
+    def _go_on(self) -> None:
+        """With the connections that have more to do: one of them in any case, in turn, as far as there is time."""
+        self._work_left = max(self._work_left, SHARE_WORK)
+        for _ in range(len(self._busy)):
+            if self._work_left <= 0:
+                return
+            connection = next(iter(self._busy))
+            del self._busy[connection]
+            connection.go_on()
 
     def _tick(self) -> None:
         self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
@@ -252,6 +282,7 @@ class Engine:
 
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.pop(connection, None)
+        self._busy.pop(connection, None)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.governor.wall_offset_s)
         self.turn_soon()

@@ -1,7 +1,8 @@
 """MQTT's side of a connection: packets become commands to the broker, and its answers become packets.
 
 Rules:
-- Packets are answered in the order they came; neighbouring QoS 0 runs go to the broker as one command.
+- Packets are answered in the order they came; neighbouring QoS 0 runs go to the broker as one command. What is more
+  than a connection's share of a turn waits for the next one, in the same order (share.py).
 - A client that breaks the protocol is told how and disconnected; everything before the fault still counts.
 - While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client;
   nor is it while the journal does not know yet that its session is a new one.
@@ -12,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from headway.core.topics import BadTopic
 from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.server.farewell import Words
+from headway.server.share import ITEMS_MAX, SUBSCRIBE_WORK, Share, Steps
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.dialect import MqttDialect
@@ -67,7 +69,7 @@ class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
     __slots__ = (
-        "_answers", "_decoder", "_greeting_due", "_held", "_replies", "_waits", "connection", "engine",
+        "_answers", "_decoder", "_greeting_due", "_held", "_replies", "_share", "_waits", "connection", "engine",
         "final_expiry_s", "keep_alive_s", "listener", "session", "will_due",
     )  # fmt: skip
 
@@ -84,6 +86,8 @@ class MqttPeer:
         self._replies = Replies(0)
         self._answers = Answers(connection, engine.keeper)
         self._held: list[Item] = []
+        """Decoded, and not handled yet."""
+        self._share = Share()
         self._waits = False
         """Nothing that comes is handled at the moment."""
         self._greeting_due: tuple[int, bytes] | None = None
@@ -91,17 +95,28 @@ class MqttPeer:
 
     # -- bytes ------------------------------------------------------------------------------------------------------
 
-    def received(self, data: bytes) -> None:
-        items = self._decoder.feed(data)
-        if self._waits:
-            self._held += items
-        else:
-            self._handle(items)
+    def received(self, data: bytes) -> bool:
+        share = self._share
+        share.left = granted = self.engine.share()
+        if data or not self._held:
+            self._held += self._decoder.feed(data, ITEMS_MAX if granted else 0)
+        try:
+            self._handle()
+        except ProtocolError as error:
+            self._refuse(error)
+        self.engine.spent(granted - share.left)
         self._after()
+        return self._has_more and not self._waits
+
+    @property
+    def _has_more(self) -> bool:
+        """Something has come that is not handled yet."""
+        left = bool(self._held) or self._share.under_way is not None or self._decoder.waits
+        return left and self.connection.open
 
     def _after(self) -> None:
         error = self._decoder.error
-        if error is not None and not self._waits and self.connection.open:
+        if error is not None and not self._has_more and self.connection.open:
             self._refuse(error)
         elif self.session is None:
             self.connection.send_out()
@@ -112,26 +127,21 @@ class MqttPeer:
         if frame is not None:
             self.connection.out += frame
 
-    def _handle(self, items: Sequence[Item]) -> None:
-        runs: list[Run] = []
-        try:
-            for index, item in enumerate(items):
-                if type(item) is Run:
-                    runs.append(item)
-                    continue
-                if runs:
-                    self._publish_runs(runs)
-                    runs = []
+    def _handle(self) -> None:
+        """As much as its share allows."""
+        items, share, at = self._held, self._share, 0
+        share.go_on()
+        while at < len(items) and share.left > 0 and share.under_way is None and not self._waits:
+            item = items[at]
+            if type(item) is Run:
+                at += self._publish_runs(items, at)
+            else:
+                at += 1
+                share.left -= 1
                 self._one(item)
-                if self._waits:
-                    self._held += items[index + 1 :]
-                    return
-                if not self.connection.open:
-                    return
-            if runs:
-                self._publish_runs(runs)
-        except ProtocolError as error:
-            self._refuse(error)
+            if not self.connection.open:
+                break
+        del items[:at]
 
     def _refuse(self, error: ProtocolError) -> None:
         """The client broke the protocol: tell it, and end the connection."""
@@ -188,9 +198,9 @@ class MqttPeer:
             case PubComp():
                 self.engine.broker.let_go(self._granted, item.packet_id, self.engine.now())
             case Subscribe():
-                self._subscribe(item)
+                self._share.begin(self._subscribe(item))
             case Unsubscribe():
-                self._unsubscribe(item)
+                self._share.begin(self._unsubscribe(item))
             case PingReq():
                 self._write(self._replies.pingresp())
             case Disconnect():
@@ -247,12 +257,9 @@ class MqttPeer:
 
     def _go_on(self) -> None:
         """With what came while nothing was handled."""
-        if self._waits or not self.connection.open:
-            return
-        held, self._held = self._held, []
-        self._handle(held)
-        self._after()
-        self.engine.turn_soon()
+        if not self._waits:
+            self.connection.go_on()
+            self.engine.turn_soon()
 
     def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         fields = fields or Fields()
@@ -353,16 +360,25 @@ class MqttPeer:
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    def _publish_runs(self, runs: list[Run]) -> None:
-        session = self._granted
-        allowed = [run for run in runs if run.topic[0] != "$"]
-        if len(allowed) != len(runs):
-            session.refused_records += sum(len(run) for run in runs if run.topic[0] == "$")
-        try:
-            lanes = self.engine.broker.publish(session, allowed, self.engine.now())
-            self._pace(session, lanes // max(1, len(allowed)))
-        except Refused:
+    def _publish_runs(self, items: list[Item], at: int) -> int:
+        """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many."""
+        session, share = self._granted, self._share
+        runs: list[Run] = []
+        for item in islice(items, at, None):
+            if type(item) is not Run or item.topic[0] == "$":
+                break
+            runs.append(item)
+        if not runs:
+            session.refused_records += len(items[at])  # type: ignore[arg-type]
+            share.left -= 1
+            return 1
+        some = self.engine.broker.publish_some(session, runs, self.engine.now(), share.left)
+        share.left -= some.work
+        if some.refused is None:
+            self._pace(session, some.taken // some.runs)
+        else:
             session.refused_records += 1  # QoS 0 has no answer; the client's counters show it
+        return some.runs
 
     def _pace(self, session: Session, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up
@@ -386,6 +402,7 @@ class MqttPeer:
             try:
                 taken = self.engine.broker.publish(session, [run], now)
                 self._pace(session, taken)
+                self._share.left -= taken
             except Refused as error:
                 code, text = Code.QUOTA_EXCEEDED, str(error)
         if not code and not taken and self._replies.version == 5:
@@ -421,7 +438,7 @@ class MqttPeer:
     def _release(self, delivery_id: int, code: int = 0) -> None:
         self._answers.say(self._replies.pubrel(delivery_id, code), kept=self._granted.kept)
 
-    def _subscribe(self, packet: Subscribe) -> None:
+    def _subscribe(self, packet: Subscribe) -> Steps:
         session, version = self._granted, self._replies.version
         codes: list[int] = []
         texts: list[str] = []
@@ -445,14 +462,17 @@ class MqttPeer:
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
+            yield SUBSCRIBE_WORK
         # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
         answer = self._replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
         self._answers.say(answer, kept=session.kept)
 
-    def _unsubscribe(self, packet: Unsubscribe) -> None:
-        session, broker, now = self._granted, self.engine.broker, self.engine.now()
-        ended = [broker.unsubscribe(session, filter, now) for filter in packet.filters]
-        codes = [0 if there else Code.NO_SUBSCRIPTION_EXISTED for there in ended]
+    def _unsubscribe(self, packet: Unsubscribe) -> Steps:
+        session, codes = self._granted, []
+        for filter in packet.filters:
+            ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())
+            codes.append(0 if ended else Code.NO_SUBSCRIPTION_EXISTED)
+            yield SUBSCRIBE_WORK
         self._answers.say(self._replies.unsuback(packet.packet_id, codes), kept=session.kept)
 
 

@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 
 from headway.core.errors import ProtocolError
 
+ALL = 1 << 62
+"""More items than come in any number of bytes."""
+
 
 class Tail:
     """What has come of a frame that is not whole. It is not looked at again before it can be."""

@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshak
 from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.server.farewell import Words
+from headway.server.share import ITEMS_MAX, Share
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import Decoder
@@ -60,9 +60,10 @@ class AmqpPeer:
     """One client's protocol state. ``session`` is None until ``connection.open`` is granted."""
 
     __slots__ = (
-        "_beat_s", "_closing", "_decoder", "_final", "_handshake", "_heartbeat_s", "_held", "_taken_bytes", "answers",
-        "cancels", "channel_max", "channels", "connection", "engine", "frame_bytes_max", "keep_alive_s", "listener",
-        "message_bytes_max", "session", "tells_blocked", "username", "version",
+        "_beat_s", "_closing", "_decoder", "_doing", "_final", "_handshake", "_heartbeat_s", "_held",
+        "_taken_bytes", "answers", "cancels", "channel_max", "channels", "connection", "engine", "frame_bytes_max",
+        "keep_alive_s", "listener", "message_bytes_max", "session", "share", "tells_blocked", "username",
+        "version",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -88,25 +89,36 @@ class AmqpPeer:
         self._final = b""
         """Our last word, if it has been decided on."""
         self._held: list[Item] = []
+        """Decoded, and not handled yet."""
+        self._doing: Item = Heartbeat()
+        self.share = Share()
         self._heartbeat_s = 0.0
         self._beat_s = 0.0
         self._taken_bytes = 0
 
     # -- bytes ------------------------------------------------------------------------------------------------------
 
-    def received(self, data: bytes) -> None:
-        items = self._decoder.feed(data)
-        if self._handshake.checking:
-            self._held += items
-        else:
-            self._handle(items)
+    def received(self, data: bytes) -> bool:
+        share = self.share
+        share.left = granted = self.engine.share()
+        if data or not self._held:
+            self._held += self._decoder.feed(data, ITEMS_MAX if granted else 0)
+        self._handle()
+        self.engine.spent(granted - share.left)
         self._after()
+        return self._has_more and not self._handshake.checking
+
+    @property
+    def _has_more(self) -> bool:
+        """Something has come that is not handled yet."""
+        left = bool(self._held) or self.share.under_way is not None or self._decoder.waits
+        return left and self.connection.open
 
     def _after(self) -> None:
         error = self._decoder.error
         if self._decoder.buffered_bytes > PARTS_MAX * self._decoder.message_bytes_max:
             error = connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
-        if error is not None and not self._handshake.checking and self.connection.open:
+        if error is not None and not self._has_more and self.connection.open:
             self._break_off(error, 0)
         elif self.session is None:
             self.connection.send_out()
@@ -119,19 +131,26 @@ class AmqpPeer:
     def say(self, channel: int, command: base.Frame) -> None:
         self.connection.out += write_method(self.version, channel, command)
 
-    def _handle(self, items: Sequence[Item]) -> None:
-        for index, item in enumerate(items):
+    def _handle(self) -> None:
+        """As much as its share allows."""
+        items, share, at = self._held, self.share, 0
+        while share.left > 0 and not self._handshake.checking and self.connection.open:
+            if share.under_way is None:
+                if at == len(items):
+                    break
+                self._doing = items[at]
+                at += 1
             try:
-                self._one(item)
+                if share.under_way is not None:
+                    share.go_on()
+                else:
+                    share.left -= 1
+                    self._one(self._doing)
             except (ChannelFault, ProtocolError) as fault:
-                self._blame(item, fault)
+                self._blame(self._doing, fault)
             except Refused as refusal:
-                self._blame(item, fault_of(refusal))
-            if not self.connection.open:
-                return
-            if self._handshake.checking:
-                self._held += items[index + 1 :]
-                return
+                self._blame(self._doing, fault_of(refusal))
+        del items[:at]
 
     def _blame(self, item: Item, fault: ChannelFault | ProtocolError) -> None:
         """Tell the client what of it went wrong."""
@@ -150,6 +169,7 @@ class AmqpPeer:
                 if type(item) is Publish:
                     channel.publish(item)
                 else:
+                    self.share.left -= len(item.tags)  # type: ignore[union-attr]
                     channel.acknowledge(item.tags, multiple=item.multiple)  # type: ignore[union-attr]
             return
         match item:
@@ -220,11 +240,8 @@ class AmqpPeer:
 
     def checked(self) -> None:
         """A password was; on with what came meanwhile."""
-        held, self._held = self._held, []
-        if self.connection.open:
-            self._handle(held)
-            self._after()
-            self.engine.turn_soon()
+        self.connection.go_on()
+        self.engine.turn_soon()
 
     # -- channels ---------------------------------------------------------------------------------------------------
 
@@ -315,6 +332,7 @@ class AmqpPeer:
     def pace(self, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""
         assert self.session is not None
+        self.share.left -= lanes
         share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
         self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 

@@ -10,6 +10,7 @@ Rules:
 - Errors are ``ProtocolError`` with the specification's reply code; all those found here end the connection (0-9-1,
   4.2). They name the frame by the place of its first byte in all that was sent.
 - How the bytes were cut when they came makes no difference, but to how many messages are in a run, and acks in a batch.
+- Whoever asks for a little at a time (``items_max``) feeds nothing more before ``waits`` is false.
 - A frame longer than ``frame_bytes_max`` is refused when its length is read, before it is buffered. Of a message that
   has come in part at most ``message_bytes_max`` are kept, and of each channel one.
 """
@@ -37,7 +38,7 @@ from headway.wire.amqp.scan import (
     find_whole,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
-from headway.wire.partial import Tail
+from headway.wire.partial import ALL, Tail
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
@@ -70,7 +71,7 @@ class Decoder:
     between feeds."""
 
     __slots__ = (
-        "_bytes", "_contents", "_publishes", "_refused", "_tail", "error", "frame_bytes_max", "frames",
+        "_bytes", "_contents", "_publishes", "_refused", "_rest", "_tail", "error", "frame_bytes_max", "frames",
         "message_bytes_max", "version",
     )  # fmt: skip
 
@@ -87,6 +88,8 @@ class Decoder:
         self._contents: dict[int, _Content] = {}
         self._publishes: dict[bytes, Address] = {}
         self._tail = Tail()
+        self._rest: tuple[bytes, int] | None = None
+        """What has come and was not asked for yet, from that position on."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -99,23 +102,36 @@ class Decoder:
         if content is not None:
             content.body = None
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
-        """The items that ``data`` completes, in order."""
-        if self.error is not None or self._refused or not data:
+    @property
+    def waits(self) -> bool:
+        """There is more than was asked for."""
+        return self._rest is not None
+
+    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
+        """The items that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
+        if self.error is not None or self._refused:
             return []
-        whole = self._tail.join(data)
+        rest, self._rest = self._rest, None
+        if rest is None:
+            whole, start = self._tail.join(data) if data else None, 0
+        else:
+            whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
         if whole is None:
             return []
         items: list[Item] = []
-        used = self._scan(whole, items)
-        self._tail.keep(whole, used)
+        self._bytes -= start
+        used = self._scan(whole, start, items, items_max)
+        if len(items) >= items_max and used < len(whole):
+            self._rest = whole, used
+        else:
+            self._tail.keep(whole, used)
         self._bytes += used
         return items
 
-    def _scan(self, data: bytes, items: list[Item]) -> int:
-        """Decode all complete frames; where the first incomplete one starts."""
-        n, pos = len(data), 0
-        if self.version is None:
+    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        """Decode complete frames from ``pos`` on; where the first begins that is not complete, or not asked for."""
+        n = len(data)
+        if self.version is None and items_max:
             if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
                 self._tail.need_bytes = HEADER_BYTES
                 return 0
@@ -126,7 +142,7 @@ class Decoder:
                 return n
             pos = HEADER_BYTES
         try:
-            while n - pos >= _FRAME_HEADER_BYTES:
+            while n - pos >= _FRAME_HEADER_BYTES and len(items) < items_max:
                 kind, channel, size = _FRAME.unpack_from(data, pos)
                 if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                     raise _fault(Code.FRAME_ERROR, f"is of the unknown type {kind}")

@@ -6,7 +6,9 @@ Rules:
 - Before CONNECT (for a client: CONNACK) nothing else is taken, and the very first byte is looked at at once, so that
   nobody can make the broker hold bytes by speaking another protocol.
 - A packet longer than ``packet_bytes_max`` is refused when its length is read, before it is buffered.
-- Of what has come, at most one unfinished packet is kept, and it is not looked at again before it can be complete.
+- Of what has come, at most one unfinished packet is kept, and it is not looked at again before it can be complete; and
+  what was not asked for yet (``items_max``). Whoever asks for a little at a time feeds nothing more before ``waits`` is
+  false, and finds a fault only when it is its turn.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publis
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, Reader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 from headway.wire.mqtt.scan import extend_run, read_length
-from headway.wire.partial import Tail
+from headway.wire.partial import ALL, Tail
 
 Role = Literal["server", "client"]
 
@@ -56,7 +58,7 @@ class Decoder:
     """
 
     __slots__ = (
-        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_role", "_tail", "error",
+        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_rest", "_role", "_tail", "error",
         "packet_bytes_max", "packets", "topic_alias_max", "version",
     )  # fmt: skip
 
@@ -81,31 +83,44 @@ class Decoder:
         self._first_bytes = self._allowed(False)
         self._aliases: dict[int, str] = {}
         self._tail = Tail()
+        self._rest: tuple[bytes, int] | None = None
+        """What has come and was not asked for yet, from that position on."""
 
     @property
     def buffered_bytes(self) -> int:
         """What is held of a packet that has not come whole."""
         return len(self._tail.data)
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
-        """The packets that ``data`` completes, in order."""
-        if self.error is not None or not data:
+    @property
+    def waits(self) -> bool:
+        """There is more than was asked for."""
+        return self._rest is not None
+
+    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
+        """The packets that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
+        if self.error is not None:
             return []
-        whole = self._tail.join(data)
+        rest, self._rest = self._rest, None
+        if rest is None:
+            whole, start = self._tail.join(data) if data else None, 0
+        else:
+            whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
         if whole is None:
             return []
         items: list[Item] = []
-        used = self._scan(whole, items)
-        self._tail.keep(whole, used)
+        used = self._scan(whole, start, items, items_max)
+        if len(items) >= items_max and used < len(whole):
+            self._rest = whole, used
+        else:
+            self._tail.keep(whole, used)
         return items
 
-    def _scan(self, data: bytes, items: list[Item]) -> int:
-        """Decode all complete packets; where the first incomplete one starts."""
+    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        """Decode complete packets from ``pos`` on; where the first begins that is not complete, or not asked for."""
         n = len(data)
-        pos = 0
         bodies = self._bodies
         try:
-            while pos < n:
+            while pos < n and len(items) < items_max:
                 first = data[pos]
                 if first not in self._first_bytes:
                     raise self._unexpected(first)

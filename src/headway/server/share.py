@@ -1,0 +1,50 @@
+"""Shares: how much of what a client asks for is done at once.
+
+Theory of operation. What one read brings may be a great deal of work: ten thousand publishes, a thousand filters. A
+connection has a *share* of each turn, counted in work and not in bytes; what goes beyond waits for the next turn, in
+order, and the connection is not read meanwhile. Those that have more to be done go in turn (engine.py), and all of them
+together have a share of a turn as well, so that what others send is looked at soon, whoever asks for how much.
+
+A unit of work is a record's way to one lane, some microseconds. Checks are made once per command, never per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+TURN_WORK = 8192
+"""Of all connections together."""
+SHARE_WORK = 2048
+"""Of one connection."""
+ITEMS_MAX = 2048
+"""Packets, or runs of them, decoded at once."""
+SUBSCRIBE_WORK = 16
+"""What it takes to begin or end one subscription."""
+
+Steps = Iterator[int]
+"""A command that is done little by little: the work of each step."""
+
+
+class Share:
+    """What is left to one connection in this turn, and what is under way."""
+
+    __slots__ = ("left", "under_way")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.under_way: Steps | None = None
+        """A command that is begun and not done: nothing comes before it."""
+
+    def begin(self, steps: Steps) -> None:
+        """Do this as far as the share goes, and the rest of it in turns to come."""
+        self.under_way = steps
+        self.go_on()
+
+    def go_on(self) -> None:
+        """With what is under way."""
+        while self.under_way is not None and self.left > 0:
+            steps, self.under_way = self.under_way, None  # it is over if it fails
+            work = next(steps, None)
+            if work is not None:
+                self.under_way = steps
+                self.left -= work

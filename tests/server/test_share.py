@@ -1,0 +1,201 @@
+"""A connection's share of a turn: who asks for a great deal at once is served in turn, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pamqp.commands import Basic, Confirm
+from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
+
+from headway.server.connection import Connection
+from headway.server.mqtt import MqttPeer
+from headway.server.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
+from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.packets import Entry, Item, PingResp, Publish, SubAck, UnsubAck
+
+MANY = 10_000
+READ = 1 << 22
+
+
+class Person:
+    """An MQTT client."""
+
+    def __init__(self, house: House, name: str) -> None:
+        self.sock = Socket()
+        self.connection = Connection(house, self.sock, name, "mqtt", house.broker.registry.pool_of("mqtt"), house.now())  # type: ignore[arg-type]
+        house.connections[self.connection] = None
+        self.connection.start(MqttPeer(house, self.connection, house.settings.listeners["mqtt"]))
+        self.connection.read_bytes = READ
+        self._decoder = Decoder(role="client", version=5)
+        self._read = 0
+        self.send(connect(name))
+        house.run()
+        assert len(self.heard()) == 1, "CONNACK"
+
+    def send(self, *packets: bytes) -> None:
+        """All of it is there to be read at once."""
+        self.sock.incoming.append(b"".join(packets))
+
+    def heard(self) -> list[Item]:
+        """What was said to it since it was last asked."""
+        data, self._read = bytes(self.sock.taken[self._read :]), len(self.sock.taken)
+        return self._decoder.feed(data)
+
+    def payloads(self) -> list[bytes]:
+        found: list[bytes] = []
+        for item in self.heard():
+            run = item.run if isinstance(item, Publish) else item
+            found += [run.payload(index) for index in range(len(run))]  # type: ignore[arg-type, union-attr]
+        return found
+
+
+@pytest.fixture
+def house() -> House:
+    made = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
+    made.read_bytes = READ
+    return made
+
+
+def publishes(retain: bool = False) -> list[bytes]:
+    return [encode_publish(f"t/{number}", b"%d" % number, retain=retain) for number in range(MANY)]
+
+
+def subscribes() -> list[bytes]:
+    return [encode_subscribe(1, [Entry(f"f/{number}") for number in range(1000)])]
+
+
+def in_many_lanes(house: House) -> list[bytes]:
+    """1,024 filters that match one topic, on which little is published."""
+    other = Person(house, "other")
+    other.send(*(encode_subscribe(1, [Entry("/".join("+t"[number >> bit & 1] for bit in range(10)))])
+                 for number in range(1024)))  # fmt: skip
+    house.run()
+    return [encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number) for number in range(1, 21)]
+
+
+@pytest.mark.parametrize(
+    "asked", [lambda _: publishes(), lambda _: publishes(retain=True), lambda _: subscribes(), in_many_lanes],
+    ids=["publishes", "retained", "subscribes", "lanes"],
+)  # fmt: skip
+def test_others_are_served_before_one_that_asks_for_much_is_done(
+    house: House, asked: Callable[[House], list[bytes]]
+) -> None:
+    greedy, reader, modest = (Person(house, name) for name in ("greedy", "reader", "modest"))
+    reader.send(encode_subscribe(1, [Entry("modest")]))
+    much = asked(house)
+    house.run()
+    reader.heard()
+    greedy.send(*much, b"\xc0\0")
+    modest.send(encode_publish("modest", b"here"))
+    loop, steps = house.pretended, 0
+    while not reader.payloads():
+        loop.once()
+        steps += 1
+        assert steps < 5
+    assert PingResp() not in greedy.heard(), "it is not done yet"
+    assert "turn" in greedy.connection.held_by, "nor is it read"
+    house.run()
+    assert greedy.heard()[-1] == PingResp()
+    assert not greedy.connection.held_by
+
+
+def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
+    crowd = [Person(house, f"c{number}") for number in range(8)]
+    reader = Person(house, "reader")
+    reader.send(encode_subscribe(1, [Entry("#")]))
+    house.run()
+    reader.heard()
+    for one in crowd:
+        one.send(*publishes()[:4000])
+    before = 0
+    while house.pretended.once():
+        records = house.broker.registry.published_records
+        assert records - before <= TURN_WORK + 2 * SHARE_WORK
+        before = records
+    assert before == 8 * 4000
+    assert len(reader.payloads()) == 8 * 4000
+
+
+def test_answers_and_records_keep_their_order(house: House) -> None:
+    client = Person(house, "client")
+    reader = Person(house, "reader")
+    reader.send(encode_subscribe(1, [Entry("t/#")]))
+    house.run()
+    reader.heard()
+    packets = []
+    for number in range(3000):
+        packets.append(encode_publish(f"t/{number % 7}", b"%d" % number, qos=number % 2, packet_id=number % 2 + number))
+        if number % 500 == 0:
+            packets.append(encode_subscribe(60_000 + number // 500, [Entry(f"f/{n}") for n in range(300)]))
+            packets.append(encode_unsubscribe(61_000 + number // 500, [f"f/{n}" for n in range(300)]))
+            packets.append(b"\xc0\0")
+    client.send(*packets)
+    house.run()
+    assert reader.payloads() == [b"%d" % number for number in range(3000)]
+    said = client.heard()
+    acks = [item.packet_id for item in said if type(item).__name__ == "PubAck"]
+    assert acks == [number + 1 for number in range(1, 3000, 2)]
+    others = [item for item in said if type(item).__name__ != "PubAck"]
+    assert [type(item) for item in others] == [SubAck, UnsubAck, PingResp] * 6
+    client.send(*publishes(), encode_disconnect())
+    house.run()
+    assert len(reader.payloads()) == MANY
+    assert not client.connection.open
+
+
+def test_a_subscribe_is_answered_once_all_of_it_is_done(house: House) -> None:
+    client = Person(house, "client")
+    client.send(*subscribes())
+    seen = []
+    while house.pretended.once():
+        session = client.connection.peer_side.session
+        assert session is not None
+        seen.append(len(session.subscriptions))
+        answered = client.heard()
+        assert not answered or seen[-1] == 1000
+    begun = [after - before for before, after in zip([0, *seen], seen, strict=False)]
+    assert max(begun) <= SHARE_WORK // SUBSCRIBE_WORK + 1
+
+
+def test_a_fault_behind_much_work_ends_the_connection_after_it(house: House) -> None:
+    client, reader = Person(house, "client"), Person(house, "reader")
+    reader.send(encode_subscribe(1, [Entry("#")]))
+    house.run()
+    reader.heard()
+    client.send(*publishes(), b"\xff\0", *publishes())
+    house.run()
+    assert len(reader.payloads()) == MANY
+    assert not client.connection.open
+
+
+def test_who_is_to_slow_down_is_not_served_meanwhile(house: House) -> None:
+    client = Person(house, "client")
+    client.send(*publishes())
+    house.pretended.once()
+    client.connection.hold("publisher")
+    house.run()
+    held = house.broker.registry.published_records
+    assert held < MANY
+    client.connection.let_go("publisher")
+    house.run()
+    assert house.broker.registry.published_records == MANY
+
+
+def test_amqp_too(house: House) -> None:
+    greedy, modest = Client(house, "greedy"), Person(house, "modest")
+    greedy.say(Confirm.Select())
+    greedy.connection.read_bytes = READ
+    frames = [frame for number in range(MANY) for frame in message(1, f"k{number}", b"x", "amq.topic")]
+    greedy.sock.incoming.append(b"".join(frames) + method(1, Basic.Qos(0, 1)))
+    modest.send(b"\xc0\0")
+    loop: Loop = house.pretended
+    for _ in range(4):
+        loop.once()
+    assert modest.heard() == [PingResp()]
+    assert house.broker.registry.published_records < MANY
+    house.run()
+    assert house.broker.registry.published_records == MANY
+    greedy.run()
+    assert greedy.heard[-1][1].name == "Basic.QosOk"

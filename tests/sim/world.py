@@ -226,7 +226,7 @@ class World:
                     self.broker.unsubscribe(subscription.session, subscription.filter, self.now)
 
     def _disconnected(
-        self, session: Session, outlet: Outlet, reason: Reason, text: str, rest: bytes | None
+        self, session: Session, outlet: Outlet, reason: Reason, text: str, rest: bytes | memoryview | None
     ) -> None:
         client, stream = self.by_outlet.pop(outlet)
         self.note("disconnected", client.name, reason)
@@ -236,7 +236,7 @@ class World:
         last = bytes(outlet.out) + (stream.replies.disconnect_for(reason, text) or b"")
         outlet.out.clear()
         self.reap(client.name, (stream.number, 10**18))
-        client.closed(stream, None if rest is None else rest + last)
+        client.closed(stream, None if rest is None else bytes(rest) + last)
         self.broker.disconnect(session, outlet, reason, self.now)
 
     def turn(self) -> None:

@@ -56,7 +56,7 @@ def test_moves(
     assert (cursor.position, cursor.number, cursor.at_boundary) == (position, number, boundary)
     assert cursor.lag_bytes == 500 - position
     assert cursor.lag_records == 10 - number
-    standing = {chunk: chunk.standing for chunk in filled.chunks()}
+    standing = {chunk: len(chunk.standing) for chunk in filled.chunks()}
     assert sum(standing.values()) == 1 + (cursor.floor is not None)
     assert cursor.chunk is None or cursor.floor is cursor.chunk
 
@@ -98,7 +98,7 @@ def test_closing_lets_go_of_everything(filled: Lane) -> None:
     cursor.sent(0, cursor.chunk)
     cursor.advance(50)
     cursor.close()
-    assert (cursor.floor, filled.holding, filled.first.standing) == (None, 0, 1)
+    assert (cursor.floor, filled.holding, len(filled.first.standing)) == (None, 0, 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "advance", "skip", "ack", "catch_up"]), st.integers(0, 3),
@@ -127,7 +127,7 @@ def test_standing_is_always_the_number_of_floors(steps: list[tuple[str, int, int
             filled.trim()
             chunks = list(filled.chunks())
             for chunk in chunks:
-                assert chunk.standing == sum(cursor.floor is chunk for cursor in cursors)
+                assert set(chunk.standing) == {cursor for cursor in cursors if cursor.floor is chunk}
             assert filled.first.standing or filled.first is filled.tail
             assert filled.holding == sum(bool(cursor.unacknowledged) for cursor in cursors)
             assert filled.pool.memory_bytes == sum(chunk.size for chunk in chunks)

@@ -62,10 +62,10 @@ def _lane(feed: Feed) -> None:
         holding += bool(cursor.unacknowledged)
     assert holding == lane.holding
     for chunk in chunks:
-        assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
+        assert len(chunk.standing) == standing[chunk], f"{len(chunk.standing)} standing, {standing[chunk]} cursors"
         assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
         assert len(chunk) == 0 or chunk.ends[-1] == chunk.size
-    assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
+    assert lane.first.standing or lane.first is lane.tail, "what nobody needs is still held"
     assert lane.end == chunks[-1].stop
     assert lane.count == chunks[-1].first_number + len(chunks[-1])
     held = lane.held_shares()

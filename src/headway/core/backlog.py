@@ -37,8 +37,8 @@ class Stretch(Cursor):
 
     __slots__ = ("feed", "order", "source", "stop_number", "stop_position")
 
-    def __init__(self, feed: Feed, order: int, source: Source | None = None) -> None:
-        super().__init__(feed.lane)
+    def __init__(self, queue: Queue, feed: Feed, order: int, source: Source | None = None) -> None:
+        super().__init__(feed.lane, queue)
         self.source = source
         """Fills the lane, as long as there is more."""
         self.feed = feed
@@ -113,7 +113,7 @@ class Backlog:
             last.feed.listening.pop(self._queue, None)
             last.feed.limited.pop(self._queue, None)
         self._orders += 1
-        self.stretches.append(Stretch(feed, self._orders, source))
+        self.stretches.append(Stretch(self._queue, feed, self._orders, source))
         feed.queues[self._queue] = None
         feed.reading += 1
 

@@ -245,15 +245,14 @@ class Broker:
     # -- pressure ---------------------------------------------------------------------------------------------------
 
     def relieve(self, now: float) -> None:
-        """Make room where a pool is over its limit; see pressure.py. Looks at every feed, so not at every turn."""
+        """Make room where a pool is over its limit; see pressure.py."""
         failures = self._disk_failures
         while failures and self.governor.cuts_left > 0:
             subscription = next(iter(failures))
             self.governor.sacrifice(subscription, Reason.SPILL_FAILED, failures.pop(subscription), (), now)
-        feeds = self.registry.router.feeds.values()
         for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, feeds, now))
-            for doomed in islice(pressure.victims(pool, feeds, now), SACRIFICES_MAX):
+            self.registry.effects.extend(pressure.spills(pool, now))
+            for doomed in islice(pressure.victims(pool, now), SACRIFICES_MAX):
                 self._sacrifice(doomed, now)
                 if self.governor.cuts_left <= 0:
                     break
@@ -280,10 +279,8 @@ class Broker:
             return
         pool = lane.pool
         pool.disk_broken_until_s, pool.disk_error = now + DISK_RETRY_S, error
-        for feed in self.registry.router.feeds.values():
-            if feed.lane is lane:
-                why = f"what it had not read could not be written to disk ({error})"
-                self._disk_failures |= dict.fromkeys(pressure.late_for(feed, chunk, now), why)
+        why = f"what it had not read could not be written to disk ({error})"
+        self._disk_failures |= dict.fromkeys(pressure.late_for(chunk, now), why)
 
     def _fell_behind(self, subscription: Subscription, now: float) -> None:
         self.governor.watch(subscription, now)
@@ -321,7 +318,7 @@ class Broker:
     def spill(self, now: float) -> None:
         """Send to disk what is more than pools may hold, and judge nobody for it."""
         for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, self.registry.router.feeds.values(), now))
+            self.registry.effects.extend(pressure.spills(pool, now))
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

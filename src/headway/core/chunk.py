@@ -16,8 +16,8 @@ everybody is caught up, which empties the chunk each turn, none is ever copied. 
 The index stays in memory when the bytes go to disk. The bytes of records that the journal has are not written once
 more: they are made again from there.
 
-A chunk knows how many cursors stand in it (``standing``), never which. It may be dropped when it is the first of its
-lane, is not the tail, and ``standing`` is 0.
+A chunk knows which cursors stand in it (``standing``), so that who keeps it is found without a search. It may be
+dropped when it is the first of its lane, is not the tail, and nobody stands in it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from operator import sub
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.core.record import Frames, Run
+
+if TYPE_CHECKING:
+    from headway.core.cursor import Cursor
 
 CHUNK_BYTES = 64 * 1024
 
@@ -87,7 +90,7 @@ class Chunk:
     )  # fmt: skip
 
     def __init__(self, start: int, first_number: int) -> None:
-        self.standing = 0
+        self.standing: dict[Cursor, None] = {}
         self.next: Chunk | None = None
         self.reset(start, first_number)
 

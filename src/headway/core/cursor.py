@@ -3,8 +3,7 @@
 Invariants:
 - ``chunk.start <= position <= chunk.stop``; the position only grows.
 - ``floor`` is the oldest chunk this cursor may still want: that of its oldest record not yet acknowledged, else its
-  own. The floor, and only the floor, is counted in ``chunk.standing``, which is what keeps a chunk from being
-  dropped.
+  own. In the floor, and only there, it is in ``chunk.standing``, which is what keeps a chunk from being dropped.
 - A detached cursor (its subscription reads state instead) stands nowhere and holds nothing; it keeps position and
   number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
@@ -13,18 +12,24 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
 from headway.core.ledger import Kept
 
+if TYPE_CHECKING:
+    from headway.core.queue import Queue
+    from headway.core.subscription import Subscription
+
 
 class Cursor:
-    __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "position", "unacknowledged")
+    __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "owner", "position", "unacknowledged")
 
-    def __init__(self, lane: Lane) -> None:
-        """A cursor at the end of the lane."""
+    def __init__(self, lane: Lane, owner: Subscription | Queue | None = None) -> None:
+        """A cursor at the end of the lane. ``owner``: who reads by it."""
         self.lane = lane
+        self.owner = owner
         self.position = lane.end
         self.chunk: Chunk | None = lane.tail
         self.floor: Chunk | None = lane.tail
@@ -35,7 +40,7 @@ class Cursor:
         """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged: OrderedDict[int, Chunk] = OrderedDict()
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
-        lane.tail.standing += 1
+        lane.tail.standing[self] = None
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -238,6 +243,7 @@ class Cursor:
             self._lower_to(next(iter(self.unacknowledged.values())))
         else:
             self.lane.holding -= 1
+            self.step()  # or it would keep a chunk that it has read
             self._lower_to(self.chunk)
 
     def _lower_to(self, chunk: Chunk | None) -> None:
@@ -245,11 +251,11 @@ class Cursor:
         if chunk is floor:
             return
         if chunk is not None:
-            chunk.standing += 1
+            chunk.standing[self] = None
         self.floor = chunk
         if floor is not None:
-            floor.standing -= 1
-            if floor.standing == 0 and floor is self.lane.first:
+            del floor.standing[self]
+            if not floor.standing and floor is self.lane.first:
                 self.lane.trim()
 
 

@@ -54,6 +54,7 @@ class Ending:
         if queue is None:
             self.set_free(subscription)
             subscription.cursor.close()
+            feed.settle_down()  # it may have been the last that wanted what is there
         self._release_state(subscription)
         if subscription in feed.gates:
             self.open_gate(subscription, now)

@@ -87,14 +87,6 @@ class Feed:
         by_clock = subscription.conflating and subscription.request.options.conflate_s
         (self.resting if by_clock else self.waiting)[subscription] = None
 
-    def step_on(self) -> None:
-        """Whoever has everything stands in the lane's last chunk, also if another than before is the last now: or it
-        would keep one that nobody wants, for as long as nobody publishes."""
-        for subscription in (*self.waiting, *self.resting):
-            subscription.cursor.step()
-        for queue in self.listening:
-            queue.backlog.cursor.step()
-
     def settle_down(self) -> None:
         """Forget what everyone has: called after a flush, and when somebody has caught up."""
         lane = self.lane

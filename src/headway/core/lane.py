@@ -22,8 +22,8 @@ class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the record to come."""
 
     __slots__ = (
-        "count", "dialect", "dropped_sequence", "end", "first", "holding", "largest", "last_sequence", "pool",
-        "resident_bytes", "spilled_bytes", "tail",
+        "count", "dialect", "dropped_sequence", "end", "first", "holding", "known_bytes", "largest", "last_sequence",
+        "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "tail", "to_spill",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, pool: Pool, last_sequence: int = 0) -> None:
@@ -33,13 +33,23 @@ class Lane:
         self.count = 0
         self.last_sequence = last_sequence
         self.resident_bytes = 0
+        self.spilling_bytes = 0
+        """Part of ``resident_bytes`` that a worker is writing at this moment."""
         self.spilled_bytes = 0
+        self.known_bytes = 0
+        """When more than this stays in memory its pool is to be told."""
         self.dropped_sequence = last_sequence
         """Everything the lane was given after this sequence is still held."""
         self.largest = 0
         self.holding = 0
         """Cursors that wait for acknowledgements: what they were sent may be wanted again."""
-        self.first = self.tail = Chunk(0, 0)
+        self.first = self.tail = self.to_spill = Chunk(0, 0)
+        """``to_spill``: in front of it everything is on disk, or on its way."""
+
+    @property
+    def staying_bytes(self) -> int:
+        """In memory, and not on its way to disk."""
+        return self.resident_bytes - self.spilling_bytes
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -71,6 +81,8 @@ class Lane:
         self.last_sequence = sequence + total - 1
         self.resident_bytes += size
         self.pool.add_memory(size)
+        if self.resident_bytes > self.known_bytes:
+            self.pool.resident.put(self)
 
     def _seal(self) -> None:
         fresh = Chunk(self.end, self.count)
@@ -81,10 +93,10 @@ class Lane:
 
     def trim(self) -> None:
         """Drop what no cursor needs any more."""
-        while self.first.standing == 0 and self.first.next is not None:
+        while not self.first.standing and self.first.next is not None:
             self._drop(self.first)
             self.first = self.first.next
-        if self.first.standing == 0:  # nobody stands anywhere: they read state
+        if not self.first.standing:  # nobody stands anywhere: they read state
             self._restart()
 
     def empty(self) -> None:
@@ -104,7 +116,9 @@ class Lane:
         """The lane is gone; so is what it held."""
         for chunk in self.chunks():
             self._drop(chunk)
-        self.first = self.tail = Chunk(self.end, self.count)
+        self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
+        self.pool.resident.forget(self)
+        self.pool.spilled.forget(self)
 
     def _drop(self, chunk: Chunk) -> None:
         if len(chunk):
@@ -113,8 +127,7 @@ class Lane:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
             if chunk.spilling:
-                self.pool.spilling_bytes -= chunk.size
-                chunk.spilling = False
+                self._on_its_way(chunk, -chunk.size)
         else:
             self.spilled_bytes -= chunk.size
             self.pool.disk_bytes -= chunk.size
@@ -130,17 +143,30 @@ class Lane:
 
         The tail is among them when it is worth a chunk of its own; a fresh one takes its place."""
         chosen = []
-        for chunk in self.chunks():
-            if wanted_bytes <= 0 or (chunk is self.tail and chunk.size < SPILL_BYTES_MIN):
-                break
+        if self.to_spill.start < self.first.start:
+            self.to_spill = self.first
+        while wanted_bytes > 0:
+            chunk = self.to_spill
             if chunk is self.tail:
+                if chunk.size < SPILL_BYTES_MIN:
+                    break
                 self._seal()
+                for cursor in list(chunk.standing):
+                    cursor.step()  # who has everything would keep it for as long as nobody publishes
             if chunk.resident and not chunk.spilling and chunk.size:
-                chunk.spilling = True
-                self.pool.spilling_bytes += chunk.size
+                self._on_its_way(chunk, chunk.size)
                 wanted_bytes -= chunk.size
                 chosen.append(chunk)
+            assert chunk.next is not None
+            self.to_spill = chunk.next
         return chosen
+
+    def _on_its_way(self, chunk: Chunk, size: int) -> None:
+        """A worker is to write so much; or, less than nothing, is not or no longer."""
+        chunk.spilling = size > 0
+        self.spilling_bytes += size
+        self.known_bytes += size
+        self.pool.spilling_bytes += size
 
     def spilled(self, chunk: Chunk, handle: SpillHandle | None, size: int) -> None:
         """The worker is done with a chunk of ``size`` bytes; without a handle it failed and the bytes stay."""
@@ -148,9 +174,11 @@ class Lane:
             if handle is not None:
                 handle.release()
             return
-        self.pool.spilling_bytes -= size
-        chunk.spilling = False
+        self._on_its_way(chunk, -size)
         if handle is None:
+            if chunk.start < self.to_spill.start:
+                self.to_spill = chunk
+            self.pool.resident.put(self)
             return
         chunk.spill = handle
         chunk.data = b""
@@ -158,6 +186,7 @@ class Lane:
         self.spilled_bytes += size
         self.pool.add_memory(chunk.index_bytes - size)
         self.pool.add_disk(size)
+        self.pool.spilled.put(self)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +205,7 @@ class Lane:
         standing = 0
         portions = []
         for chunk in chunks:
-            standing += chunk.standing
+            standing += len(chunk.standing)
             portions.append(chunk.size / standing if standing else 0.0)
         shares: dict[Chunk, float] = {}
         total = 0.0

@@ -91,7 +91,7 @@ class Poll(Subscription):
                  policy_state: PolicyState, meter: Meter, recorded: Recorded, offset: int) -> None:
         super().__init__(session, request, feed, policy, policy_state, meter)
         self.cursor.close()
-        self.place = PollCursor(feed.lane)
+        self.place = PollCursor(feed.lane, self)
         self.place.offset = offset
         self.place.ends_at = lambda: self.behind.last
         self.cursor = self.place

@@ -14,6 +14,13 @@ a chunk's bytes are counted once, however many cursors stand in it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from headway.core.ranking import Ranking
+
+if TYPE_CHECKING:
+    from headway.core.lane import Lane
+
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
 STATES_SHARE = 0.5
@@ -21,6 +28,13 @@ DISK_RETRY_S = 30.0
 GRACE_S = 1.0
 """Nobody is given up for what came less than this ago: the healthy must have had the time to take it. Meanwhile
 publishers that are not read keep the memory in bounds."""
+
+KNOWN_WITHIN_BYTES = 8 * 1024
+"""So far a lane's memory may have grown beyond what is known of it."""
+
+
+def _resident_known(lane: Lane, known: int) -> None:
+    lane.known_bytes = known + lane.spilling_bytes + KNOWN_WITHIN_BYTES if known else 0
 
 
 class Pool:
@@ -44,6 +58,9 @@ class Pool:
         """After a failed write nothing is spilled before this time."""
         self.disk_error = ""
         """What went wrong at the last failed write."""
+        self.resident: Ranking[Lane] = Ranking(lambda lane: lane.staying_bytes, told=_resident_known)
+        self.spilled: Ranking[Lane] = Ranking(lambda lane: lane.spilled_bytes)
+        """Its lanes, by what they hold in memory and on disk."""
 
     def add_memory(self, size: int) -> None:
         self.memory_bytes += size

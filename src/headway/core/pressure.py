@@ -12,37 +12,39 @@ Rules, in order:
 4. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
 
 ``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures; the Spark lab asks them of recorded
-ones. The functions after them ask them of the broker's own feeds.
+ones. The functions after them ask them of the broker's own lanes.
+
+Nothing here is asked of all lanes, or of all who read one. Lanes are found by their rank (ranking.py); who stands in a
+lane's oldest chunk is known by the chunk, and is looked at some at a time. A lane where nobody is late yet rests for
+``REST_S``, so that a pool that stays over its limit costs a turn next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heapreplace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
 
 from headway.core.chunk import Chunk
+from headway.core.cursor import Cursor
 from headway.core.effects import Spill
 from headway.core.errors import Reason
-from headway.core.feed import Feed
+from headway.core.lane import SPILL_BYTES_MIN, Lane
 from headway.core.pool import GRACE_S, Pool
 from headway.core.queue import Queue
+from headway.core.ranking import Ranking
 from headway.core.subscription import Subscription
+
+REST_S = GRACE_S / 4
+LOOKS_MAX = 64
+"""Lanes looked at in vain before it is enough for this time."""
+STANDING_MAX = 256
+"""Of those who stand in a chunk, so many are looked at at once."""
 
 Holder = Subscription | Queue
 """Who keeps a lane from letting go of its oldest chunk; a queue only where it has no members to be given up."""
 
-
-class Holds(Protocol):
-    """A lane's figures."""
-
-    @property
-    def resident_bytes(self) -> int: ...
-    @property
-    def spilled_bytes(self) -> int: ...
-
-
-L = TypeVar("L", bound=Holds)
+L = TypeVar("L")
 S = TypeVar("S")
 
 
@@ -55,51 +57,54 @@ class Victims(NamedTuple, Generic[S]):
     limit: int
 
 
-def to_spill(pool: Pool, lanes: Iterable[L], now: float) -> Iterator[tuple[L, int]]:
-    """Lanes of the pool that should write so many bytes to disk (rules 1 and 2). What one of them marks as on its way
-    counts when the next is asked for."""
+def to_spill(pool: Pool, resident: Ranking[L], now: float) -> Iterator[tuple[L, int]]:
+    """Lanes of the pool that should write so many bytes to disk (rules 1 and 2), each once. What one of them marks as
+    on its way counts when the next is asked for."""
     if not pool.can_spill(now):
         return
+    resident.wake(now)
     share_bytes = int(pool.memory_limit * pool.client_share)
-    for lane in sorted(lanes, key=lambda lane: lane.resident_bytes, reverse=True):
-        wanted = max(pool.to_spill_bytes(), lane.resident_bytes - share_bytes)
-        if wanted <= 0:
-            return
-        yield lane, wanted
+    asked: list[L] = []
+    try:
+        while lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1):
+            yield lane, max(pool.to_spill_bytes(), resident.holds(lane) - share_bytes)
+            resident.forget(lane)
+            asked.append(lane)
+    finally:
+        for lane in asked:
+            resident.put(lane)
 
 
-def to_give_up(pool: Pool, lanes: Iterable[L], furthest_back: Callable[[L], list[S]]) -> Iterator[Victims[S]]:
+def to_give_up(
+    pool: Pool, resident: Ranking[L], spilled: Ranking[L], furthest_back: Callable[[L], list[S]], now: float,
+    looks_max: int = LOOKS_MAX,
+) -> Iterator[Victims[S]]:  # fmt: skip
     """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind. Who is
     named must have been given up before the next are asked for."""
     if pool.disk_full:
-        for found in _most_first(lanes, lambda lane: lane.spilled_bytes, furthest_back):
+        for found in _most_first(spilled, furthest_back, now, looks_max):
             yield Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
                 break
     # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        for found in _most_first(lanes, lambda lane: lane.resident_bytes, furthest_back):
+        for found in _most_first(resident, furthest_back, now, looks_max):
             yield Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
             if pool.to_spill_bytes() <= 0:
                 break
 
 
 def _most_first(
-    lanes: Iterable[L], holds: Callable[[L], int], furthest_back: Callable[[L], list[S]]
+    lanes: Ranking[L], furthest_back: Callable[[L], list[S]], now: float, looks_max: int
 ) -> Iterator[list[S]]:
-    """Those furthest back in the lane that holds the most, again and again. Giving up makes lanes smaller only, so one
-    whose figure on the heap is out of date goes down in it, and none has to be looked at before its turn."""
-    heap = [(-holds(lane), number, lane) for number, lane in enumerate(lanes)]
-    heapify(heap)
-    while heap:
-        known, number, lane = heap[0]
-        held = holds(lane)
-        if held < -known:
-            heapreplace(heap, (-held, number, lane))
-        elif held and (found := furthest_back(lane)):
+    """Those furthest back in the lane that holds the most, again and again."""
+    lanes.wake(now)
+    while looks_max and (lane := lanes.most()):
+        if found := furthest_back(lane):
             yield found
         else:
-            heappop(heap)
+            looks_max -= 1
+            lanes.rest(lane, now + REST_S)
 
 
 def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tuple[int, int] | None:
@@ -117,46 +122,47 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
     return (used, limit) if used > limit else None
 
 
-def spills(pool: Pool, feeds: Iterable[Feed], now: float) -> list[Spill]:
+def spills(pool: Pool, now: float) -> list[Spill]:
     """Chunks that should leave memory now."""
-    found: list[Spill] = []
-    mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
-    for lane, wanted in to_spill(pool, mine, now):
-        chunks = lane.spillable(wanted)
-        if chunks:
-            found.append(Spill(lane, chunks))
-            if chunks[-1].next is lane.tail:
-                mine[lane].step_on()
-    return found
+    found = ((lane, lane.spillable(wanted)) for lane, wanted in to_spill(pool, pool.resident, now))
+    return [Spill(lane, chunks) for lane, chunks in found if chunks]
 
 
-def victims(pool: Pool, feeds: Iterable[Feed], now: float) -> Iterator[Victims[Holder]]:
+def victims(pool: Pool, now: float) -> Iterator[Victims[Holder]]:
     """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
-    mine = {feed.lane: feed for feed in feeds if feed.key.pool is pool}
-    return to_give_up(pool, mine, lambda lane: _furthest_back(mine[lane], now))
+    return to_give_up(pool, pool.resident, pool.spilled, lambda lane: _furthest_back(lane, now), now)
 
 
-def _furthest_back(feed: Feed, now: float) -> list[Holder]:
-    """All who still need the oldest chunk of a lane and should have taken it by now."""
-    oldest = feed.lane.first
-    if feed.queues:
-        return [holder for queue in feed.queues for holder in _holding(queue, oldest, now)]
-    return [*late_for(feed, oldest, now)]
+def _furthest_back(lane: Lane, now: float) -> list[Holder]:
+    """Those who still need the oldest chunk of a lane and should have taken it by now; not always all at once."""
+    oldest = lane.first
+    if not len(oldest) or oldest.time_of(0) > now - GRACE_S:
+        return []
+    found: dict[Holder, None] = {}
+    for cursor in list(islice(oldest.standing, STANDING_MAX)):
+        cursor.step()
+        if cursor.floor is oldest:
+            oldest.standing[cursor] = oldest.standing.pop(cursor)  # to the back: next time others are looked at
+            found |= dict.fromkeys(_late(cursor, oldest, now))
+    return list(found)
 
 
-def _holding(queue: Queue, oldest: Chunk, now: float) -> list[Holder]:
-    holders = queue.holders(oldest, now - GRACE_S)
-    if queue.members or holders:
+def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
+    """Who is given up, that stands there by this cursor, for a chunk to be let go of."""
+    owner = cursor.owner
+    if not isinstance(owner, Queue):
+        return [owner] if owner is not None and is_late(owner, now) else []
+    holders = owner.holders(chunk, now - GRACE_S)
+    if owner.members or holders:
         return [*holders]
-    waiting = queue.backlog.oldest_time()
-    return [queue] if waiting is not None and waiting <= now - GRACE_S and queue.backlog.wants(oldest) else []
+    waiting = owner.backlog.oldest_time()
+    return [owner] if waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk) else []
 
 
-def late_for(feed: Feed, chunk: Chunk, now: float) -> list[Subscription]:
+def late_for(chunk: Chunk, now: float) -> list[Subscription]:
     """Who should have taken a chunk by now that can go nowhere."""
-    if feed.queues:
-        return [member for queue in feed.queues for member in queue.holders(chunk, now - GRACE_S)]
-    return [s for s in feed.subscriptions if s.cursor.floor is chunk and is_late(s, now)]
+    late = dict.fromkeys(holder for cursor in chunk.standing for holder in _late(cursor, chunk, now))
+    return [holder for holder in late if isinstance(holder, Subscription)]
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

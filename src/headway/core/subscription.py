@@ -104,7 +104,7 @@ class Subscription:
         """Where its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
         """What it may have in flight itself; often that of its channel."""
-        self.cursor = Cursor(feed.lane)
+        self.cursor = Cursor(feed.lane, self)
         self.start_number, self.start_position = feed.lane.count, feed.lane.end
         """Where it began; of a member of a group, how much the group had handed out by then."""
         self.stop_number: int | None = None

@@ -69,9 +69,9 @@ def _lane(feed: Feed) -> None:
         assert all(chunk in chunks for chunk in cursor.unacknowledged.values()), "a chunk in flight was dropped"
     assert lane.holding == sum(bool(cursor.unacknowledged) for cursor in cursors)
     for chunk in chunks:
-        assert chunk.standing == standing[chunk], f"{chunk.standing} standing, {standing[chunk]} cursors"
+        assert len(chunk.standing) == standing[chunk], f"{len(chunk.standing)} standing, {standing[chunk]} cursors"
         assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
-    assert lane.first.standing > 0 or lane.first is lane.tail, "what nobody needs is still held"
+    assert lane.first.standing or lane.first is lane.tail, "what nobody needs is still held"
     if not any(queue.backlog.has_more for queue in feed.queues) and not lane.holding:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 

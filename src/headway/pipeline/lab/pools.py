@@ -20,6 +20,7 @@ from headway.core.errors import Reason
 from headway.core.lane import SPILL_BYTES_MIN
 from headway.core.pool import GRACE_S, HIGH_WATER, Pool
 from headway.core.pressure import beyond_share, to_give_up, to_spill
+from headway.core.ranking import Ranking
 from headway.pipeline.lab.base import GATES, OFFLINE
 
 SACRIFICES_MAX = 10_000
@@ -167,7 +168,7 @@ class PoolReplay:
                 if any(consumer.holding.flags & OFFLINE for consumer in lane.consumers.values()):
                     lane.spill(lane.end - lane.first)
         before = pool.memory_bytes
-        for lane, wanted in to_spill(pool, self._lanes.values(), now):
+        for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), now):
             lane.spill(wanted)
         self._relieve(number, now)
         crossed = min(before, int(pool.memory_limit * HIGH_WATER))
@@ -201,7 +202,9 @@ class PoolReplay:
     def _relieve(self, number: int, now: float) -> None:
         """Whoever stands in the way while the pool is over its limits, then clients over their share."""
         pool = self._pool
-        doomed = to_give_up(pool, self._lanes.values(), lambda lane: _furthest_back(lane, now))
+        lanes = self._lanes.values()
+        by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())
+        doomed = to_give_up(pool, _by_memory(lanes), by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
         for victims in islice(doomed, SACRIFICES_MAX):
             self._give_up(victims.holders, victims.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:
@@ -230,6 +233,10 @@ class PoolReplay:
                 trimmed[other.lane] = None
         for lane in trimmed:
             lane.trim()
+
+
+def _by_memory(lanes: Iterable[_Lane]) -> Ranking[_Lane]:
+    return Ranking(lambda lane: lane.resident_bytes, lanes)
 
 
 def _late(consumer: _Consumer, now: float) -> bool:

@@ -173,7 +173,7 @@ class Raw:
             return False
         self.read_bytes += len(data)
         for item in self.decoder.feed(data):
-            self.inbox.extend(_messages(item))
+            self.inbox.extend(messages_of(item))
         assert self.decoder.error is None, self.decoder.error
         return True
 
@@ -235,7 +235,7 @@ class Raw:
         return last
 
 
-def _messages(item: Any) -> Iterator[Any]:
+def messages_of(item: Any) -> Iterator[Any]:
     if type(item) is Run:
         for index in range(len(item)):
             yield Message(item.topic, item.payload(index), 0, item.retain, properties=item.properties)

@@ -113,6 +113,8 @@ class Loop:
     def call_soon(self, call: Callable[..., object], *args: Any) -> None:
         self._soon.append(lambda: call(*args))
 
+    call_soon_threadsafe = call_soon
+
     def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> Timer:
         timer = Timer(lambda: call(*args))
         heappush(self._timers, (self.now + seconds, next(self._numbers), timer))
@@ -267,14 +269,16 @@ class House(Engine):
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
-    def accept(self, sock: Socket, listener: str = "amqp", **changed: Any) -> ServerConnection:
+    def accept(
+        self, sock: Socket, listener: str = "amqp", peer: Callable[..., Any] = AmqpPeer, **changed: Any
+    ) -> ServerConnection:
         """As a listener does; its table may be ``changed``."""
         table = self.settings.listeners[listener].model_copy(update=changed)
         address = f"127.0.0.1:{next(self._ports)}"
         pool = self.broker.registry.pool_of(listener)
         connection = ServerConnection(self, sock, address, listener, pool, self.now())  # type: ignore[arg-type]
         self.connections[connection] = None
-        connection.start(AmqpPeer(self, connection, table))
+        connection.start(peer(self, connection, table))
         return connection
 
     def run(self) -> None:

@@ -9,15 +9,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from tests.core.queues_stage import PLAIN
+from tests.sim.once.world import World as OnceWorld
 from tests.sim.queues import chance
 from tests.sim.queues.world import World as QueueWorld
-from tests.sim.seeds import run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.tape import Tape, assert_the_same
 from tests.sim.world import World
 
 from headway.core.broker import Broker
 from headway.core.options import QueueTerms
 from headway.server.journal import words
+from headway.server.mqtt import MqttPeer
+from headway.wire.mqtt.packets import PubRel
+from headway.wire.mqtt.replies import Replies
 
 
 class Taped:
@@ -94,7 +98,7 @@ class DurableTopics(Taped, World):
                 assert same or delivery_id in session.channel.doubtful, f"{client.name} holds {delivery_id}"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def durable(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = chance.terms
 
@@ -107,16 +111,51 @@ def durable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "read_properties", lambda raw: SimpleNamespace(headers=dict(json.loads(raw))))
 
 
+@pytest.mark.usefixtures("durable")
 @pytest.mark.parametrize("seed", seeds_of_the_day(30))
 def test_queues(seed: int) -> None:
     run_seed(DurableQueues, seed, steps_of_the_day(120))
 
 
+@pytest.mark.usefixtures("durable")
 @pytest.mark.parametrize("seed", seeds_of_the_day(30))
 def test_topics(seed: int) -> None:
     run_seed(DurableTopics, seed, steps_of_the_day(120))
 
 
+@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+def test_exactly_once(seed: int) -> None:
+    run_seed(OnceWorld, seed, steps_of_the_day(200))
+
+
+def test_much_is_exactly_once() -> None:
+    counts = counts_of(OnceWorld, range(1, 6), 200)
+    assert counts["crashes"] > 15
+    assert counts["clean"] > 5
+    assert counts["completed"] > 50
+
+
+def test_an_id_that_is_free_before_the_journal_knows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator is worth something: what swallowed records, put back, is found."""
+    pubcomp = Replies.pubcomp
+    written: list[MqttPeer] = []
+
+    def at_once(replies: Replies, packet_id: int, code: int = 0) -> bytes:
+        written[-1]._write(pubcomp(replies, packet_id, code))
+        return b""
+
+    def released(peer: MqttPeer, item: PubRel) -> None:
+        written.append(peer)
+        as_it_is(peer, item)
+
+    as_it_is = MqttPeer._released
+    monkeypatch.setattr(Replies, "pubcomp", at_once)
+    monkeypatch.setattr(MqttPeer, "_released", released)
+    with pytest.raises(AssertionError, match="never had"):
+        counts_of(OnceWorld, range(1, 31), 200)
+
+
+@pytest.mark.usefixtures("durable")
 def test_much_is_compared() -> None:
     for kind in (DurableQueues, DurableTopics):
         worlds = [kind(seed) for seed in range(1, 6)]

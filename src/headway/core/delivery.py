@@ -10,6 +10,7 @@ Frames with delivery ids are copied a batch at a time and only the ids are writt
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from math import ceil
@@ -172,6 +173,8 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
     first = chunk.index_at(cursor.position)
     begin = chunk.record_start(first)
     last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
+    if chunk.holes is not None:
+        last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
     picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
     if picky:
         reason = doom(subscription, chunk, first, now)
@@ -187,9 +190,25 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
     return _copy(subscription, chunk, first, last, now)
 
 
+def _as_credit_allows(session: Session, holes: array[int], first: int, last: int) -> int:
+    """Before which of records ``first`` … ``last`` there is no credit left."""
+    left = session.channel.left
+    if left >= last - first:
+        return last
+    for index in range(first, last):
+        if holes[index]:
+            if left <= 0:
+                return index
+            left -= 1
+    return last
+
+
 def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
-    """Copy records ``first`` … ``last - 1``, as far as credit allows, and write this consumer's ids into the copy."""
+    """Copy records ``first`` … ``last - 1``, and write this consumer's ids into the copy. Of these at most the first is
+    more than credit allows: then nothing is copied."""
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
+    if chunk.holes is not None and chunk.holes[first] and _out_of_credit(session, now):
+        return False
     kept, keeper = None, keeper_of(subscription)
     begin = chunk.record_start(first)
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
@@ -199,9 +218,6 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             hole = holes[index]
             if not hole:
                 continue
-            if _out_of_credit(session, now):
-                last = index
-                break
             delivery_id = session.channel.next_id()
             piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
             delivery = Delivery(subscription, now)
@@ -212,10 +228,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             if keeper is not None:
                 kept = keeper
                 keeper.flies(session.client, delivery_id, chunk.sequence_of(index))
-    if last == first:
-        return False
-    size = chunk.ends[last - 1] - begin
-    del piece[size:]
+    size = len(piece)
     if chunk.expiries is not None:
         _age(piece, chunk, first, last, begin, now)
     frames: bytes | bytearray = piece

@@ -9,7 +9,7 @@ from tests.crash.actor import Actor, World, body_of
 from tests.crash.consumer import Consumer, Worker
 from tests.crash.event import Confirmed, Counted, Sent, Wrong
 from tests.crash.publisher import Binder, Publisher, Purger
-from tests.crash.subscriber import MqttActor, Subscriber
+from tests.crash.subscriber import MqttActor, Resuming, Subscriber
 from tests.interop.amqp_raw import Raw
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -114,6 +114,8 @@ def publishers(world: World) -> list[Actor]:
         Binder(world, "p-rota", "rota", ("rota-0", "rota-1", "rota-2")),
         MqttActor(world, "m-one", "m/a/1", "m/a/2", "m/b/1", boxes=boxes, qos=1),
         MqttActor(world, "fat-topics", "m/a/4", boxes=boxes, window=5),
+        Resuming(world, "m-four", "m/b/3", "m/c/2", "m/a/5", boxes=boxes),
+        Resuming(world, "m-lone", "m/c/3", boxes=boxes, ids=1),
         MqttActor(world, "m-two", "m/b/2", "m/c/1", "m/a/3", boxes=boxes, qos=2),
     ]
 

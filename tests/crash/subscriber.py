@@ -82,6 +82,50 @@ class MqttActor(Actor):
         """The broker knows that it was."""
 
 
+class Resuming(MqttActor):
+    """Publishes with QoS 2 and few packet ids, so each comes again soon; and keeps what MQTT wants it to keep, so that
+    every handshake goes on in the next life, or on the next connection."""
+
+    def __init__(self, world: World, name: str, *topics: str, boxes: Boxes, ids: int = 4) -> None:
+        super().__init__(world, name, *topics, boxes=boxes, qos=2, window=ids)
+        self.ids = range(1, ids + 1)
+        self.topic: dict[str, str] = {}
+        """Of each record that is not confirmed."""
+        self.met = False
+        """The broker said that it has a session."""
+
+    def connect(self) -> Raw:
+        return Raw(self.world.life.mqtt, self.name, clean_start=False, session_expiry_s=EXPIRY_S)
+
+    def begin(self) -> None:
+        if self.met and not self.raw.connack.session_present:
+            self.wrong("its session is not there any more")
+        self.met = True
+        self.to_release.clear()
+        for number in self.releasing:
+            self.raw.rel(number)
+        for number, record in self.unconfirmed.items():
+            self._send(number, record, dup=True)
+
+    def publish(self, topic: str, qos: int) -> None:
+        record, number = self.new_record(), next(one for one in self.ids if not self._busy(one))
+        self.world.tell(Sent(record, self.boxes(topic), self.conn))
+        self.unconfirmed[number], self.topic[record] = record, topic
+        self._send(number, record)
+
+    def _busy(self, number: int) -> bool:
+        return number in self.unconfirmed or number in self.releasing
+
+    def _send(self, number: int, record: str, *, dup: bool = False) -> None:
+        self.raw.next_id = number - 1
+        self.raw.publish(self.topic[record], body_of(record), self.qos, dup=dup)
+
+    def work(self) -> None:
+        super().work()
+        if self.world.chance(0.005):
+            self.leave(self.world.rng.randint(0, 20))
+
+
 class Subscriber(MqttActor):
     """Keeps its session, and what MQTT wants a client to keep with it: the ids of QoS 2 that were not released, so that
     it takes none of them for a new record. ``box_of``: from a topic to the box it came from."""

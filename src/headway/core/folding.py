@@ -12,7 +12,8 @@ Rules:
   Exchanges count with it, also those that are no more.
 - What ends without a word of its own is put into words here: bindings with either of their ends, exchanges that were to
   go with their last binding, subscriptions with their session.
-- A snapshot's facts are known already, unless something was lost before it.
+- A snapshot says all there is. Its facts are known already, and what it does not mention has ended, unless something
+  was lost before it, or removed because the snapshot says it again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from headway.core.exchange import Binding, Destination, Exchange, Exchanges
+from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange, Exchanges
 from headway.core.keeping import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.ledger import Fact, Place
 
+OWN = {name for name, _ in PREDECLARED}
 PAIRS_MAX = 1000
 """So many stretches that are settled are remembered before those that are behind are forgotten."""
 
@@ -140,12 +142,20 @@ class Folding:
         self._last: dict[tuple[str, object], Fact] = {}
         """Of what counts as it is at the end."""
         self._sequence = 0
+        self._snapshot: set[tuple[str, object]] | None = None
+        """What one has said so far; None: this is none."""
 
     # -- what comes, in order ---------------------------------------------------------------------------------------
 
     def fact(self, fact: Fact, *, again: bool) -> None:
         """``again``: it is from a snapshot."""
         self._sequence, what, name, terms = fact
+        if not again:
+            self._snapshot = None  # one that was not finished says nothing
+        elif self._snapshot is None:
+            self._snapshot = {(what, name)}
+        else:
+            self._snapshot.add((what, name))
         match what, terms:
             case "reserved", int():
                 self.reserved = max(self.reserved, terms)
@@ -174,6 +184,22 @@ class Folding:
                 self._last.pop((what, name), None)
             case _ if not (again and (what, name) in self._last):
                 self._last[what, name] = fact
+
+    def snapshot_ended(self) -> None:
+        """It was whole: of what it did not mention there is nothing any more."""
+        said, self._snapshot = self._snapshot, None
+        if said is None:
+            return
+        there: list[tuple[str, object]] = [("session", name) for name in self._clients]
+        there += (("subscription", number) for number in self._client_of)
+        there += (("queue", name) for name in self._queues)
+        there += (("binding", binding) for way in self._ways.by_name.values() for binding in way.bindings.all)
+        there += (("exchange", name) for name in self._ways.by_name if name not in OWN)
+        there += (of for client in self._clients.values() for of in client.ids if of[0] == "arrived")
+        there += self._last
+        for what, name in there:
+            if (what, name) not in said:
+                self.fact(Fact(self._sequence, what, name, None), again=False)
 
     def place(self, place: Place, *, again: bool) -> None:
         """Where somebody stands; ``again``: a snapshot says it, and it is all there is to know."""

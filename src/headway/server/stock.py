@@ -64,6 +64,7 @@ class _Again:
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
         found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, AmqpDialect())
         self.ledger.drop(found.reserved)
+        self.snapshots = found.snapshots
 
 
 def stock(settings: Settings) -> Stock:
@@ -124,9 +125,7 @@ def _see_that_nothing_was_given_up(broker: Broker) -> None:
 def _write_anew(journal: Journal, again: _Again) -> None:
     """A snapshot in place of all facts and places before it, and each retained record once more."""
     registry, main, retained = again.broker.registry, journal.stream(MAIN), journal.stream(RETAINED)
-    marks = [] if read_losses(REAL, main.folder) else [
-        entry.sequence for _, batch in main.scan({SNAPSHOT_MARK}) for entry in batch
-    ]  # fmt: skip
+    marks = [] if read_losses(REAL, main.folder) else again.snapshots
     registry.sequence += 1
     sequence = registry.sequence
     facts, places = again.ledger.snapshot(sequence)
@@ -144,6 +143,7 @@ def _write_anew(journal: Journal, again: _Again) -> None:
     passed = [mark for mark in (*marks, sequence) if mark < again.ledger.needed_sequence(sequence)]
     if passed:
         main.free_before(max(passed))
+    main.free_between({*marks, sequence})
 
 
 def _trim(streams: Mapping[str, Stream], settings: Settings, again: _Again) -> None:

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -29,13 +28,12 @@ import msgspec
 from headway.core.broker import Broker
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
-from headway.core.ledger import MAIN, Kept, Ledger
-from headway.core.topics import overlaps
-from headway.server.fields import Keep
-from headway.server.journal.archive import Archive, stream_name
+from headway.core.ledger import MAIN, Ledger
+from headway.server.journal.archive import Archive
 from headway.server.journal.handle import JournalChunk, Shelf
 from headway.server.journal.restore import RETAINED
 from headway.server.journal.retained import RetainedLog
+from headway.server.journal.tidying import Tidying
 from headway.server.journal.words import (
     SNAPSHOT_FACT,
     SNAPSHOT_MARK,
@@ -61,6 +59,10 @@ UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """Where nothing is synced before it is confirmed, so much is kept in memory until it is."""
 MEND_EVERY_S = 1.0
 TIDY_EVERY_S = 5.0
+TOLD_BYTES = 2 * 1024 * 1024
+TOLD_TIMES = 4
+"""A snapshot is due when there are more bytes of facts and places since the last one than this, and than so many times
+what that had: what is read at a start goes with what is alive, and snapshots cost a part of what is written anyway."""
 
 Work = dict[str, list[Entry]]
 
@@ -110,7 +112,6 @@ class Keeper:
         self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.archive = archive
         self._table = table
-        self._topics = topics
         self._broker = broker
         self._loop = loop
         self._now = now
@@ -125,16 +126,13 @@ class Keeper:
         self._busy = False
         self._next: asyncio.Future[None] | None = None
         self._retained = RetainedLog(broker.retained, streams[RETAINED], archive)
+        self._tidying = Tidying(broker, self.ledger, streams, archive, self.shelf, self._retained, topics, self._submit)
         self._timer: asyncio.TimerHandle | None = None
         self._snapshot_due = True
-        self._snapshots: list[int] = []
-        """Their sequences."""
-        self._freed = 0
-        """The one before which nothing is left."""
-        self._trimmed = 0
-        """Records before this sequence may be gone."""
         self._segments: Counter[str] = Counter()
         """Bytes written to each stream since its last segment was begun."""
+        self._told_bytes = self._told_bytes_max = 0
+        """Of facts and places since the last snapshot, and with how many the next one is due."""
         self.loaded = False
         """The loop has no time to spare."""
         self._load_at = now(), 0.0
@@ -177,25 +175,29 @@ class Keeper:
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
             for fact in commit.facts:
-                self._add(MAIN, fact_entry(fact, offset))
+                self._told_bytes += self._add(MAIN, fact_entry(fact, offset))
             if commit.places:
-                self._add(MAIN, places_entry(commit.places, commit.sequence))
+                self._told_bytes += self._add(MAIN, places_entry(commit.places, commit.sequence))
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
+        # Before the next work, for a writer that always has some would never come to it:
         if now - self._tidied_s > TIDY_EVERY_S and not (self._busy or self.error):
             self._tidied_s = now
-            self._tidy(now)  # first, for a writer that always has work would never come to it
+            self._tidying.tidy(now, self.committed_sequence)
         self._write_soon(now)
 
-    def _add(self, stream: str, entry: Entry) -> None:
+    def _add(self, stream: str, entry: Entry) -> int:
+        """Returns how many bytes it has."""
         self._work.setdefault(stream, []).append(entry)
-        self._work_bytes += sum(map(len, entry.data))
+        size = sum(map(len, entry.data))
+        self._work_bytes += size
+        return size
 
     def restored(self, reserved: int, snapshots: list[int]) -> None:
         """What there is has been read: sequences up to ``reserved`` may have been used, and where snapshots are."""
         self.ledger.drop(reserved)
         self.committed_sequence = reserved
-        self._snapshots = snapshots
+        self._tidying.snapshots = snapshots
 
     def wait(self, who: Waiting) -> int:
         """Have somebody told when all that came so far is kept. Returns the commit with which it is; 0: it is."""
@@ -245,7 +247,8 @@ class Keeper:
         if again:
             work.setdefault(RETAINED, []).extend(again)
         snapshot: Work = {}
-        if self._snapshot_due or self._segments[MAIN] > self._table.segment_bytes:
+        told_much = self._told_bytes > self._told_bytes_max
+        if self._snapshot_due or told_much or self._segments[MAIN] > self._table.segment_bytes:
             self._snapshot_due = False
             snapshot = {MAIN: self._snapshot()}
         for name in (*rolled, *snapshot):
@@ -259,12 +262,18 @@ class Keeper:
         registry.sequence += 1
         sequence = registry.sequence
         facts, places = self.ledger.snapshot(sequence)
-        self._snapshots.append(sequence)
-        return [
+        self._tidying.snapshots.append(sequence)
+        entries = [
             Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
             *(fact_entry(fact, self.archive.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
             places_entry(places, sequence, SNAPSHOT_PLACES),
         ]
+        size = sum(len(data) for entry in entries for data in entry.data)
+        self._told_bytes, self._told_bytes_max = 0, max(TOLD_BYTES, TOLD_TIMES * size)
+        return entries
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self._writer.submit(work)
 
     def _commit(self, steps: list[tuple[Work, list[str]]], time_us: int, number: int, sequence: int) -> None:
         """In the writer's thread. Without steps: mend."""
@@ -334,50 +343,9 @@ class Keeper:
         """The chunk as the journal has it; None: it has not, or not yet."""
         if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
-        if chunk.sequence_of(0) < self._trimmed:
+        if chunk.sequence_of(0) < self._tidying.trimmed:
             return None  # somebody who is not durable still wants what the journal may have let go of
         return JournalChunk(self.shelf, chunk, lane.dialect)
-
-    # -- freeing ----------------------------------------------------------------------------------------------------
-
-    def _tidy(self, now: float) -> None:
-        """Segments that nobody needs are removed, by the writer."""
-        sequence, held = self._broker.registry.sequence, min(self.committed_sequence + 1, self.shelf.needed_sequence())
-        held = int(min(held, self._broker.writers.needed_sequence()))
-        needed = min(self.ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only), held)
-        wall_us = int((now + self.archive.wall_offset_s) * 1e6)
-        for topic in self._topics:
-            if topic.keep is not None:
-                stream = self.archive.recorded[stream_name(topic.filter)].stream
-                by_place = self.ledger.needed_sequence(sequence, partial(_reads, topic.filter))
-                self._trimmed = max(self._trimmed, min(by_place, held))
-                self._writer.submit(self._trim, stream, topic.keep, wall_us, min(by_place, held))
-        retained_upto = self._retained.done_upto()
-        if retained_upto:
-            self._writer.submit(self._free, RETAINED, retained_upto)
-        passed = [sequence for sequence in self._snapshots if sequence < needed]
-        if passed and passed[-1] > self._freed:
-            self._snapshots = self._snapshots[len(passed) - 1 :]
-            self._freed = passed[-1]
-            self._trimmed = max(self._trimmed, passed[-1])
-            self._writer.submit(self._free, MAIN, passed[-1])
-
-    def _trim(self, stream: Stream, keep: Keep, now_us: int, needed: int) -> None:
-        """In the writer's thread: what is recorded for no longer, and nobody durable needs."""
-        try:
-            if keep.seconds is not None:
-                stream.free_for_age(now_us - int(keep.seconds * 1e6), needed)
-            if keep.bytes is not None:
-                stream.free_for_size(keep.bytes, needed)
-        except OSError as error:
-            log.error("cannot remove old segments from %s: %s", stream.folder, error.strerror or error)
-
-    def _free(self, name: str, upto: int) -> None:
-        """In the writer's thread."""
-        try:
-            self.streams[name].free_before(upto)
-        except OSError as error:
-            log.error("cannot remove old segments from %s: %s", self.journal.folder, error.strerror or error)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -391,8 +359,3 @@ class Keeper:
             self._write(self._now())
         self._writer.shutdown(wait=True)
         self.journal.close()
-
-
-def _reads(filter: str, kept: Kept) -> bool:
-    """Whoever has this place may read topics that this filter matches."""
-    return any(overlaps(filter, own) for own in kept.filters() if own[0] != "$")

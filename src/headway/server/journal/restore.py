@@ -47,7 +47,7 @@ class Restored(NamedTuple):
     reserved: int
     """Sequences up to this one may have been used."""
     snapshots: list[int]
-    """Where they are."""
+    """Where those are that are whole."""
 
 
 class _Timed(NamedTuple):
@@ -66,16 +66,21 @@ class _Story(Folding):
     def __init__(self) -> None:
         super().__init__()
         self.snapshots: list[int] = []
+        """Those that are whole."""
 
     def read(self, stream: Stream, wall_offset_s: float) -> None:
+        mark: int | None = None
         for _, batch in stream.scan(FACTS | {words.SNAPSHOT_MARK}):
             for stored in batch:
                 match stored.kind:
                     case words.SNAPSHOT_MARK:
-                        self.snapshots.append(stored.sequence)
+                        mark = stored.sequence
                     case kind if kind in (FACT, SNAPSHOT_FACT):
                         self.fact(read_fact(stored, wall_offset_s), again=kind == SNAPSHOT_FACT)
                     case kind:
+                        if kind == SNAPSHOT_PLACES:  # its last entry
+                            self.snapshot_ended()
+                            self.snapshots += [mark] if mark is not None else []
                         for place in read_places(stored):
                             self.place(place, again=kind == SNAPSHOT_PLACES)
 

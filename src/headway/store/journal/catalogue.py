@@ -70,6 +70,11 @@ class Catalogue:
         return list(self._kept)
 
     @property
+    def all(self) -> list[SegmentIndex]:
+        """The segments, the oldest first."""
+        return list(self._segments)
+
+    @property
     def oldest(self) -> SegmentIndex:
         return self._segments[0]
 
@@ -113,15 +118,17 @@ class Catalogue:
             self.kept_bytes = 0
         return old
 
-    def drop(self, segment: SegmentIndex) -> None:
-        """Nobody new finds the segment."""
+    def drop(self, segment: SegmentIndex) -> int:
+        """Nobody new finds the segment. Returns which one it was."""
         with self._lock:
-            self._segments.remove(segment)
+            at = self._segments.index(segment)
+            del self._segments[at]
+            return at
 
-    def put_back(self, segment: SegmentIndex) -> None:
-        """The oldest one could not be removed after all."""
+    def put_back(self, segment: SegmentIndex, at: int) -> None:
+        """It could not be removed after all."""
         with self._lock:
-            self._segments.insert(0, segment)
+            self._segments.insert(at, segment)
 
     def forget(self, segment: SegmentIndex) -> None:
         """The segment's file is gone."""

@@ -1,7 +1,10 @@
-"""What a repair has accepted as lost: ranges of batch numbers, in a file ``losses`` beside the segments.
+"""Batches that are not there, and need not be: ranges of their numbers, in files beside the segments.
 
-The segments stay as they are, so that what happened can be looked into later. The file is JSON: a list of pairs, first
-and last number. One that cannot be read is as good as none: the damage is refused again, and a repair writes it anew.
+``losses`` has what a repair has accepted as lost. The segments stay as they are, so that what happened can be looked
+into later. ``freed`` has what was removed between others that stay (Stream.free_between).
+
+Each is JSON: a list of pairs, first and last number. One that cannot be read is as good as none: the damage is refused
+again, and a repair writes it anew.
 """
 
 from __future__ import annotations
@@ -12,21 +15,20 @@ from pathlib import Path
 
 from headway.store.journal.files import Files, read_all, write_all
 
-FILE_NAME = "losses"
-_PARTIAL = "losses.partial"
+LOSSES, FREED = "losses", "freed"
 
 Numbers = tuple[int, int]
 """First and last, both inclusive."""
 
 
-def read_losses(files: Files, folder: Path) -> list[Numbers]:
+def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]:
     """Raises OSError, but not where there is no such file."""
     try:
-        fd = files.open(folder / FILE_NAME, read_only=True)
+        fd = files.open(folder / name, read_only=True)
     except FileNotFoundError:
         return []
     try:
-        text = read_all(files, fd, files.size(folder / FILE_NAME), 0)
+        text = read_all(files, fd, files.size(folder / name), 0)
         return [(int(first), int(last)) for first, last in json.loads(text)]
     except (ValueError, TypeError):
         return []
@@ -34,9 +36,9 @@ def read_losses(files: Files, folder: Path) -> list[Numbers]:
         files.close(fd)
 
 
-def write_losses(files: Files, folder: Path, losses: list[Numbers]) -> None:
+def write_losses(files: Files, folder: Path, losses: list[Numbers], name: str = LOSSES) -> None:
     """Whole, or not at all. Raises OSError."""
-    partial = folder / _PARTIAL
+    partial = folder / f"{name}.partial"
     with suppress(FileNotFoundError):
         files.remove(partial)
     fd = files.create(partial)
@@ -45,9 +47,20 @@ def write_losses(files: Files, folder: Path, losses: list[Numbers]) -> None:
         files.sync(fd)
     finally:
         files.close(fd)
-    files.rename(partial, folder / FILE_NAME)
+    files.rename(partial, folder / name)
     files.sync_folder(folder)
 
 
 def is_accepted(losses: list[Numbers], numbers: Numbers) -> bool:
     return any(first <= numbers[0] and numbers[1] <= last for first, last in losses)
+
+
+def joined(ranges: list[Numbers]) -> list[Numbers]:
+    """In order; those that follow one another as one."""
+    found: list[Numbers] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found

@@ -7,20 +7,22 @@ Rules:
 - A segment is begun when everything before it is on disk (see the package's rules), so only the last one has batches
   that are not confirmed.
 - Segments are freed oldest first and one by one, the folder synced after each: whatever a power loss brings back, no
-  number is missing in the middle.
+  number is missing in the middle; but for what is written down as freed, which may be missing (``free_between``).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from headway.store.journal.batch import Entry, Packed, Stored, pack
 from headway.store.journal.catalogue import Catalogue, SegmentStats
 from headway.store.journal.files import Buffer, Files, write_all
 from headway.store.journal.index import SegmentIndex
+from headway.store.journal.losses import FREED, joined, read_losses, write_losses
 from headway.store.journal.opening import put_right
 from headway.store.journal.segment import Header, file_name, pack_header
 from headway.store.journal.survey import survey
@@ -288,16 +290,43 @@ class Stream:
         while len(self._catalogue) > 1 and may_go(oldest := self._catalogue.oldest):
             self._remove_left_over()
             self._sync_folder()
-            self._catalogue.drop(oldest)  # first: a reader that does not find the file looks again
-            try:
-                with suppress(FileNotFoundError):
-                    self._files.remove(oldest.path)
-            except OSError:
-                self._catalogue.put_back(oldest)
-                raise
-            self._catalogue.forget(oldest)
-            self._folder_dirty = True
-            freed += oldest.end
+            freed += self._remove(oldest)
+        self._sync_folder()
+        return freed
+
+    def _remove(self, segment: SegmentIndex) -> int:
+        """Returns the bytes that are free. Raises OSError."""
+        at = self._catalogue.drop(segment)  # first: a reader that does not find the file looks again
+        try:
+            with suppress(FileNotFoundError):
+                self._files.remove(segment.path)
+        except OSError:
+            self._catalogue.put_back(segment, at)
+            raise
+        self._catalogue.forget(segment)
+        self._folder_dirty = True
+        return segment.end
+
+    def free_between(self, marks: Container[int]) -> int:
+        """Remove segments that have facts alone, all of which the next one says again: both begin with an entry whose
+        sequence is one of ``marks``. Never the oldest, nor the current one. Returns the bytes that are free. Raises
+        OSError."""
+        segments = self._catalogue.all[1:]
+        superseded = [
+            (segment, (segment.header.first_number, following.header.first_number - 1))
+            for segment, following in pairwise(segments)
+            if segment.own_first == segment.own_last and segment.own_first in marks and following.own_first in marks
+        ]  # fmt: skip
+        if not superseded:
+            return 0
+        self.sync()  # what says it again is on disk
+        self._remove_left_over()
+        self._sync_folder()  # of what is older than the oldest nothing comes back
+        known = read_losses(self._files, self.folder, FREED)
+        oldest = self._catalogue.oldest.header.first_number
+        numbers = [pair for pair in known if pair[1] > oldest] + [numbers for _, numbers in superseded]
+        write_losses(self._files, self.folder, joined(numbers), FREED)  # first: nobody is to look for them
+        freed = sum(self._remove(segment) for segment, _ in superseded)
         self._sync_folder()
         return freed
 

@@ -6,7 +6,7 @@ What a power loss can do, and is no damage:
 
 Everything else that does not check is a ``Loss``: something had been on disk and is not there now. What was confirmed
 is known from whole batches (``synced``) and from segments' headers (all numbers before the first are on disk). Losses
-that an earlier repair has accepted (losses.py) are not mentioned again.
+that an earlier repair has accepted (losses.py) are not mentioned again, nor is what was removed on purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headway.store.journal.batch import BadBatch
 from headway.store.journal.batch import Header as BatchHeader
 from headway.store.journal.files import Files
 from headway.store.journal.index import SegmentIndex
-from headway.store.journal.losses import Numbers, is_accepted, read_losses
+from headway.store.journal.losses import FREED, Numbers, is_accepted, read_losses
 from headway.store.journal.segment import HEADER_BYTES, BadHeader, Scan, SegmentReader
 
 
@@ -85,6 +85,8 @@ class Survey:
     """All batches up to this number had been on disk."""
     losses: list[Loss] = field(default_factory=list)
     accepted: list[Numbers] = field(default_factory=list)
+    freed: list[Numbers] = field(default_factory=list)
+    """Batches that were removed between others."""
     torn: Torn | None = None
     unfinished: list[Path] = field(default_factory=list)
     unreadable: list[Path] = field(default_factory=list)
@@ -95,7 +97,7 @@ class Survey:
 
 def survey(files: Files, folder: Path) -> Survey:
     """Raises OSError."""
-    found = Survey(accepted=read_losses(files, folder))
+    found = Survey(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
     _Surveyor(files, folder, found).run()
     return found
 
@@ -192,7 +194,10 @@ class _Surveyor:
             losses = self._judged(index, losses)
         else:
             index.thin()
-        found.losses += [loss for loss in losses if loss.numbers and not is_accepted(found.accepted, loss.numbers)]
+        gone = found.accepted, found.freed
+        found.losses += [
+            loss for loss in losses if loss.numbers and not any(is_accepted(each, loss.numbers) for each in gone)
+        ]  # fmt: skip
         self.last_sequence = index.last_sequence
 
     def _before(self, path: Path, header: segment.Header) -> list[Loss]:

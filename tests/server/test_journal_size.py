@@ -1,0 +1,102 @@
+"""The journal's size, and what a start reads of it, go with what is alive: clients that come and go leave nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.server.journal_stage import JournalStage, Publisher
+from tests.sim.outlet import PretendedOutlet
+
+from headway.core.errors import Reason
+from headway.core.folding import Folding
+from headway.core.ledger import MAIN, Fact
+from headway.core.options import SubscribeRequest
+from headway.core.session import ConnectRequest, Session
+from headway.server.journal import keeper, words
+from headway.store.journal.verify import verify
+from headway.wire.mqtt.dialect import MqttDialect
+
+TOLD_BYTES = 4000
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "TOLD_BYTES", TOLD_BYTES)
+
+
+def come(stage: JournalStage, name: str) -> Session:
+    outlet = PretendedOutlet(stage.now, 10**9, random.Random(1), 0.0, lambda data: None)
+    session = stage.broker.connect(ConnectRequest(name, "", False, 1e6), outlet, stage.now)
+    for number in range(3):
+        stage.broker.subscribe(session, SubscribeRequest(f"{name}/{number}", MqttDialect(5, 1), qos=1), stage.now)
+    stage.turn()
+    return session
+
+
+def churn(stage: JournalStage, clients: int) -> int:
+    """Returns the largest size of the main stream meanwhile."""
+    largest = 0
+    for number in range(clients):
+        session = come(stage, f"client-{number}")
+        assert session.outlet is not None
+        stage.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, stage.now, expiry_s=0.0)
+        stage.loop.pass_time(1.0)
+        stage.turn()
+        largest = max(largest, stage.keeper.streams[MAIN].bytes)
+    return largest
+
+
+def test_what_came_and_went_takes_up_no_room() -> None:
+    stage = JournalStage()
+    assert churn(stage, 200) < 8 * TOLD_BYTES
+    stage.keeper.close()
+    again = JournalStage(stage.files)
+    assert list(again.broker.registry.sessions) == ["client"], "who has just connected"
+
+
+def test_nor_while_an_old_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = JournalStage()
+    stage.declare("q")
+    publisher = Publisher(stage)
+    publisher.publish("q", 1)
+    stage.turn()
+    come(stage, "keeper")
+    assert churn(stage, 200) < 8 * TOLD_BYTES
+    publisher.publish("q", 2)
+    stage.turn()
+    assert churn(stage, 200) < 12 * TOLD_BYTES
+    assert publisher.told == [1, 2]
+
+    folded, fact = [], Folding.fact
+
+    def counted(folding: Folding, one: Fact, *, again: bool) -> None:
+        folded.append(one)
+        fact(folding, one, again=again)
+
+    monkeypatch.setattr(Folding, "fact", counted)
+    assert verify(stage.keeper.streams[MAIN].folder, stage.files).good
+    stage.keeper.close()
+    again = JournalStage(stage.files)
+    assert len(folded) < 400, "of 4,000"
+    assert set(again.broker.registry.sessions) == {"client", "keeper"}
+    assert sorted(again.broker.registry.sessions["keeper"].subscriptions) == ["keeper/0", "keeper/1", "keeper/2"]
+    assert again.all_of("q") == [1, 2]
+
+
+def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = JournalStage()
+    stage.declare("q")
+    Publisher(stage).publish("q", 1)
+    stage.turn()
+    monkeypatch.setattr(keeper, "places_entry", lambda places, sequence, kind=words.PLACES: words.places_entry(
+        places, sequence, words.PLACES if kind == words.SNAPSHOT_PLACES else kind))  # fmt: skip
+    stage.keeper._snapshot_due = True
+    stage.declare("q2")
+    stage.turn()
+    whole = stage.keeper._tidying.snapshots[:-1]
+    monkeypatch.undo()
+    stage.keeper.close()
+    again = JournalStage(stage.files)
+    assert again.keeper._tidying.snapshots == whole
+    assert again.all_of("q") == [1]

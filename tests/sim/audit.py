@@ -17,7 +17,8 @@ from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.feed import Feed
-from headway.core.pool import Pool
+from headway.core.lane import Lane
+from headway.core.pool import KNOWN_WITHIN_BYTES, Pool
 from headway.core.state import ENTRY_BYTES, State
 from headway.core.subscription import Subscription
 from headway.core.topics import matches
@@ -101,12 +102,20 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
                 memory += chunk.index_bytes
         assert feed.lane.resident_bytes == resident
         assert feed.lane.spilled_bytes == spilled
+        ranked(feed.lane)
         memory += resident
         disk += spilled
     memory += sum(_state(state) for state in world.broker.registry.router.states if state.pool is pool)
     assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"
     assert pool.disk_bytes == disk, f"{pool.disk_bytes} bytes on disk counted, {disk} there"
     assert disk == sum(handle.size for handle in world.disk.held if handle.pool is pool)
+
+
+def ranked(lane: Lane) -> None:
+    """Its pool finds it, as often as it holds something."""
+    memory, disk = lane.pool.resident.known(lane), lane.pool.spilled.known(lane)
+    assert memory is None or lane.staying_bytes <= (memory and memory + KNOWN_WITHIN_BYTES), "more than its pool knows"
+    assert disk is None or lane.spilled_bytes <= disk, "its pool does not know of all that is on disk"
 
 
 def _state(state: State) -> int:

@@ -54,9 +54,14 @@ class Ranking(Generic[T]):
                 heapify(self._heap)
 
     def forget(self, lane: T) -> None:
-        """It is no more, or is not to be found for now."""
-        self._known.pop(lane, None)
+        """It is no more, or is not to be found until it is put there again."""
         self._resting.pop(lane, None)
+        if self._known.pop(lane, None) is not None:
+            self._tell(lane, 0)
+
+    def known(self, lane: T) -> int | None:
+        """What is known of it; None: it rests."""
+        return None if lane in self._resting else -self._known.get(lane, (0,))[0]
 
     def most(self, at_least: int = 1) -> T | None:
         """The one that holds the most, if it is so much; None also while too many figures are to be put right."""
@@ -92,7 +97,6 @@ class Ranking(Generic[T]):
             until_s, lane = self._wakes.popleft()
             if self._resting.get(lane) == until_s:
                 del self._resting[lane]
-                self._tell(lane, 0)
                 self.put(lane)
 
     def _note(self, lane: T, held: int) -> tuple[int, int, T]:

@@ -1,0 +1,244 @@
+"""Worlds: a broker with some trouble in it, a canary beside, and what the canary and the broker's memory were like.
+
+A world is a context: what is in it is there while the canary sings. ``held`` runs one; run some by hand with
+``python -m tests.soak.worlds [NAME ...]``.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pika
+from tests.interop.process import BrokerProcess
+from tests.soak.canary import Canary, Song
+
+from headway.core.record import Properties
+from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe
+from headway.wire.mqtt.packets import Entry
+
+P99_MS_MAX = 50.0
+LONGEST_MS_MAX = 250.0
+RSS_BEYOND_POOL_BYTES_MAX = 150_000_000
+FILTERS_PER_PACKET = 100
+
+
+class Told(NamedTuple):
+    """What became of one world."""
+
+    world: str
+    song: Song
+    rss_peak_bytes: int
+    memory_limit_bytes: int
+    memory_peak_bytes: int
+
+    @property
+    def held(self) -> bool:
+        within = self.rss_peak_bytes <= self.memory_limit_bytes + RSS_BEYOND_POOL_BYTES_MAX
+        song = self.song
+        return within and song.sent == song.received and song.p99_ms <= P99_MS_MAX and song.longest_ms <= LONGEST_MS_MAX
+
+    def __str__(self) -> str:
+        song, mb = self.song, 1e-6
+        return (
+            f"{self.world:<14} p50 {song.p50_ms:>7.1f} ms  p99 {song.p99_ms:>7.1f} ms  longest {song.longest_ms:>7.1f} ms"
+            f"  lost {song.sent - song.received}  RSS {self.rss_peak_bytes * mb:.0f} MB"
+            f"  pool {self.memory_peak_bytes * mb:.0f} of {self.memory_limit_bytes * mb:.0f} MB"
+            f"  {'held' if self.held else 'NOT HELD'}"
+        )
+
+
+World = Callable[[BrokerProcess], AbstractContextManager[None]]
+
+
+class Setting(NamedTuple):
+    world: World
+    memory: str
+    disk: str
+
+
+def held(name: str, folder: Path, seconds: float) -> Told:
+    """Run a world for so long once its trouble is there."""
+    setting = WORLDS[name]
+    config = (
+        f'[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
+        f'[pool]\nmemory = "{setting.memory}"\ndisk = "{setting.disk}"\ndisk_path = "{folder}"\n'
+        f"[telemetry]\nenabled = false\n"
+    )
+    broker = BrokerProcess(folder, config, server={"sweep": "200ms"})
+    try:
+        with setting.world(broker):
+            canary = Canary(broker.ports["mqtt"])
+            time.sleep(seconds)
+            song = canary.stop()
+            rss = _peak_rss(broker.pid)
+        pool = broker.get("/v1/broker")["pools"][0]
+        return Told(name, song, rss, pool["memory_limit_bytes"], pool["memory_peak_bytes"])
+    finally:
+        broker.kill()
+
+
+def _peak_rss(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def _mqtt(broker: BrokerProcess, name: str, *, keep: bool = False, buffer: int | None = None) -> socket.socket:
+    sock = socket.socket()
+    if buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    sock.connect(("127.0.0.1", broker.ports["mqtt"]))
+    sock.sendall(connect(name, keep=keep))
+    assert sock.recv(4096)[0] == 0x20
+    return sock
+
+
+def _subscribe(sock: socket.socket, filters: list[str]) -> None:
+    for start in range(0, len(filters), FILTERS_PER_PACKET):
+        some = filters[start : start + FILTERS_PER_PACKET]
+        sock.sendall(encode_subscribe(1, [Entry(one, 1) for one in some]))
+        left = 1 + 2 + 2 + 1 + len(some)
+        while left > 0:
+            left -= len(sock.recv(left))
+
+
+@contextmanager
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Goes on in a thread, until the end."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
+
+
+# -- the worlds -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def away(broker: BrokerProcess) -> Iterator[None]:
+    """80,000 filters of clients that have gone and may come back."""
+    for number in range(80):
+        sock = _mqtt(broker, f"away {number}", keep=True)
+        _subscribe(sock, [f"away/{number}/{part}" for part in range(1000)])
+        sock.sendall(encode_disconnect())
+        sock.close()
+    publisher = _mqtt(broker, "publisher")
+    for number in range(80):
+        publisher.sendall(
+            b"".join(encode_publish(f"away/{number}/{part}", bytes(100), qos=0) for part in range(1000))
+        )
+    time.sleep(3)
+    yield
+
+
+@contextmanager
+def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
+    """300 queues whose consumers settle nothing, at the pool's disk limit, and somebody who publishes to them."""
+    port = broker.ports["amqp"]
+    parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
+    with ExitStack() as stack:
+        for number in range(3):
+            connection = stack.enter_context(pika.BlockingConnection(parameters))
+            channel = connection.channel()
+            channel.basic_qos(1)
+            for part in range(100):
+                name = f"stuck-{number}-{part}"
+                channel.queue_declare(name)
+                channel.queue_bind(name, "amq.direct", name)
+                channel.basic_consume(name, lambda *_: None)
+
+        def publish(over: threading.Event) -> None:
+            connection = pika.BlockingConnection(parameters)
+            channel = connection.channel()
+            body = bytes(4000)
+            while not over.is_set():
+                for number in range(3):
+                    for part in range(100):
+                        channel.basic_publish("amq.direct", f"stuck-{number}-{part}", body)
+
+        with _beside(publish):
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                pool = broker.get("/v1/broker")["pools"][0]
+                if pool["disk_bytes"] >= 0.9 * pool["disk_limit_bytes"]:
+                    break
+                time.sleep(0.2)
+            yield
+
+
+@contextmanager
+def selectors(broker: BrokerProcess) -> Iterator[None]:
+    """500 stuck consumers, each with a selector of its own, so with a lane of its own; all want everything."""
+    stuck = []
+    for number in range(500):
+        sock = _mqtt(broker, f"selects {number}", buffer=4096)
+        sock.sendall(encode_subscribe(1, ["wide"], user=(("selector", f"n > {number}"),)))
+        assert sock.recv(100)[0] == 0x90
+        stuck.append(sock)
+    frame = encode_publish("wide", bytes(1000), properties=Properties(user=(("n", "1000"),)))
+
+    def publish(over: threading.Event) -> None:
+        sock = _mqtt(broker, "publisher")
+        sock.settimeout(0.5)
+        while not over.is_set():
+            try:
+                sock.sendall(frame * 10)
+            except TimeoutError:
+                continue
+
+    with _beside(publish):
+        time.sleep(5)
+        yield
+    del stuck
+
+
+@contextmanager
+def scrape(broker: BrokerProcess) -> Iterator[None]:
+    """100,000 consumers, and somebody who asks for the metrics and the consumers all the time."""
+    socks = []
+    for number in range(100):
+        sock = _mqtt(broker, f"there {number}")
+        _subscribe(sock, [f"there/{number}/{part}" for part in range(1000)])
+        socks.append(sock)
+
+    def ask(over: threading.Event) -> None:
+        while not over.is_set():
+            for path in ("/metrics", "/v1/broker", "/v1/consumers"):
+                broker.call(path)
+
+    with _beside(ask):
+        yield
+    del socks
+
+
+WORLDS = {
+    "away": Setting(away, "512MB", "1GB"),
+    "stuck queues": Setting(stuck_queues, "64MB", "128MB"),
+    "selectors": Setting(selectors, "64MB", "256MB"),
+    "scrape": Setting(scrape, "256MB", "256MB"),
+}
+
+
+def main(names: list[str]) -> int:
+    fine = True
+    for name in names or WORLDS:
+        with tempfile.TemporaryDirectory() as folder:
+            told = held(name, Path(folder), 15.0)
+        print(told, flush=True)
+        fine = fine and told.held
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

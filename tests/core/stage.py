@@ -331,6 +331,6 @@ class Stage:
 
 
 def _pool(name: str, table: dict[str, Any]) -> Pool:
-    assert set(table) <= {"memory", "disk", "disk_path", "max_client_share"}, table
+    assert set(table) <= {"memory", "disk", "disk_path", "max_client_share", "free"}, table
     return Pool(name, parse_size(table.get("memory", "64MB")), parse_size(table.get("disk", "64MB")),
-                parse_share(table.get("max_client_share", "50%")))
+                parse_share(table.get("max_client_share", "50%")), parse_size(table.get("free", "16MB")))

@@ -53,7 +53,7 @@ def test_one_that_is_replaced_meanwhile_comes_by_the_lane() -> None:
 
 
 def test_full_refuses_new_topics_and_updates_known_ones() -> None:
-    retained = Retained(topics_max=2, bytes_max=10)
+    retained = Retained(topics_max=2, bytes_max=12)
     retained.put(record("a", b"1234"))
     retained.put(record("b", b"1234"))
     for refused in (record("c", b""), record("c"), record("a", b"1234567")):
@@ -65,6 +65,6 @@ def test_full_refuses_new_topics_and_updates_known_ones() -> None:
             retained.put(refused)
     retained.put(record("a", b"12"))
     retained.put(record("b", b"12345678"))
-    assert (len(retained), retained.bytes) == (2, 10)
+    assert (len(retained), retained.bytes) == (2, 12)
     retained.put(record("b", b""))
-    assert (len(retained), retained.bytes) == (1, 2)
+    assert (len(retained), retained.bytes) == (1, 3)

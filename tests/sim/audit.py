@@ -106,6 +106,9 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
         memory += resident
         disk += spilled
     memory += sum(_state(state) for state in world.broker.registry.router.states if state.pool is pool)
+    tabs = [session.tab for session in world.broker.registry.sessions.values() if session.pool is pool]
+    assert pool.clients_bytes == sum(tab.bytes for tab in tabs), "what clients take up is on their tabs"
+    assert all(tab.bytes == sum(tab.amounts.values()) for tab in tabs)
     assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"
     assert pool.disk_bytes == disk, f"{pool.disk_bytes} bytes on disk counted, {disk} there"
     assert disk == sum(handle.size for handle in world.disk.held if handle.pool is pool)
@@ -123,7 +126,7 @@ def _state(state: State) -> int:
     entry = state._ends.after
     last = 0
     while entry.record is not None:
-        size += ENTRY_BYTES + len(entry.record.topic) + len(entry.record.payload)
+        size += ENTRY_BYTES + entry.record.size
         assert entry.record.sequence > last, "the state is out of order"
         last = entry.record.sequence
         entries += 1
@@ -303,6 +306,7 @@ def ended(world: World) -> None:
     states = sum(state.bytes for state in registry.router.states)
     assert all(state.declared for state in registry.router.states)
     assert pool.memory_bytes == states, f"{pool.memory_bytes - states} bytes left when all is over"
+    assert pool.clients_bytes == sum(session.tab.bytes for session in registry.sessions.values())
     assert pool.disk_bytes == 0
     assert pool.spilling_bytes == 0
     assert not world.disk.held, "files nobody needs are kept"

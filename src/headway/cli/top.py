@@ -125,6 +125,9 @@ def _pool_line(pool: dict[str, Any], wide: bool) -> Text:
         peak = f", peak {_of(pool, f'{what}_peak_bytes')}" if wide else ""
         line.append(f"{what} ").append(_bar(full), style=style)
         line.append(f" {format_size(used)} of {format_size(limit)}{peak}   ")
+    clients, limit = pool.get("clients_bytes", 0), pool.get("clients_limit_bytes", 0)
+    if limit and (wide or clients > limit / 2):
+        line.append(f"clients {format_size(clients)} of {format_size(limit)}")
     return line
 
 

@@ -23,6 +23,7 @@ from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
 from headway.core.session import ConnectRequest, Session, Will
+from headway.core.tab import Tab
 
 
 class Admission:
@@ -56,15 +57,19 @@ class Admission:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
             self._take_over(old, request, now)
+            # Whoever comes back to its own may do so in any case: what it has there is counted already.
             if request.clean_start or old.dead or old.protocol != request.protocol or old.expires_at() <= now:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
+        pool = registry.pool_of(request.listener)
         if old is None:
+            Tab(pool).check(Session.cost(request))
             registry.session_number += 1
-            session = Session(registry.session_number, request, registry.pool_of(request.listener), now)
+            session = Session(registry.session_number, request, pool, now)
             registry.sessions[request.client] = session
             registry.numbers[session.number] = session
             session.outlet = outlet
+            session.settle_tab()
             self._keeping.session(session)
             return session
         self._resume(old, request, outlet, now)
@@ -83,6 +88,7 @@ class Admission:
             registry.sessions[client] = registry.numbers[session.number] = session
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s
+        session.settle_tab()
         self._keeping.session(session)
         return session
 
@@ -108,6 +114,7 @@ class Admission:
 
     def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
         session.adopt(request, now)
+        session.settle_tab()
         session.present = True
         session.outlet = outlet
         session.channel.replay = list(reversed(session.channel.in_flight))
@@ -157,6 +164,7 @@ class Admission:
             self._expire_later(session, now)
         if will and last_will is not None:
             self._leave_will(session, last_will, now)
+        session.settle_tab()
 
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """End the connection from our side, with a last word."""
@@ -190,6 +198,7 @@ class Admission:
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
+        session.tab.close()
         if session.published_records:
             registry.former[session.number] = session
             if len(registry.former) > FORMER_PUBLISHERS_MAX:
@@ -209,6 +218,7 @@ class Admission:
 
         def publish(when: float) -> None:
             session.pending_will = None
+            session.settle_tab()
             self._publish_will(will, when)
 
         session.will_due = self._registry.timers.move(session.will_due, now + will.delay_s, publish)

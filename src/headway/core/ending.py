@@ -16,6 +16,7 @@ from headway.core.record import Gap
 from headway.core.registry import Registry
 from headway.core.session import Session
 from headway.core.subscription import Subscription
+from headway.core.tab import SUBSCRIPTIONS
 
 
 class Ending:
@@ -29,6 +30,7 @@ class Ending:
         if subscription.ended:
             return None
         subscription.ended = True
+        session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
         subscription.stop_timers()
         self._keeping.subscription_ended(subscription)
         if registry.observer is not None:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     DISK_LIMIT = "disk_limit"
     CLIENT_SHARE = "client_share"
+    CLIENT_MEMORY = "client_memory"
     SPILL_FAILED = "spill_failed"
     FLAPPING = "flapping"
     # Records skipped.

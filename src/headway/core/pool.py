@@ -8,6 +8,10 @@ low     0.75  … until, once they are all written, no more than this is residen
 full    1.00  above it publishers are not read until the disk (or a disconnect) has made room again
 ====== ====== ==========================================================================================
 
+What clients take up besides records (tab.py) counts as well, but for the first ``CLIENTS_FREE_BYTES``: a pool of one
+megabyte can have clients, too. It cannot be written to disk, so it is refused where it would be more than
+``CLIENTS_SHARE`` of the memory.
+
 So memory never exceeds the limit by more than what each publisher's last read brought. A lane belongs to one pool;
 a chunk's bytes are counted once, however many cursors stand in it.
 """
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
 STATES_SHARE = 0.5
+CLIENTS_SHARE = 0.5
+CLIENTS_FREE_BYTES = 16_000_000
 DISK_RETRY_S = 30.0
 GRACE_S = 1.0
 """Nobody is given up for what came less than this ago: the healthy must have had the time to take it. Meanwhile
@@ -40,13 +46,17 @@ def _resident_known(lane: Lane, known: int) -> None:
 class Pool:
     """Limits in bytes, usage in bytes. ``disk_limit`` 0: nothing may be spilled."""
 
-    def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5) -> None:
+    def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
+                 clients_free_bytes: int = CLIENTS_FREE_BYTES) -> None:
         self.name = name
         self.memory_limit = memory_limit
         self.disk_limit = disk_limit
         self.client_share = client_share
+        self.clients_free_bytes = clients_free_bytes
         self.memory_bytes = 0
-        """Resident chunks, what is kept in memory about spilled ones, and state."""
+        """Resident chunks, what is kept in memory about spilled ones, state, and what clients take up."""
+        self.clients_bytes = 0
+        """What clients take up besides records; beyond ``clients_free_bytes`` it is part of ``memory_bytes``."""
         self.state_bytes = 0
         """Part of ``memory_bytes`` that is state."""
         self.spilling_bytes = 0
@@ -76,10 +86,29 @@ class Pool:
         self.state_bytes += size
         self.add_memory(size)
 
+    def add_clients(self, size: int) -> None:
+        before = self.clients_counted_bytes
+        self.clients_bytes += size
+        self.add_memory(self.clients_counted_bytes - before)
+
+    @property
+    def clients_counted_bytes(self) -> int:
+        return max(0, self.clients_bytes - self.clients_free_bytes)
+
+    @property
+    def clients_limit(self) -> int:
+        """All clients together may take up so much besides records,"""
+        return self.clients_free_bytes + int(self.memory_limit * CLIENTS_SHARE)
+
+    @property
+    def client_limit(self) -> int:
+        """... and one of them so much."""
+        return int(self.clients_limit * self.client_share)
+
     @property
     def states_full(self) -> bool:
         """The states of this pool take up more memory than they may together."""
-        return self.state_bytes > self.memory_limit * STATES_SHARE
+        return self.state_bytes > (self.memory_limit - self.clients_counted_bytes) * STATES_SHARE
 
     def to_spill_bytes(self) -> int:
         """How much more should leave memory now; 0 below the high-water mark."""

@@ -34,7 +34,7 @@ from headway.core.registry import Registry
 from headway.core.replay import Replay, seen_before
 from headway.core.session import ConnectRequest, Session
 from headway.core.settling import Settling
-from headway.core.subscribing import Subscribing
+from headway.core.subscribing import Subscribing, cost
 from headway.core.subscription import Subscription
 
 QUEUES_MAX = 100_000
@@ -327,6 +327,7 @@ class Queues(Settling):
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         if len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
+        session.tab.check(cost(request))
         if queue.exclusive_consumer is not None or (exclusive and queue.consumers):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         subscription = self._join(session, channel, queue, request, prefetch, now)
@@ -360,6 +361,7 @@ class Queues(Settling):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
         member = session.subscriptions.get(request.key)
         if member is None:
+            session.tab.check(cost(request))
             member = self._join(session, channel, queue, request, prefetch, now)
         return queue.get(member, now)
 

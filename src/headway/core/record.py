@@ -20,6 +20,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+PROPERTIES_BYTES = 200
+PAIR_BYTES = 150
+"""What a user property takes up beside its letters, as two strings in a tuple."""
+
 
 class Properties(msgspec.Struct, frozen=True, gc=False):
     """What a publisher said about a message besides topic and payload; passed on unaltered."""
@@ -39,6 +43,15 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
             if key == name:
                 return value
         return None
+
+    @property
+    def size(self) -> int:
+        """About so many bytes; 0 of none."""
+        if self is NO_PROPERTIES:
+            return 0
+        texts = (self.content_type, self.response_topic, self.correlation_data, self.native)
+        user = sum(PAIR_BYTES + len(name) + len(value) for name, value in self.user)
+        return PROPERTIES_BYTES + sum(len(text) for text in texts if text is not None) + user
 
 
 NO_PROPERTIES = Properties()
@@ -73,6 +86,11 @@ class Record(msgspec.Struct, frozen=True):
     expires_s: float | None = None
     publisher: int = 0
     exchange: str = TOPICS
+
+    @property
+    def size(self) -> int:
+        """What of it takes up memory, but for the object itself."""
+        return len(self.topic) + len(self.payload) + self.properties.size
 
     def run(self) -> Run:
         """This record as a run of one."""

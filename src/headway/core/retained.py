@@ -10,7 +10,8 @@ from headway.core.topictree import TopicTree
 
 
 class Retained:
-    """Bounded: beyond ``topics_max`` topics or ``bytes_max`` bytes what would make it grow is refused."""
+    """Bounded: beyond ``topics_max`` topics, or ``bytes_max`` bytes of topics, payloads and properties, what would make
+    it grow is refused."""
 
     def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
         self.topics_max = topics_max
@@ -27,9 +28,9 @@ class Retained:
         if not record.payload:
             if old is not None:
                 self._tree.delete(record.topic)
-                self.bytes -= len(old.payload)
+                self.bytes -= old.size
             return
-        grown = len(record.payload) - (len(old.payload) if old else 0)
+        grown = record.size - (old.size if old else 0)
         if (old is None and len(self._tree) >= self.topics_max) or (grown > 0 and self.bytes + grown > self.bytes_max):
             raise Refused(Reason.MEMORY_LIMIT, f"no room to retain a record of topic {record.topic!r}")
         self._tree.set(record.topic, record)

@@ -17,6 +17,7 @@ from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import Record
 from headway.core.subscription import Subscription
+from headway.core.tab import SESSION, SESSION_BYTES, WILL, Tab
 from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ class Session:
         "held_back", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes",
         "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
         "published_bytes", "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions",
-        "username", "will", "will_due",
+        "tab", "username", "will", "will_due",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
         self.number = number
         self.client = request.client
         self.pool = pool
+        self.tab = Tab(pool)
+        """What it takes up besides records."""
         self.present = False
         """This connection found the session's earlier state."""
         self.subscriptions: dict[object, Subscription] = {}
@@ -122,6 +125,18 @@ class Session:
         stop(self.expiry)
         stop(self.will_due)
 
+    @staticmethod
+    def cost(request: ConnectRequest) -> int:
+        """What a session takes up by itself, and its will."""
+        return SESSION_BYTES + 2 * len(request.client) + _will_bytes(request.will)
+
+    def settle_tab(self) -> None:
+        """It has been let in, or has a will, or has none any more."""
+        if self.ended:
+            return
+        self.tab.put(SESSION, SESSION_BYTES + 2 * len(self.client))
+        self.tab.put(WILL, _will_bytes(self.will) + _will_bytes(self.pending_will))
+
     def behind(self) -> Iterator[Subscription]:
         """What it takes up room with: those for whom something waits, and queues that are its alone."""
         yield from self.lagging
@@ -132,3 +147,7 @@ class Session:
     def expires_at(self) -> float:
         """When the session ends if the client stays away."""
         return inf if self.outlet is not None else self.gone_since_s + self.expiry_s
+
+
+def _will_bytes(will: Will | None) -> int:
+    return 0 if will is None else will.record.size

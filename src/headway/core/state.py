@@ -185,4 +185,4 @@ class StatePass:
 
 
 def _size(record: Record) -> int:
-    return ENTRY_BYTES + len(record.topic) + len(record.payload)
+    return ENTRY_BYTES + record.size

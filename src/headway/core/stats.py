@@ -83,6 +83,10 @@ class PoolStats(msgspec.Struct, frozen=True):
     disk_bytes: int
     disk_limit_bytes: int
     disk_peak_bytes: int
+    clients_bytes: int
+    """What clients take up besides records."""
+    clients_limit_bytes: int
+    state_bytes: int
 
 
 class BrokerStats(msgspec.Struct, frozen=True):
@@ -171,6 +175,7 @@ def pool(pool: Pool) -> PoolStats:
     return PoolStats(
         pool.name, pool.memory_bytes, pool.memory_limit, pool.memory_peak_bytes,
         pool.disk_bytes, pool.disk_limit, pool.disk_peak_bytes,
+        pool.clients_bytes, pool.clients_limit, pool.state_bytes,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
 from headway.core.state import State
 from headway.core.subscription import Subscription
+from headway.core.tab import LEVEL_BYTES, SELECTOR_BYTES, SUBSCRIPTION_BYTES, SUBSCRIPTIONS
 from headway.core.topics import BadTopic, covers, matcher, parse_share, validate_filter
 
 PREFACES_MAX = 64
@@ -59,6 +60,8 @@ class Subscribing:
         old = session.subscriptions.get(request.key)
         if old is None and len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
+        if old is None:
+            session.tab.check(cost(request))
         policy = self._policy(session, request, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)
@@ -104,6 +107,8 @@ class Subscribing:
         assert archive is not None
         key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
         feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
+        if number is None:
+            session.tab.check(cost(request))
         policy = self._policy(session, request, filter)
         meter = Meter(now, 0, self._registry.lateness)
         poll = Poll(session, request, feed, policy, PolicyState(policy), meter, archive, offset)
@@ -159,6 +164,8 @@ class Subscribing:
 
     def _put(self, subscription: Subscription) -> None:
         feed = subscription.feed
+        subscription.tab_bytes = cost(subscription.request)
+        subscription.session.tab.add(SUBSCRIPTIONS, subscription.tab_bytes)
         subscription.session.subscriptions[subscription.request.key] = subscription
         feed.subscriptions[subscription] = None
         self._registry.consumers[feed.key.filter] += 1
@@ -353,6 +360,13 @@ class Subscribing:
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.state = state
+
+
+def cost(request: SubscribeRequest) -> int:
+    """What such a subscription takes up."""
+    filter, options = request.filter, request.options
+    selector = len(options.selector or "") * SELECTOR_BYTES
+    return SUBSCRIPTION_BYTES + 4 * len(filter) + LEVEL_BYTES * filter.count("/") + selector + 2 * len(request.label)
 
 
 def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str) -> FeedKey:

@@ -84,7 +84,7 @@ class Subscription:
         "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "lease", "meter",
         "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
         "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
-        "start_sequence", "state", "state_bytes", "state_records", "stop_number", "window",
+        "start_sequence", "state", "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +99,8 @@ class Subscription:
         self.request = request
         self.filter = request.filter
         self.dialect = request.dialect
+        self.tab_bytes = 0
+        """What it is counted as on its session's tab."""
         self.feed = feed
         self.channel: Channel = session.channel
         """Where its deliveries are numbered and acknowledged."""

@@ -21,6 +21,7 @@ from headway.core.errors import Reason
 from headway.core.outlet import Outlet, PeerState
 from headway.core.pool import Pool
 from headway.server.farewell import Farewells, Words
+from headway.server.parts import Part, Parts
 
 if TYPE_CHECKING:
     from headway.core.effects import CloseChannel
@@ -41,6 +42,7 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     farewells: Farewells
+    parts: dict[Pool, Parts]
     read_bytes: int
 
     def now(self) -> float: ...
@@ -59,7 +61,7 @@ class Peer(Protocol):
 
     def received(self, data: bytes) -> bool:
         """Handle what came, and what came before and was too much for one turn. Returns whether there is more."""
-
+    def part(self) -> Part: ...
     def unfinished(self) -> Words | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
@@ -73,7 +75,7 @@ class Peer(Protocol):
 class Connection(Outlet):
     __slots__ = (
         "_gone", "_writing", "address", "admitted", "client", "heard_s", "held_by", "host", "listener", "open",
-        "opened_s", "peer_side", "pool", "read_bytes", "sock", "username",
+        "opened_s", "part_bytes", "parts", "peer_side", "pool", "read_bytes", "sock", "username",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +87,9 @@ class Connection(Outlet):
         self.address = address
         self.listener = listener
         self.pool = pool
+        self.parts = host.parts[pool]
+        self.part_bytes = 0
+        """It has sent of packets that are not whole, as last counted."""
         self.open = True
         self.client = self.username = ""
         """Who it says it is."""
@@ -94,7 +99,8 @@ class Connection(Outlet):
         self.held_by: dict[str, None] = {}
         """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
         ``replies`` (it does not read what it is answered), ``journal`` (its session is not kept yet), ``turn`` (what
-        came is more than it may ask for at once, and is not done yet)."""
+        came is more than it may ask for at once, and is not done yet), ``memory`` (its packet needs more than there is
+        for now)."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
         self._writing = False
@@ -109,7 +115,7 @@ class Connection(Outlet):
 
     def _readable(self) -> None:
         try:
-            data = self.sock.recv(self.read_bytes)
+            data = self.sock.recv(self.parts.limit_of(self))
         except BlockingIOError:
             return
         except OSError as error:
@@ -146,6 +152,8 @@ class Connection(Outlet):
             self.let_go("turn")
         if self.open and (error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
             self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
+        if self.open:
+            self.parts.came(self, self.peer_side.part(), self.heard_s)
 
     def hold(self, why: str) -> None:
         """Stop reading: the client's own socket fills, and it has to wait."""
@@ -273,6 +281,7 @@ class Connection(Outlet):
         self.open = False
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
+        self.parts.gone(self, self.host.now())
         self.peer_side.connection_lost(reason)
         self.host.closed(self, reason, text)
         return True

@@ -43,6 +43,7 @@ from headway.server.ends import Ends
 from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
+from headway.server.parts import Parts
 from headway.server.settings import Settings
 from headway.server.share import SHARE_WORK, TURN_WORK
 from headway.server.telemetry import Telemetry
@@ -53,6 +54,7 @@ log = logging.getLogger("headway")
 SWEEP_CONNECTIONS_S = 1.0
 REPLIES_UNREAD_S = 30.0
 PASSWORD_CHECKS_MAX = 2
+LIMITED_EVERY_S = 1.0
 
 
 def make_broker(settings: Settings) -> Broker:
@@ -93,10 +95,12 @@ class Engine:
         self.users = Users(settings.users)
         self.connections: dict[Connection, None] = {}
         self.farewells = Farewells(loop)
+        self.parts = {pool: Parts(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
         self.ends = Ends()
         self.connections_refused = 0
         self.protocol_errors = 0
+        self._limited_s = -LIMITED_EVERY_S
         self.turns = 0
         self.longest_turn_s = 0.0
         self._stores = {
@@ -290,6 +294,13 @@ class Engine:
     def refused(self, connection: Connection, text: str) -> None:
         self.connections_refused += 1
 
+    def limited(self, session: Session, text: str) -> None:
+        """A client was refused what there is no memory for. It may ask for it a thousand times a second."""
+        now = self.now()
+        if now - self._limited_s >= LIMITED_EVERY_S:
+            self._limited_s = now
+            log.warning("%s is refused what it asks for: %s", session.client, text)
+
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
 
@@ -299,12 +310,15 @@ class Engine:
         now = self.now()
         for store in self._stores.values():
             self._writer.submit(store.tidy)
+        for parts in self.parts.values():
+            for connection, text in parts.idlers(now):
+                connection.say_goodbye(Reason.CLIENT_MEMORY, text)
         for connection in list(self.connections):
             peer = connection.peer_side
             peer.beat(now)
             if peer.session is None:
                 limit_s = self.settings.listeners[connection.listener].connect_timeout_s
-                if now - connection.opened_s > limit_s:
+                if now - connection.opened_s > limit_s and "memory" not in connection.held_by:
                     connection.say_goodbye(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
             elif not connection.held_by and now - connection.heard_s > 1.5 * peer.keep_alive_s:
                 connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from zlib import crc32
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,6 +17,17 @@ from headway.server.telemetry import Telemetry
 
 CONSUMERS_MAX = 1000
 """Consumers, and queues, with series of their own: those with most lag. The rest is in the totals."""
+
+
+LABEL_CHARS_MAX = 120
+"""Names and filters may have 65,535 letters, and each stands on the page once for each of its series."""
+
+
+def label(text: str) -> str:
+    """The text; of a longer one the beginning, and a number that tells it from others that begin so."""
+    if len(text) <= LABEL_CHARS_MAX:
+        return text
+    return f"{text[: LABEL_CHARS_MAX - 10]}…{crc32(text.encode()):08x}"
 
 
 class Metrics(Collector):
@@ -81,9 +93,9 @@ class Metrics(Collector):
         )
         for queue in stats.queues(self._engine.broker, self._engine.now())[:CONSUMERS_MAX]:
             for name, family in families.items():
-                family.add_metric([queue.name], float(getattr(queue, name)))
+                family.add_metric([label(queue.name)], float(getattr(queue, name)))
             for reason, count in queue.dropped_records.items():
-                dropped.add_metric([queue.name, reason], count)
+                dropped.add_metric([label(queue.name), reason], count)
         yield from families.values()
         yield dropped
 
@@ -117,8 +129,11 @@ class Metrics(Collector):
         for pool in whole.pools:
             used.add_metric([pool.name, "memory"], pool.memory_bytes)
             used.add_metric([pool.name, "disk"], pool.disk_bytes)
+            used.add_metric([pool.name, "clients"], pool.clients_bytes)
+            used.add_metric([pool.name, "states"], pool.state_bytes)
             limit.add_metric([pool.name, "memory"], pool.memory_limit_bytes)
             limit.add_metric([pool.name, "disk"], pool.disk_limit_bytes)
+            limit.add_metric([pool.name, "clients"], pool.clients_limit_bytes)
         yield used
         yield limit
 
@@ -141,5 +156,6 @@ class Metrics(Collector):
         now = self._engine.now()
         for consumer in stats.consumers(self._engine.broker, now)[:CONSUMERS_MAX]:
             for name, family in families.items():
-                family.add_metric([consumer.client, consumer.filter, consumer.consumer], float(getattr(consumer, name)))
+                names = [label(consumer.client), label(consumer.filter), label(consumer.consumer)]
+                family.add_metric(names, float(getattr(consumer, name)))
         yield from families.values()

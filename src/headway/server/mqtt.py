@@ -25,6 +25,7 @@ from headway.core.topics import BadTopic
 from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.server.farewell import Words
+from headway.server.parts import Part
 from headway.server.share import ITEMS_MAX, SUBSCRIBE_WORK, Share, Steps
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.decoder import Decoder
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
     from headway.server.settings import ListenerTable
 
+CLIENT_ID_BYTES_MAX = 1024
+"""It is in every log line, verdict and metric of the client."""
 CONNECT_BYTES_MAX = 96 * 1024
 """Nobody may have us keep more than this before we know who it is."""
 TOPIC_ALIAS_MAX = 64
@@ -62,6 +65,7 @@ READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 SHARED = MqttDialect(5, 2, None, True, False)
 """How the lane of a shared group is written: nothing is left out."""
+_QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY}
 _RETAIN_HANDLING = ("always", "new", "never")
 
 
@@ -148,6 +152,12 @@ class MqttPeer:
         self.engine.protocol_error(self.connection, error)
         self.connection.say_goodbye(error.reason, str(error))
 
+    def part(self) -> Part:
+        decoder = self._decoder
+        if decoder.waits:
+            return Part(0, 0, decoder.packets)  # it is not read before that is looked at
+        return Part(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
+
     def unfinished(self) -> Words | None:
         """What is left of a record that is half sent on this connection; None: it cannot be read."""
         session = self.session
@@ -227,6 +237,8 @@ class MqttPeer:
             self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
         elif not packet.client_id and packet.version == 4 and not packet.clean_start:
             self._deny(Code.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
+        elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+            self._deny(Code.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif packet.username is None:
             if self.listener.allow_anonymous:
                 self._admit(packet)
@@ -281,7 +293,7 @@ class MqttPeer:
         try:
             session = self.engine.broker.connect(request, self.connection, now)
         except Refused as error:
-            code = Code.QUOTA_EXCEEDED if error.reason is Reason.FLAPPING else Code.SERVER_BUSY
+            code = Code.QUOTA_EXCEEDED if error.reason in _QUOTAS else Code.SERVER_BUSY
             user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
             self._deny(code, str(error), Fields(user=user), error.reason)
             return
@@ -462,6 +474,8 @@ class MqttPeer:
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
+                if error.reason is Reason.CLIENT_MEMORY:
+                    self.engine.limited(session, str(error))
             yield SUBSCRIBE_WORK
         # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
         answer = self._replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
@@ -479,7 +493,7 @@ class MqttPeer:
 def _suback_code(error: Refused) -> int:
     if isinstance(error.__cause__, BadTopic):
         return Code.FILTER_INVALID
-    return Code.QUOTA_EXCEEDED if error.reason is Reason.TOO_MANY_SUBSCRIPTIONS else Code.IMPLEMENTATION_ERROR
+    return Code.QUOTA_EXCEEDED if error.reason in _QUOTAS else Code.IMPLEMENTATION_ERROR
 
 
 def _will(packet: Connect) -> Will | None:

@@ -20,6 +20,10 @@ class Tail:
         self.need_bytes = 0
         """With fewer the frame cannot be whole."""
 
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.need_bytes - len(self.data)) if self.data else 0
+
     def join(self, data: bytes | bytearray | memoryview) -> bytes | None:
         """What is kept and what comes, as one; None: it is too little, and kept."""
         if self.data:

@@ -26,6 +26,7 @@ from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshak
 from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.server.farewell import Words
+from headway.server.parts import Part
 from headway.server.share import ITEMS_MAX, Share
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
@@ -149,6 +150,8 @@ class AmqpPeer:
             except (ChannelFault, ProtocolError) as fault:
                 self._blame(self._doing, fault)
             except Refused as refusal:
+                if refusal.reason is Reason.CLIENT_MEMORY and self.session is not None:
+                    self.engine.limited(self.session, str(refusal))
                 self._blame(self._doing, fault_of(refusal))
         del items[:at]
 
@@ -348,6 +351,12 @@ class AmqpPeer:
         """Say this, and no more; ``text`` is for the record."""
         self._final, self._closing = word, True
         self.connection.say_goodbye(reason, text)
+
+    def part(self) -> Part:
+        decoder = self._decoder
+        if decoder.waits:
+            return Part(0, 0, decoder.frames)  # it is not read before that is looked at
+        return Part(decoder.buffered_bytes, decoder.missing_bytes, decoder.frames)
 
     def unfinished(self) -> Words | None:
         session = self.session

@@ -96,6 +96,12 @@ class Decoder:
         """What is held of frames and messages that have not come whole."""
         return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
+    @property
+    def missing_bytes(self) -> int:
+        """Of these is still to come."""
+        waiting = sum(content.waiting for content in self._contents.values() if content.body is not None)
+        return max(waiting, self._tail.missing_bytes)
+
     def forget(self, channel: int) -> None:
         """We close the channel: of the message that has come in part nothing is kept, and the rest of it is skipped."""
         content = self._contents.get(channel)

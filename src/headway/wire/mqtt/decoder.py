@@ -92,6 +92,11 @@ class Decoder:
         return len(self._tail.data)
 
     @property
+    def missing_bytes(self) -> int:
+        """Of that packet is still to come, as far as is known."""
+        return self._tail.missing_bytes
+
+    @property
     def waits(self) -> bool:
         """There is more than was asked for."""
         return self._rest is not None

@@ -1,0 +1,150 @@
+"""What clients take up besides records: it counts, it ends with what it is of, and there is a limit that says no."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.stage import Client, Stage
+
+from headway.core.errors import Reason, Refused
+from headway.core.outlet import Outlet
+from headway.core.record import Properties, Record
+from headway.core.retained import Retained
+from headway.core.session import ConnectRequest, Session, Will
+
+SMALL = {"memory": "1MB", "disk": "0B", "free": "100KB"}
+"""600 kB for all clients, half of that for one."""
+
+
+def connect(stage: Stage, name: str, **fields: object) -> Session:
+    outlet: Outlet = stage.monitor.outlet
+    request = ConnectRequest(name, "", **fields)  # type: ignore[arg-type]
+    return stage.broker.connect(request, outlet, stage.now)
+
+
+def disconnect(stage: Stage, session: Session, reason: Reason = Reason.CLIENT_GONE, *, will: bool = True) -> None:
+    assert session.outlet is not None
+    stage.broker.disconnect(session, session.outlet, reason, stage.now, will=will)
+
+
+def will(size: int, delay_s: float = 0.0) -> Will:
+    return Will(Record("last/will", bytes(size)), delay_s)
+
+
+def fill(client: Client, filter: str = "t/{}") -> int:
+    """Subscribe until it is refused; how often it was granted."""
+    for number in range(10_000):
+        try:
+            client.subscribe(filter.format(number))
+        except Refused as refused:
+            if refused.reason is not Reason.CLIENT_MEMORY:
+                raise
+            return number
+    raise AssertionError("there is no limit")
+
+
+def test_a_subscription_counts_until_it_ends() -> None:
+    stage = Stage()
+    empty = stage.pool.clients_bytes
+    client = stage.client("one")
+    before = stage.pool.clients_bytes
+    for number in range(10):
+        client.subscribe(f"t/{number}")
+    ten = stage.pool.clients_bytes - before
+    assert ten == client.session.tab.amounts["subscriptions"]
+    client.subscribe("t/3", 1)
+    assert stage.pool.clients_bytes - before == ten, "another in its place"
+    for number in range(9):
+        stage.broker.unsubscribe(client.session, f"t/{number}", stage.now)
+    assert stage.pool.clients_bytes - before == ten // 10
+    client.leave()
+    assert stage.pool.clients_bytes == empty
+
+
+def test_a_long_filter_counts_by_its_levels_and_letters() -> None:
+    stage = Stage()
+    short, long, deep = (stage.consumer(name, filter) for name, filter in (
+        ("short", "t"), ("long", "t" * 60_000), ("deep", "t/" * 100)))  # fmt: skip
+    plain = short.session.tab.bytes
+    assert long.session.tab.bytes > plain + 60_000
+    assert deep.session.tab.bytes > plain + 100 * 300
+
+
+def test_a_client_has_its_share_and_all_together_have_theirs() -> None:
+    stage = Stage(**SMALL)
+    first, second, third = (stage.client(name) for name in ("first", "second", "third"))
+    granted = fill(first)
+    assert first.session.tab.bytes <= stage.pool.client_limit
+    assert fill(first, "more/{}") == 0
+    assert len(first.session.subscriptions) == granted, "it keeps what it has"
+    assert 0 < fill(second) < granted, "by then it is the pool that is full"
+    assert stage.pool.clients_bytes <= stage.pool.clients_limit
+    assert fill(third) == 0
+    with pytest.raises(Refused, match="all together may take up"):
+        connect(stage, "fourth")
+    first.leave()
+    assert fill(third) == granted, "there is room again"
+
+
+def test_what_clients_take_up_keeps_nobody_from_publishing() -> None:
+    stage = Stage(**SMALL)
+    greedy, also = stage.client("greedy"), stage.client("also greedy")
+    publisher = stage.client("publisher")
+    fill(greedy)
+    fill(also)
+    for turn in range(20):
+        assert publisher.publish("t/1", turn * 10, 10, size=500)
+        stage.run(0.1)
+    assert greedy.numbers == also.numbers == list(range(200))
+    assert stage.pool.memory_bytes < stage.pool.memory_limit
+
+
+def test_a_will_counts_until_it_is_published_or_forgotten() -> None:
+    stage = Stage()
+    before = stage.pool.clients_bytes
+    gone = connect(stage, "gone", will=will(64_000))
+    assert stage.pool.clients_bytes - before > 64_000
+    disconnect(stage, gone)
+    assert stage.pool.clients_bytes == before
+    late = connect(stage, "late", will=will(64_000, delay_s=5.0), expiry_s=100.0)
+    disconnect(stage, late)
+    assert stage.pool.clients_bytes - before > 64_000, "it may yet be published"
+    stage.run(6)
+    assert 0 < stage.pool.clients_bytes - before < 10_000, "the session lives on without it"
+    back = connect(stage, "late", clean_start=False, expiry_s=100.0, will=will(10))
+    assert back is late
+    disconnect(stage, back, Reason.NORMAL, will=False)
+    stage.run(110)
+    assert stage.pool.clients_bytes == before
+
+
+def test_a_will_that_there_is_no_room_for_is_refused_with_its_client() -> None:
+    stage = Stage(**SMALL)
+    with pytest.raises(Refused) as refused:
+        connect(stage, "one", will=will(400_000))
+    assert refused.value.reason is Reason.CLIENT_MEMORY
+    assert "one" not in stage.broker.registry.sessions
+
+
+def test_who_comes_back_is_let_in_with_what_it_has() -> None:
+    stage = Stage(**SMALL)
+    client = stage.client("durable", expiry_s=100.0)
+    had = fill(client)
+    client.leave()
+    fill(stage.client("another"))
+    client.connect()
+    assert client.session.present
+    assert len(client.session.subscriptions) == had
+
+
+def test_what_is_retained_counts_with_its_properties() -> None:
+    retained = Retained(bytes_max=100_000)
+    lean = Record("t/lean", b"x")
+    fat = Record("t/fat", b"x", Properties(user=(("name", "v" * 60_000),)))
+    retained.put(lean)
+    retained.put(fat)
+    assert retained.bytes > 60_000
+    with pytest.raises(Refused):
+        retained.put(Record("t/fat too", b"x", fat.properties))
+    retained.put(Record("t/fat", b""))
+    retained.put(Record("t/lean", b""))
+    assert retained.bytes == 0

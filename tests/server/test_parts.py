@@ -1,0 +1,132 @@
+"""Packets that come in part: who may bring the rest of his, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headway.core.pool import Pool
+from headway.server.parts import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, Part, Parts
+
+MB = 1_000_000
+
+
+class Line:
+    """A connection, as far as the parts of its packets go: it sends a packet a piece at a time, while it is read."""
+
+    def __init__(self, parts: Parts, *packets: int) -> None:
+        self.parts = parts
+        self.packets = list(packets)
+        self.done = 0
+        self.sent_bytes = 0
+        self.part_bytes = 0
+        self.read_bytes = 262_144
+        self.held: set[str] = set()
+
+    def hold(self, why: str) -> None:
+        self.held.add(why)
+
+    def let_go(self, why: str) -> None:
+        self.held.discard(why)
+
+    def send(self, now: float) -> bool:
+        """As much as is read at once. False: it is not read, or has sent everything."""
+        if self.held or not self.packets:
+            return False
+        self.sent_bytes += self.parts.limit_of(self)  # type: ignore[arg-type]
+        while self.packets and self.sent_bytes >= self.packets[0]:
+            self.sent_bytes -= self.packets.pop(0)
+            self.done += 1
+        if not self.packets:
+            self.sent_bytes = 0
+        missing = self.packets[0] - self.sent_bytes if self.packets else 0
+        part: Any = Part(self.sent_bytes, missing if self.sent_bytes else 0, self.done)
+        self.parts.came(self, part, now)  # type: ignore[arg-type]
+        return True
+
+
+def a_pool() -> tuple[Pool, Parts]:
+    """8 MB for parts."""
+    pool = Pool("p", 32 * MB, 0, clients_free_bytes=16 * MB)
+    return pool, Parts(pool)
+
+
+def test_everybody_gets_his_turn_and_the_memory_has_an_end() -> None:
+    pool, parts = a_pool()
+    lines = [Line(parts, *[MB] * 3) for _ in range(600)]
+    most = now = 0.0
+    while any(line.packets for line in lines):
+        now += 0.01
+        assert sum(line.send(now) for line in lines), "nobody is read"
+        most = max(most, pool.clients_bytes)
+    assert [line.done for line in lines] == [3] * 600
+    assert most <= parts.limit_bytes + 600 * SMALL_BYTES + 262_144
+    assert pool.clients_bytes == 0
+    assert not parts.idlers(now + 1000)
+
+
+def test_one_turn_after_the_other_not_the_same_ones_for_ever() -> None:
+    _, parts = a_pool()
+    busy = [Line(parts, *[MB] * 10_000) for _ in range(20)]
+    late = Line(parts, MB)
+    for line in [*busy, late]:
+        line.send(0.0)
+    assert late.held
+    for turn in range(100):
+        for line in [*busy, late]:
+            line.send(turn / 100)
+    assert late.done == 1
+
+
+def test_who_does_not_use_his_turn_loses_it() -> None:
+    pool, parts = a_pool()
+    idle = [Line(parts, MB) for _ in range(7)]
+    good = [Line(parts, MB) for _ in range(3)]
+    for line in [*idle, *good]:
+        line.send(0.0)
+    assert not parts.idlers(GRANT_S - 1)
+    assert [bool(line.held) for line in good] == [False, True, True]
+    while good[0].packets:
+        good[0].send(1.0)
+    while good[1].packets:
+        good[1].send(1.0)
+    late = GRANT_S + MB / BYTES_PER_S_MIN + 1.1
+    while good[2].packets:
+        good[2].send(2.0)
+    more = Line(parts, 4 * MB)
+    more.send(3.0)
+    assert more.held
+    found = parts.idlers(late)
+    assert [connection for connection, _ in found] == idle
+    assert "has not come whole" in found[0][1]
+    for line in idle:
+        parts.gone(line, late)  # type: ignore[arg-type]
+    while more.send(late):
+        pass
+    assert more.done == 1
+    assert pool.clients_bytes == 0
+
+
+def test_a_packet_larger_than_all_there_is_has_its_turn_alone() -> None:
+    pool, parts = a_pool()
+    whale, small = Line(parts, 50 * MB), Line(parts, MB)
+    whale.send(0.0)
+    small.send(0.0)
+    assert (bool(whale.held), bool(small.held)) == (False, True)
+    while whale.send(0.1):
+        pass
+    assert not small.held
+    while small.send(0.2):
+        pass
+    assert (whale.done, small.done, pool.clients_bytes) == (1, 1, 0)
+
+
+def test_all_wait_for_more_and_one_of_them_goes_on() -> None:
+    """AMQP: a connection puts messages of several channels together; each has a part, and wants more than there is."""
+    _, parts = a_pool()
+    lines = [Line(parts) for _ in range(4)]
+    for line in lines:
+        parts.came(line, Part(100_000, 1_900_000, 0), 0.0)  # type: ignore[arg-type]
+    assert not any(line.held for line in lines)
+    for line in lines:
+        parts.came(line, Part(200_000, 4_000_000, 0), 0.1)  # type: ignore[arg-type]
+    assert sum(not line.held for line in lines) == 1

@@ -35,6 +35,7 @@ def start_broker(folder: Path) -> AmqpBroker:
         port = urlsplit(url).port or 5672
         return AmqpBroker(port, port, urlsplit(os.environ.get("HEADWAY_TEST_MQTT_URL", "")).port, None)
     process = BrokerProcess(folder, _config())
+    process.login = "guest:guest"
     ports = process.ports
     return AmqpBroker(ports["amqp"] or 0, ports["closed"] or 0, ports["mqtt"], process)
 
@@ -42,11 +43,13 @@ def start_broker(folder: Path) -> AmqpBroker:
 def _config() -> str:
     return f"""
 {LISTENER}
+allow_anonymous = true
 [listeners.closed]
 url = "amqp://127.0.0.1:0"
 allow_anonymous = false
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
+allow_anonymous = true
 [auth.users]
 guest = "{hash_password("guest")}"
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ class BrokerProcess:
         folder: Path,
         config: str = "",
         *,
-        server: dict[str, str] | None = None,
+        server: Mapping[str, str | int] | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
         self.folder = folder
         self.config = folder / "headway.toml"
         self.log = folder / "log"
-        self._server = _SERVER | (server or {})
+        self._server: dict[str, str | int] = {**_SERVER, **(server or {})}
         self.write(config)
         ready = folder / "ready.json"
         with self.log.open("wb") as log:
@@ -54,10 +55,12 @@ class BrokerProcess:
         self.port: int = next(iter(self.ports.values()))
         self.admin: str = told["admin"]
         self.pid: int = told["pid"]
+        self.login = ""
+        """Name and password for the admin API, with a colon between; empty: it does not ask."""
 
     def write(self, config: str) -> None:
         """(Re)write the config file."""
-        head = "[server]\n" + "".join(f'{key} = "{value}"\n' for key, value in self._server.items())
+        head = "[server]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in self._server.items())
         listener = "" if "[listeners." in config else LISTENER
         disk = "" if "[pool]" in config else f'[pool]\nmemory = "64MB"\ndisk_path = "{self.folder}"\n'
         self.config.write_text(head + listener + disk + config)
@@ -67,6 +70,8 @@ class BrokerProcess:
     def call(self, path: str, method: str = "GET", body: str | bytes | None = None) -> tuple[int, bytes]:
         data = body.encode() if isinstance(body, str) else body
         request = urllib.request.Request(self.admin + path, data, method=method)
+        if self.login:
+            request.add_header("Authorization", f"Basic {base64.b64encode(self.login.encode()).decode()}")
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()

@@ -31,13 +31,17 @@ url = "amqp://127.0.0.1:0"
 connect_timeout = "1s"
 [auth.users]
 alice = "{PASSWORD}"
+[auth.admin]
+change = ["alice"]
 """
 End = Callable[[BrokerProcess, str], None]
 
 
 @pytest.fixture(scope="module")
 def house(start: BrokerFactory) -> BrokerProcess:
-    return start(CONFIG)
+    broker = start(CONFIG)
+    broker.login = "alice:right"
+    return broker
 
 
 def mqtt(house: BrokerProcess, name: str, **more: Any) -> Raw:
@@ -148,7 +152,8 @@ def test_a_refused_login_is_found_by_its_user(house: BrokerProcess, name: str) -
     has_a_wrong_password(house, f"{name}-login")
     found = until(lambda: ends(house, "alice"), 30.0, "it is on record")[0]
     assert (found["client"], found["username"], found["admitted"]) == (f"{name}-login", "alice", False)
-    said = subprocess.run([sys.executable, "-m", "headway", "why", "alice", "--admin", house.admin],
+    door = house.admin.replace("//", f"//{house.login}@")
+    said = subprocess.run([sys.executable, "-m", "headway", "why", "alice", "--admin", door],
                           capture_output=True, text=True, check=True).stdout  # fmt: skip
     assert "was not admitted, not_authorized: wrong user name or password" in said
     assert "user alice" in said

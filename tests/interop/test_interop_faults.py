@@ -158,9 +158,10 @@ def test_keep_alive(broker: BrokerProcess, name: str, version: int) -> None:
 @pytest.fixture(scope="module")
 def limited(start: BrokerFactory) -> BrokerProcess:
     users = f'[auth.users]\nann = "{hash_password("secret")}"\n'
-    return start(f"""
+    broker = start(f"""
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
+allow_anonymous = true
 connections_max = 20
 connect_timeout = "500ms"
 subscriptions_max = 3
@@ -173,6 +174,8 @@ url = "mqtt://127.0.0.1:0"
 allow_anonymous = false
 {users}
 """)
+    broker.login = "ann:secret"
+    return broker
 
 
 @BOTH

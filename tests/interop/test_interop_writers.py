@@ -202,7 +202,7 @@ def test_a_batch_of_nothing_is_done(keeping: BrokerProcess, name: str) -> None:
         (plain("t/+", [b"x"]), 400, "topic 't/+' contains a wildcard"),
         (plain("$SYS/a", [b"x"]), 400, "topics that start with $ are the broker's own"),
         (plain("t/a", [b"x" * 16_000_001]), 400, "a payload has 16000001 bytes, and no more than 16000000 are"),
-        (b"x" * (PART_BYTES_MAX + 1), 413, "hand over several"),
+        (b"x" * (PART_BYTES_MAX + 1), 413, "hand over less at a time"),
     ],
 )
 def test_what_cannot_be_published_is_refused_at_once(

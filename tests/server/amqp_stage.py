@@ -256,7 +256,7 @@ class House(Engine):
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
-    async def check_password(self, username: str, password: bytes) -> bool:
+    async def check_password(self, username: str, password: bytes, connection: Any) -> bool:
         return password == self.right_password
 
     def refused(self, connection: ServerConnection, text: str) -> None:

@@ -24,7 +24,7 @@ from headway.cli.admin import Admin, NoBroker
 from headway.cli.app import app
 from headway.cli.plain import clean
 from headway.cli.top import watch
-from headway.server.auth import verify_password
+from headway.server.auth import digest_of, verify_password
 from headway.server.config import default_text, parse_settings
 
 NOW = time.time()
@@ -384,9 +384,17 @@ def test_why_of_nobody_suggests_who_was_meant(broker: Canned) -> None:
 def test_passwd_makes_a_line_that_the_config_takes(name: str) -> None:
     ran = Ran("passwd", name, stdin="correct horse\n")
     assert ran.code == 0
-    users = parse_settings("[auth.users]\n" + ran.out).users
+    users = parse_settings("[auth.users]\n" + ran.out).auth.users
     assert list(users) == [name]
     assert verify_password("correct horse", users[name])
+
+
+def test_passwd_makes_a_token_and_shows_it_once() -> None:
+    ran = Ran("passwd", "--token", "scraper")
+    assert ran.code == 0
+    (digest,) = parse_settings("[auth.tokens]\n" + ran.out).auth.tokens.values()
+    assert digest_of(ran.err.split()[-1]) == digest
+    assert Ran("passwd", "--token", "scraper").out != ran.out
 
 
 @pytest.mark.parametrize(("name", "stdin"), [("a", ""), ("a", "\n"), ("", "x\n"), ("a\nb", "x\n"), ("a", "x" * 70_000)])

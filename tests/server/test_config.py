@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headway.core.errors import ConfigError
 from headway.core.policy import ActionKind
 from headway.server import host
+from headway.server.auth import digest_of
 from headway.server.config import default_text, describe, load_settings, parse_settings, remarks
 from headway.server.fields import Url, parse_url
 from headway.server.settings import (
@@ -178,7 +179,7 @@ def test_everything_written_arrives_in_base_units() -> None:
     assert (door.connections_max, door.connect_timeout_s, door.packet_bytes_max) == (2000, 5.0, 65536)
     assert (door.subscriptions_max, door.in_flight_max) == (3, 20)
     assert (door.keep_alive_max_s, door.session_expiry_max_s) == (5400.0, 86400.0)
-    assert settings.users == {"alice": HASH}
+    assert settings.auth.users == {"alice": HASH}
     shared, own = settings.pools[""], settings.pools["door"]
     assert (shared.memory_bytes, shared.disk_bytes, shared.disk_path) == (30_000_000, 5_000_000_000, Path("/spill"))
     assert (own.memory_bytes, own.disk_bytes, own.disk_path) == (20_000_000, 1_000_000_000, Path("/spill"))
@@ -261,17 +262,19 @@ def test_files(tmp_path: Path) -> None:
 def test_beyond_loopback_nobody_comes_in_without_a_name_unless_it_is_written(address: str, loopback: bool) -> None:
     listener = f'[listeners.x]\nurl = "mqtt://{address}:1883"\n'
     if loopback:
-        assert parse_settings(listener).listeners["x"].allow_anonymous
+        assert parse_settings(listener).listeners["x"].allows_anonymous(users=False)
     else:
         (line,) = mistakes(listener)
         assert "nobody would have to log in" in line
         assert "allow_anonymous = true" in line
     users = f'[auth.users]\na = "{HASH}"\n'
-    assert parse_settings(listener + users).listeners["x"].allow_anonymous is loopback
+    assert not parse_settings(listener + users).listeners["x"].allows_anonymous(users=True)
     written = parse_settings(listener + "allow_anonymous = true")
-    assert written.listeners["x"].allow_anonymous
+    assert written.listeners["x"].allows_anonymous(users=False)
+    assert written.listeners["x"].allows_anonymous(users=True)
     assert any("without a name" in line for line in remarks(written)) is not loopback
-    assert not parse_settings(listener + "allow_anonymous = false\n" + users).listeners["x"].allow_anonymous
+    forbidden = parse_settings(listener + "allow_anonymous = false\n" + users).listeners["x"]
+    assert not forbidden.allows_anonymous(users=True)
 
 
 def test_the_admin_api_is_on_loopback_only() -> None:
@@ -356,6 +359,10 @@ MISTAKES = [
     ("[listeners.a]\nurl = 'stomp://127.0.0.1'", "unknown protocol 'stomp' (known: mqtt, amqp)"),
     (MQTT + "allow_anonymous = 'yes'", 'listeners.mqtt.allow_anonymous: expected true or false, not "yes"'),
     (MQTT + "allow_anonymous = false", "listeners.mqtt.allow_anonymous: false, and there are no [auth.users]"),
+    ("[auth.admin]\nread = ['eve']", 'auth.admin.read: "eve" is neither in [auth.users] nor in [auth.tokens]'),
+    ("[auth.admin]\nchange = ['eve']", 'auth.admin.change: "eve" is neither in [auth.users] nor in [auth.tokens]'),
+    ("[auth.tokens]\na = 'secret'", "auth.tokens.a: is not a token's digest: make one with `headway passwd --token"),
+    (f"[auth.tokens]\na = '{digest_of('x')}'\n[auth.users]\na = '{HASH}'", "auth.tokens.a: is the name of a user"),
     (MQTT + "in_flight_max = 70000", "listeners.mqtt.in_flight_max: 70000 is too much: from 1 to 65,535"),
     (MQTT + "connections_max = 1.5", "listeners.mqtt.connections_max: 1.5 is not a whole number"),
     (MQTT + "packet_max = '300MB'", 'listeners.mqtt.packet_max: "300MB" is too much'),

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 from headway.core.errors import ConfigError
-from headway.server.address import ADMIN_URL, read_admin_url
+from headway.server.address import ADMIN_URL, LOG_IN, door, read_admin_url
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -25,6 +25,10 @@ class NoBroker(ConfigError):
     """Nobody answers, or not as a broker does."""
 
 
+class NoEntry(ConfigError):
+    """The broker has users, and this is none of them."""
+
+
 class NotKnown(ConfigError):
     """The broker answers that it knows nothing of what was asked for."""
 
@@ -33,7 +37,7 @@ class Admin:
     """One broker's admin API."""
 
     def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL)
+        self.url, self._login = door(read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL))
         self._timeout_s = timeout_s
 
     def broker(self) -> dict[str, Any]:
@@ -58,7 +62,7 @@ class Admin:
     def records(self, topic: str, query: dict[str, str]) -> HTTPResponse:
         """What is recorded of a topic, to be read from and closed."""
         words = f"?{urlencode(query)}" if query else ""
-        request = Request(f"{self.url}/v1/topics/{quote(topic, safe='')}/records{words}")
+        request = Request(f"{self.url}/v1/topics/{quote(topic, safe='')}/records{words}", headers=self._login)
         try:
             answer = _opener.open(request, timeout=self._timeout_s)
         except HTTPError as error:
@@ -76,7 +80,7 @@ class Admin:
         return found
 
     def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
-        request = Request(self.url + path, data=body, headers={"Accept": "application/json"})
+        request = Request(self.url + path, data=body, headers={"Accept": "application/json"} | self._login)
         if body is not None:
             request.add_header("Content-Type", "application/toml")
         try:
@@ -105,6 +109,8 @@ class Admin:
             text = None
         if not isinstance(text, str):
             return self._stranger()
+        if error.code == 401:
+            return NoEntry(f"the broker at {self.url} does not let you in: {text}; {LOG_IN}")
         return NotKnown(text) if error.code == 404 else ConfigError(text)
 
     def _silence(self, why: object) -> NoBroker:

@@ -249,18 +249,27 @@ def why(
 @plainly
 def passwd(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)],
+    token: Annotated[bool, typer.Option("--token", help="A token of the admin API, for [auth.tokens].")] = False,
 ) -> None:
     """Make a user's line for [auth.users]. Asks for the password, or reads one line when it is not typed.
+
+    With --token, a line for [auth.tokens]; the token itself is printed on stderr, once.
 
     \b
     Examples:
       headway passwd alice
       pass show broker/alice | headway passwd alice >>users.toml
+      headway passwd --token prometheus
     """
-    from headway.server.auth import PASSWORD_BYTES_MAX, hash_password
+    from headway.server.auth import PASSWORD_BYTES_MAX, hash_password, new_token
 
     if not name.strip() or not name.isprintable():
         raise ConfigError("a user's name consists of printable characters")
+    if token:
+        secret, digest = new_token()
+        typer.echo(f"{_key(name)} = \"{digest}\"")
+        say(f"the token, which is kept nowhere: {secret}")
+        return
     if sys.stdin.isatty():
         password = str(typer.prompt(f"Password for {name}", hide_input=True, confirmation_prompt=True, err=True))
     else:
@@ -269,10 +278,14 @@ def passwd(
         raise ConfigError("the password is empty")
     if len(password.encode()) > PASSWORD_BYTES_MAX:
         raise ConfigError(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
+    typer.echo(f'{_key(name)} = "{hash_password(password)}"')
+
+
+def _key(name: str) -> str:
+    """As TOML has it."""
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-    key = name if bare else f'"{quoted}"'
-    typer.echo(f'{key} = "{hash_password(password)}"')
+    return name if bare else f'"{quoted}"'
 
 
 @app.command(

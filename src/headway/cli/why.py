@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.cli import shown
-from headway.cli.admin import Admin, NoBroker
+from headway.cli.admin import Admin
 from headway.cli.plain import clean
+from headway.core.errors import ConfigError
 from headway.core.units import format_duration
 
 
@@ -71,6 +72,6 @@ def near(admin: Admin, name: str) -> list[str]:
     """Clients with names like this one."""
     try:
         known = {str(one.get("client", "")) for one in [*admin.consumers(), *admin.publishers()]}
-    except NoBroker:
+    except ConfigError:
         return []
     return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)

@@ -22,15 +22,17 @@ class Polls:
         self._admission = admission
         self._subscribing = subscribing
 
-    def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float) -> Poll:
+    def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
+               username: str | None = None) -> Poll:
         """The poll of this name, which reads a recorded filter; a new one begins at ``offset``. ``dialect``: that of
-        what is kept of it, for nothing is written for it. Raises :class:`Refused`."""
+        what is kept of it, for nothing is written for it. ``username``: whose it is. Raises :class:`Refused`."""
         session = self._registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if session is None or session.outlet is None:
-            request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, protocol=PROTOCOL)
+            request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
+                                     protocol=PROTOCOL)  # fmt: skip
             session = self._admission.connect(request, Telling(now), now)
         poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,

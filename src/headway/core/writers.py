@@ -121,6 +121,10 @@ class Writers:
         if name in self._keeping.batches:
             self._keeping.batch(name, None)
 
+    def names(self) -> list[str]:
+        """Of all that are not forgotten."""
+        return list(self._keeping.batches)
+
     def unfinished(self) -> dict[str, Batch]:
         """By writer."""
         return {name: batch for name, batch in self._keeping.batches.items() if batch.parts}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core.errors import ConfigError
+from headway.server.address import read_admin_url
 from headway.server.settings import Settings
 
 
@@ -11,4 +12,4 @@ def admin_url(settings: Settings) -> str:
     url = settings.server.admin
     if url is None or not url.port:
         raise ConfigError("the config does not say where the broker's admin API is: --admin http://HOST:PORT")
-    return str(url)
+    return read_admin_url(str(url))

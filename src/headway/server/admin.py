@@ -1,14 +1,14 @@
-"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Loopback only, no login."""
+"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Who may ask: gate.py."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
 from headway.core import stats
@@ -16,35 +16,30 @@ from headway.core.errors import ConfigError, Reason
 from headway.core.policy import PolicyState, evaluate
 from headway.core.sampling import peek
 from headway.core.verdict import explain
+from headway.server.asked import No, json_answer, read_text
 from headway.server.config import parse_settings
 from headway.server.cursors import Cursors
 from headway.server.engine import Engine
+from headway.server.gate import IDLE_S, Gate
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.records import Records
 from headway.server.sockets import bound
 from headway.server.writers import Writers
 
-CONFIG_BYTES_MAX = 4 * 1024 * 1024
 LAST_ANSWERS_S = 0.1
 """At the end, for answers that are under way. Some wait by design, and clients are not to wait for these."""
 
 
-@web.middleware
-async def _from_here_only(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-                          ) -> web.StreamResponse:
-    """A web page somewhere else may not make its reader's browser talk to us (DNS rebinding, forms)."""
-    host = urlsplit(f"//{request.host}").hostname or ""
-    if host not in ("localhost", "127.0.0.1", "::1") or "Origin" in request.headers:
-        return _json({"error": "the admin API answers this machine only"}, 403)
-    return await handler(request)
+_NO_HTTP = (HttpProcessingError, web.RequestPayloadError)
 
 
 class Admin:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._metrics = Metrics(engine)
-        self._app = web.Application(client_max_size=CONFIG_BYTES_MAX, middlewares=[_from_here_only])
+        self._gate = Gate(engine)
+        self._app = web.Application(middlewares=[self._gate.enter])
         self._app.add_routes([
             web.get("/v1/broker", self._broker),
             web.get("/v1/consumers", self._consumers),
@@ -59,18 +54,24 @@ class Admin:
         self._cursors = Cursors(engine)
         self._writers = Writers(engine)
         self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S)
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
+                                     keepalive_timeout=IDLE_S, logger=_faults_of_ours())  # fmt: skip
+        self._listening: asyncio.Server | None = None
         self.url = ""
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError when the address cannot be had."""
         await self._runner.setup()
-        await web.SockSite(self._runner, bound(host, port)).start()
-        here = self._runner.addresses[0]
+        server, loop = self._runner.server, self._engine.loop
+        assert server is not None
+        self._listening = await loop.create_server(lambda: self._gate.connection(server), sock=bound(host, port))
+        here = self._listening.sockets[0].getsockname()
         self._writers.start()
         self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
 
     async def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
         self._records.close()
         self._cursors.close()
@@ -95,16 +96,16 @@ class Admin:
             }  # fmt: skip
         if engine.keeper is not None:
             body["journal"] = engine.keeper.stats()
-        return _json(body)
+        return json_answer(body)
 
     async def _consumers(self, _: web.Request) -> web.Response:
-        return _json({"consumers": stats.consumers(self._engine.broker, self._engine.now())})
+        return json_answer({"consumers": stats.consumers(self._engine.broker, self._engine.now())})
 
     async def _publishers(self, _: web.Request) -> web.Response:
-        return _json({"publishers": stats.publishers(self._engine.broker, self._engine.now())})
+        return json_answer({"publishers": stats.publishers(self._engine.broker, self._engine.now())})
 
     async def _queues(self, _: web.Request) -> web.Response:
-        return _json({"queues": stats.queues(self._engine.broker, self._engine.now())})
+        return json_answer({"queues": stats.queues(self._engine.broker, self._engine.now())})
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker
@@ -112,8 +113,8 @@ class Admin:
         session = broker.registry.sessions.get(client)
         ends = self._engine.ends.of(client)
         if not verdicts and not ends and session is None:
-            return _json({"error": f"nothing is known of a client {client!r}"}, 404)
-        return _json({
+            raise No(404, f"nothing is known of a client {client!r}")
+        return json_answer({
             "client": client,
             "connected": session is not None and session.outlet is not None,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
@@ -124,9 +125,9 @@ class Admin:
     async def _preview(self, request: web.Request) -> web.Response:
         """Whom would this configuration hit, as things stand now, were every window already over?"""
         try:
-            settings = parse_settings(await request.text())
+            settings = parse_settings(await read_text(request))
         except ConfigError as error:
-            return _json({"error": str(error)}, 400)
+            raise No(400, str(error)) from None
         engine, hits, looked = self._engine, [], 0
         registry, now = engine.broker.registry, engine.now()
         for session in registry.sessions.values():
@@ -142,13 +143,13 @@ class Admin:
                     text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
                     hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
                                  "rule": decision.rule + 1, "text": text})  # fmt: skip
-        return _json({"hits": hits, "consumers": looked})
+        return json_answer({"hits": hits, "consumers": looked})
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         client, engine = request.match_info["client"], self._engine
         session = engine.broker.registry.sessions.get(client)
         if session is None or session.outlet is None:
-            return _json({"error": f"no client {client!r} is connected"}, 404)
+            raise No(404, f"no client {client!r} is connected")
         engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
         engine.turn_soon()
         return web.Response(status=204)
@@ -157,5 +158,8 @@ class Admin:
         return web.Response(body=self._metrics.page(), content_type="text/plain", charset="utf-8")
 
 
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+def _faults_of_ours() -> logging.Logger:
+    """What is no HTTP is told to who sent it; it is not worth a trace in the log, as faults of ours are."""
+    logger = logging.getLogger("headway.admin")
+    logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP)))
+    return logger

@@ -1,11 +1,12 @@
-"""Passwords: how they are kept in the config, and how one is checked.
+"""Passwords and tokens: how they are kept in the config, and how one is checked.
 
 Rules:
 - Only scrypt hashes are kept, written ``$scrypt$ln=15,r=8,p=1$SALT$HASH`` (as PHC strings are, base64 without padding).
-- A check takes the same work whether the user exists or not, and compares in constant time.
-- A check costs some 50 ms and 32 MB on purpose. It must not run on the loop's thread, nor many at once. Who has logged
-  in before is recognised by :meth:`Users.remembers` in a microsecond, so a thousand clients that reconnect at once are
-  no problem. What is remembered is a keyed digest that is worth nothing outside this process.
+- A check compares in constant time. It costs some 50 ms and 32 MB on purpose, and must not run on the loop's thread,
+  nor many at once (``logins.py`` sees to that). Who has logged in before is recognised by :meth:`Users.remembers` in a
+  microsecond, so a thousand clients that reconnect at once are no problem. What is remembered is a keyed digest that is
+  worth nothing outside this process.
+- A token is made by us, of so many random bits that no hash of it needs to be slow: ``$sha256$HASH`` is kept.
 - A hash that would cost more than ``WORK_MAX`` is refused when the config is read, not when a client logs in.
 """
 
@@ -29,6 +30,9 @@ WORK_MAX = 512 * 1024 * 1024
 PASSWORD_BYTES_MAX = 65_535
 """What MQTT can carry."""
 
+TOKEN_BYTES = 32
+_SHA256 = "$sha256$"
+_TOKEN = re.compile(r"\$sha256\$[A-Za-z0-9+/]{43}", re.ASCII)
 _PHC = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)", re.ASCII)
 
 
@@ -56,6 +60,25 @@ def check_hash(hashed: object) -> str:
     return hashed
 
 
+def new_token() -> tuple[str, str]:
+    """A token, and the digest of it for the config's ``[auth.tokens]``."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    return token, digest_of(token)
+
+
+def digest_of(token: str) -> str:
+    """Of what came as a token, whatever bytes it may be."""
+    raw = token.encode(errors="surrogateescape")
+    return f"{_SHA256}{_encode(hashlib.sha256(raw).digest())}"
+
+
+def check_digest(digest: object) -> str:
+    """``digest`` itself when it can be a token's. The error never shows it: it may be the token."""
+    if not isinstance(digest, str) or not _TOKEN.fullmatch(digest):
+        raise ConfigError("is not a token's digest: make one with `headway passwd --token NAME`")
+    return digest
+
+
 class Users:
     """Who may log in. Safe to use from worker threads."""
 
@@ -63,11 +86,12 @@ class Users:
         self._hashes = dict(hashes)
         self._key = secrets.token_bytes(32)
         self._seen: dict[str, bytes] = {}
-        self._nobody = hash_password(secrets.token_bytes(SALT_BYTES)) if self._hashes else ""
-        """Checked in place of a user that does not exist, so that the time taken tells nothing."""
 
     def __len__(self) -> int:
         return len(self._hashes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._hashes
 
     def remembers(self, name: str, password: bytes) -> bool:
         """Whether this very pair was right before. Fast; False only means that :meth:`check` has to be asked."""
@@ -76,10 +100,8 @@ class Users:
 
     def check(self, name: str, password: bytes) -> bool:
         """Whether the user exists and the password is right. Slow: not for the loop's thread."""
-        if not self._hashes:
-            return False
         hashed = self._hashes.get(name)
-        right = verify_password(password, hashed or self._nobody) and hashed is not None
+        right = hashed is not None and verify_password(password, hashed)
         if right:
             self._seen[name] = self._digest(name, password)
         return right

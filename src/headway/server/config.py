@@ -4,7 +4,8 @@ Rules:
 - All mistakes are found in one go; each line names the key by its dotted path as it stands in the file.
 - Relations between limits are looked at once every table by itself is in order.
 - Whatever a file leaves out is as in ``defaults.toml``. A file with a listener or a policy of its own has only those.
-- Beyond loopback nobody comes in without a name unless ``allow_anonymous = true`` is written there.
+- Nobody comes in without a name beyond loopback, nor on it where there are users, unless ``allow_anonymous = true`` is
+  written there.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
-        server=file.server, listeners=file.listeners, users=file.auth.users, pools=pools, flap=file.flap,
+        server=file.server, listeners=file.listeners, auth=file.auth, pools=pools, flap=file.flap,
         retained=file.retained, telemetry=file.telemetry, journal=file.journal,
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
@@ -130,6 +131,7 @@ def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
 def _contradictions(settings: Settings) -> Iterator[str]:
     """Limits that are in order one by one and cannot be together."""
     yield from _bad_listeners(settings)
+    yield from _bad_rights(settings)
     yield from _bad_pools(settings)
     flap = settings.flap
     if flap.base_s > flap.max_s:
@@ -164,6 +166,17 @@ def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[st
         seen.add(topic.filter)
 
 
+def _bad_rights(settings: Settings) -> Iterator[str]:
+    auth = settings.auth
+    for name in auth.tokens:
+        if name in auth.users:
+            yield f"auth.tokens.{name}: is the name of a user, too: give the token another"
+    for right in ("read", "change"):
+        for name in getattr(auth.admin, right) or ():
+            if name not in auth.users and name not in auth.tokens:
+                yield f"auth.admin.{right}: {shown(name)} is neither in [auth.users] nor in [auth.tokens]"
+
+
 def _bad_listeners(settings: Settings) -> Iterator[str]:
     if not settings.listeners:
         yield 'listeners: there is none, so nobody could connect: [listeners.mqtt] with url = "mqtt://127.0.0.1:1883"'
@@ -176,12 +189,12 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
             if url.port and _same_address(url.host, theirs.host):
                 yield f"{where}.url: {url} is taken by {other}, {theirs}"
         taken[url.port].append((f"{where}.url", url))
-        if listener.allow_anonymous_given is None and not url.loopback and not settings.users:
+        if listener.allow_anonymous_given is None and not url.loopback and not settings.auth.users:
             yield (
                 f"{where}: {url} can be reached from other machines and nobody would have to log in: add [auth.users] "
                 "(`headway passwd NAME` makes the line), or write allow_anonymous = true if that is what you want"
             )
-        if listener.allow_anonymous_given is False and not settings.users:
+        if listener.allow_anonymous_given is False and not settings.auth.users:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
         pool = settings.pools.get(name) or settings.pools[""]
         if (

@@ -19,8 +19,11 @@ from headway.core.poll import Poll, Telling
 from headway.core.polls import PROTOCOL
 from headway.core.session import Session
 from headway.core.topics import BadTopic, covers, overlaps, validate_filter
+from headway.server.asked import No, json_answer, read_body
 from headway.server.engine import Engine
+from headway.server.gate import USER
 from headway.server.journal.archive import Recorded
+from headway.server.quota import Quota
 from headway.server.recorded import Source, deleted, earliest, latest
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -37,13 +40,6 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: int = 0
 
 
-class No(Exception):
-    def __init__(self, status: int, text: str, **more: Any) -> None:
-        super().__init__(text)
-        self.status = status
-        self.more = more
-
-
 class Cursors:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -51,6 +47,10 @@ class Cursors:
         """Those that are attached, by name."""
         self._heard_s: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._quota = Quota(engine.settings.server.cursors_max, "server.cursors_max", "DELETE /v1/cursors/NAME",
+                            lambda name: self._session(name) is not None)  # fmt: skip
+        sessions = engine.broker.registry.sessions.values()
+        self._quota.restore((one.client, one.username or "") for one in sessions if one.protocol == PROTOCOL)
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -68,29 +68,28 @@ class Cursors:
     async def _put(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         try:
-            wish = msgspec.json.decode(await request.read(), type=Wish)
+            wish = msgspec.json.decode(await read_body(request), type=Wish)
             found = self._recorded(wish.topic)
-            poll = self._attached(name, wish, found)
+            poll = self._attached(name, request[USER], wish, found)
             await self._more(poll, found, wish)
             self._check(name)
-            return _json(self._told(poll, found))
-        except (msgspec.MsgspecError, BadTopic) as error:
-            return _json({"error": str(error)}, 400)
-        except No as no:
-            return _json({"error": str(no)} | no.more, no.status)
+            return json_answer(self._told(poll, found))
+        except (msgspec.MsgspecError, UnicodeDecodeError, BadTopic) as error:
+            raise No(400, str(error)) from None
 
     async def _leave(self, request: web.Request) -> web.Response:
         session = self._session(request.match_info["name"])
         if session is None:
-            return _json({"error": "there is no such cursor"}, 404)
+            raise No(404, "there is no such cursor")
         self._gone(session)
         return web.Response(status=204)
 
     async def _delete(self, request: web.Request) -> web.Response:
         session = self._session(request.match_info["name"])
         if session is None:
-            return _json({"error": "there is no such cursor"}, 404)
+            raise No(404, "there is no such cursor")
         self._gone(session)
+        self._quota.leave(session.client)
         self._engine.broker.polls.end(session, self._engine.now())
         self._engine.turn_soon()
         return web.Response(status=204)
@@ -107,7 +106,7 @@ class Cursors:
             raise No(404, f"{topic} is not recorded; recorded is {names}")
         return [one for one in recorded if overlaps(one.filter, topic)]
 
-    def _attached(self, name: str, wish: Wish, found: list[Recorded]) -> Poll:
+    def _attached(self, name: str, user: str, wish: Wish, found: list[Recorded]) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)
         sources, broker = _sources(found), engine.broker
@@ -122,8 +121,9 @@ class Cursors:
             obituary = broker.obituary(name)
             if obituary is not None:
                 raise No(409, obituary, reason="deleted")
+        self._quota.take(name, user)
         try:
-            poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now)
+            poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None)
         except Refused as error:
             if error.retry_after_s:
                 raise No(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
@@ -207,7 +207,3 @@ class Cursors:
 
 def _sources(found: list[Recorded]) -> list[Source]:
     return [Source(one.stream, None) for one in found]
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -16,7 +16,8 @@ def remarks(settings: Settings) -> list[str]:
         files = format_count(granted)
         lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")
     for name, listener in settings.listeners.items():
-        if listener.allow_anonymous and not listener.url.loopback:
+        anonymous = listener.allows_anonymous(bool(settings.auth.users))
+        if anonymous and not listener.url.loopback:
             lines.append(f"listeners.{name}: {listener.url} lets anyone who can reach it in without a name")
     for pool in settings.pools.values():
         if not pool.disk_bytes:
@@ -31,7 +32,7 @@ def describe(settings: Settings) -> str:
     """A short table for the start and for `headway check`."""
     rows: list[tuple[str, str]] = []
     for name, listener in settings.listeners.items():
-        access = "anonymous allowed" if listener.allow_anonymous else "users only"
+        access = "anonymous allowed" if listener.allows_anonymous(bool(settings.auth.users)) else "users only"
         limits = f"packets to {format_size(listener.packet_bytes_max)}"
         connections = f"{format_count(listener.connections_max)} connections"
         rows.append((f"listener {name}", f"{listener.url}  {access}, {connections}, {limits}"))
@@ -48,8 +49,11 @@ def describe(settings: Settings) -> str:
     if journal.enabled:
         synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"
         rows.append(("journal", f"{journal.folder}  {synced}"))
-    if settings.users:
-        rows.append(("users", format_count(len(settings.users))))
+    auth = settings.auth
+    if auth.asks:
+        read = "all" if auth.admin.read is None else ", ".join(auth.admin.read) or "nobody else"
+        rows.append(("users", f"{format_count(len(auth.users))}, and {format_count(len(auth.tokens))} tokens"))
+        rows.append(("admin rights", f"change: {', '.join(auth.admin.change) or 'nobody'}; read: {read}"))
     for topic in settings.topics:
         recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
         rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}"))

@@ -43,6 +43,7 @@ from headway.server.ends import Ends
 from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
+from headway.server.logins import Logins
 from headway.server.parts import Parts
 from headway.server.settings import Settings
 from headway.server.share import SHARE_WORK, TURN_WORK
@@ -53,7 +54,6 @@ log = logging.getLogger("headway")
 
 SWEEP_CONNECTIONS_S = 1.0
 REPLIES_UNREAD_S = 30.0
-PASSWORD_CHECKS_MAX = 2
 LIMITED_EVERY_S = 1.0
 
 
@@ -92,7 +92,7 @@ class Engine:
         self.started_s = time.monotonic()
         self.broker = make_broker(settings)
         self.broker.governor.wall_offset_s = time.time() - time.monotonic()
-        self.users = Users(settings.users)
+        self.logins = Logins(Users(settings.auth.users), loop)
         self.connections: dict[Connection, None] = {}
         self.farewells = Farewells(loop)
         self.parts = {pool: Parts(pool) for pool in self.broker.registry.distinct_pools()}
@@ -116,7 +116,6 @@ class Engine:
             self.keeper = keep_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
-        self._checker = ThreadPoolExecutor(PASSWORD_CHECKS_MAX, thread_name_prefix="headway-password")
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Those with more to do than one turn allows, in turn."""
@@ -325,9 +324,10 @@ class Engine:
             elif "replies" in connection.held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
                 connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
 
-    async def check_password(self, username: str, password: bytes) -> bool:
-        """In a thread, for it takes long on purpose; few at a time, for each needs much memory too."""
-        return await self.loop.run_in_executor(self._checker, self.users.check, username, password)
+    async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
+        """It takes a while, on purpose."""
+        host = connection.address.rpartition(":")[0]
+        return await self.logins.check(username, password, host, lambda: connection.open)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine and see to it that it is not forgotten before it is done."""
@@ -348,6 +348,6 @@ class Engine:
         if self.telemetry is not None:
             self.telemetry.stop()
         self._writer.shutdown(wait=True)
-        self._checker.shutdown(wait=False, cancel_futures=True)
+        self.logins.close()
         for store in self._stores.values():
             store.close()

@@ -28,7 +28,7 @@ from headway.core.units import (
     parse_size,
 )
 from headway.server import host
-from headway.server.auth import check_hash
+from headway.server.auth import check_digest, check_hash
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ def _admin(value: object) -> Url | None:
     url = parse_url(value, "http", 9883)
     if not url.loopback:
         raise ConfigError(
-            f"{url} can be reached from other machines, and the admin API has no login: it listens on loopback only "
+            f"{url} can be reached from other machines, and the admin API has no TLS: it listens on loopback only "
             '(such as "http://127.0.0.1:9883"; from afar: ssh -L 9883:127.0.0.1:9883 HOST)'
         )
     return url
@@ -282,6 +282,7 @@ Filter = Annotated[str, _reads(_filter)]
 Topic = Annotated[str, _reads(_topic)]
 Key = Annotated[KeyOf, _reads(_key)]
 Hash = Annotated[str, _reads(check_hash)]
+Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]
 Keep_ = Annotated[Keep, _reads(_keep)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]

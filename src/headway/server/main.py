@@ -17,6 +17,7 @@ import uvloop
 from headway import __version__
 from headway.core.errors import ConfigError
 from headway.server.admin import Admin
+from headway.server.auth import Users
 from headway.server.config import load_settings
 from headway.server.engine import Engine
 from headway.server.listener import Listener
@@ -108,11 +109,11 @@ def _reload(engine: Engine) -> None:
     except (ConfigError, OSError) as error:
         log.error("reload: nothing was changed: %s", error)
         return
-    old, engine.settings = engine.settings, replace(engine.settings, policies=fresh.policies, users=fresh.users)
+    old, engine.settings = engine.settings, replace(engine.settings, policies=fresh.policies, auth=fresh.auth)
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now())
-    engine.users = type(engine.users)(fresh.users)
+    engine.logins.users = Users(fresh.auth.users)
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [
@@ -125,6 +126,6 @@ def _reload(engine: Engine) -> None:
         topic.filter: topic.keep for topic in fresh.topics if topic.keep
     }:  # fmt: skip
         later.append("what is recorded")
-    log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.users),
+    log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.auth.users),
              f"; what takes effect only at the next start: {', '.join(later)}" if later else "")
     engine.turn_soon()

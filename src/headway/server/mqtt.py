@@ -233,6 +233,7 @@ class MqttPeer:
     def _connect(self, packet: Connect) -> None:
         self.connection.client, self.connection.username = packet.client_id, packet.username or ""
         self._replies = Replies.to(packet)
+        users = self.engine.logins.users
         if packet.auth_method is not None:
             self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
         elif not packet.client_id and packet.version == 4 and not packet.clean_start:
@@ -240,23 +241,27 @@ class MqttPeer:
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             self._deny(Code.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif packet.username is None:
-            if self.listener.allow_anonymous:
+            if self._anonymous:
                 self._admit(packet)
             else:
                 self._deny(Code.NOT_AUTHORIZED, "this listener wants a user name and a password")
-        elif not len(self.engine.users) and self.listener.allow_anonymous:
+        elif not len(users) and self._anonymous:
             self._admit(packet)  # no users are configured: a name is only a label
         else:
             password = packet.password or b""
-            if self.engine.users.remembers(packet.username, password):
+            if users.remembers(packet.username, password):
                 self._admit(packet)
                 return
             self._waits = True
             self.connection.hold("password")
             self.engine.spawn(self._check(packet, packet.username, password))
 
+    @property
+    def _anonymous(self) -> bool:
+        return self.listener.allows_anonymous(bool(self.engine.logins.users))
+
     async def _check(self, packet: Connect, username: str, password: bytes) -> None:
-        right = await self.engine.check_password(username, password)
+        right = await self.engine.check_password(username, password, self.connection)
         self._waits = False
         if not self.connection.open:
             return

@@ -17,6 +17,7 @@ from headway.server import host
 from headway.server.fields import (
     AdminUrl,
     Column,
+    Digest,
     Filter,
     Fsync,
     Hash,
@@ -63,6 +64,10 @@ class ServerTable(Table):
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
     sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
+    cursors_max: Annotated[int, count(0, 1_000_000)] = 100
+    """Of one user, at the admin API."""
+    writers_max: Annotated[int, count(0, 1_000_000)] = 100
+    """Likewise."""
 
 
 class PoolTable(Table):
@@ -102,16 +107,36 @@ class ListenerTable(Table):
         """In AMQP who sets no prefetch wants whatever there is."""
         return self.in_flight_given or (1024 if self.url.scheme == "mqtt" else 65_535)
 
-    @property
-    def allow_anonymous(self) -> bool:
-        """As written; else whoever is on this machine may come in without a name."""
-        return self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
+    def allows_anonymous(self, users: bool) -> bool:
+        """As written; else who is on this machine may come in without a name, as long as there are no ``users``."""
+        return not users and self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
+
+
+class AdminTable(Table):
+    """``[auth.admin]``: what the users and tokens may do at the admin API."""
+
+    read: list[Name] | None = None
+    """None: all of them."""
+    change: list[Name] = Field(default_factory=list)
+    """They may read, too."""
 
 
 class AuthTable(Table):
     """``[auth]``"""
 
     users: dict[Name, Hash] = Field(default_factory=dict)
+    tokens: dict[Name, Digest] = Field(default_factory=dict)
+    """Of the admin API."""
+    admin: AdminTable = AdminTable()
+
+    @property
+    def asks(self) -> bool:
+        """The admin API wants to know who it is."""
+        return bool(self.users or self.tokens)
+
+    def may(self, name: str, *, change: bool) -> bool:
+        """What a user who has logged in, or a token, may do at the admin API."""
+        return name in self.admin.change or (not change and (self.admin.read is None or name in self.admin.read))
 
 
 class FlapTable(Table):
@@ -244,8 +269,7 @@ class Settings:
     server: ServerTable
     listeners: dict[str, ListenerTable]
     """By name; never empty."""
-    users: dict[str, str]
-    """Name -> scrypt hash; for ``auth.Users``."""
+    auth: AuthTable
     pools: dict[str, PoolLimits]
     """By listener, ``""`` the global one: the keys of ``core.registry.Registry.pools``."""
     flap: FlapTable

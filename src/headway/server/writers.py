@@ -13,15 +13,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from headway.core.keeping import Batch
 from headway.core.writers import PROTOCOL, Handing
+from headway.server.asked import No, json_answer, read_body
 from headway.server.engine import Engine
+from headway.server.gate import USER
 from headway.server.publication import Publication
+from headway.server.quota import Quota
 from headway.store.journal.files import REAL
 from headway.store.staged import STAGED, Staged, is_name
 
@@ -29,6 +31,8 @@ log = logging.getLogger("headway")
 
 PART_BYTES_MAX = 32 * 1024 * 1024
 PARTS_AT_ONCE = 4
+PART_S = 60.0
+"""For a part to arrive: others wait for their turn."""
 BATCHES_AT_ONCE = 64
 THREADS = 2
 FREE_BYTES_MIN = 256 * 1024 * 1024
@@ -50,12 +54,6 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: int = 0
 
 
-class No(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 class Writers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -68,6 +66,9 @@ class Writers:
         self._payload_bytes_max = max(one.packet_bytes_max for one in engine.settings.listeners.values())
         self._staged = Staged(REAL, engine.settings.journal.folder / STAGED)
 
+        self._quota = Quota(engine.settings.server.writers_max, "server.writers_max", "DELETE /v1/writers/NAME",
+                            self._there)  # fmt: skip
+
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/v1/writers/{name}/parts", self._part),
@@ -79,6 +80,7 @@ class Writers:
     def start(self) -> None:
         """Go on with what was begun before the process began."""
         if self._engine.keeper is not None:
+            self._quota.restore((name, "") for name in self._engine.broker.writers.names())
             for name, batch in self._engine.broker.writers.unfinished().items():
                 self._begin(name, batch, begun=True)
             self._look()
@@ -95,55 +97,45 @@ class Writers:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _part(self, request: web.Request) -> web.Response:
-        try:
-            name = self._name(request)
-            async with self._uploads:
-                data = await _body(request)
-                part, rows = await self._engine.loop.run_in_executor(self._threads, self._stage, name, data)
-        except No as no:
-            return _json({"error": str(no)}, no.status)
-        return _json({"part": part, "rows": rows}, 201)
+        name = self._heard(request)
+        async with self._uploads:
+            data = await read_body(request, PART_BYTES_MAX, PART_S)
+            part, rows = await self._engine.loop.run_in_executor(self._threads, self._stage, name, data)
+        return json_answer({"part": part, "rows": rows}, 201)
 
     async def _take_back(self, request: web.Request) -> web.Response:
-        try:
-            name, part = self._name(request), request.match_info["part"]
-            batch = self._engine.broker.writers.last(name)
-            if not is_name(part):
-                raise No(400, f"{part!r} is not the name of a part")
-            if batch is not None and part in batch.parts:
-                raise No(409, f"part {part} belongs to batch {batch.number}, which is being published")
-        except No as no:
-            return _json({"error": str(no)}, no.status)
+        name, part = self._name(request), request.match_info["part"]
+        batch = self._engine.broker.writers.last(name)
+        if not is_name(part):
+            raise No(400, f"{part!r} is not the name of a part")
+        if batch is not None and part in batch.parts:
+            raise No(409, f"part {part} belongs to batch {batch.number}, which is being published")
         await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, [part])
         return web.Response(status=204)
 
     async def _publish(self, request: web.Request) -> web.Response:
+        name, number = self._heard(request), int(request.match_info["number"])
         try:
-            name, number = self._name(request), int(request.match_info["number"])
-            wish = msgspec.json.decode(await request.read(), type=Wish)
-            publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
-            if publication is None:
-                return _json({"batch": number, "done": True, "rows": 0, "refused": ""})
-            await asyncio.wait([publication.task], timeout=min(wish.wait_ms, WAIT_MS_MAX) / 1000)
-            if publication.failed:
-                raise No(503, f"batch {number} of {name} is not published to its end: {publication.failed}")
-        except msgspec.MsgspecError as error:
-            return _json({"error": str(error)}, 400)
-        except No as no:
-            return _json({"error": str(no)}, no.status)
+            wish = msgspec.json.decode(await read_body(request), type=Wish)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise No(400, str(error)) from None
+        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
+        if publication is None:
+            return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
+        await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
+        if publication.failed:
+            raise No(503, f"batch {number} of {name} is not published to its end: {publication.failed}")
         done = publication.task.done()
         said = {"batch": number, "done": done, "rows": publication.rows, "refused": publication.refused}
-        return _json(said, 200 if done else 202)
+        return json_answer(said, 200 if done else 202)
 
     async def _forget(self, request: web.Request) -> web.Response:
-        try:
-            name = self._name(request)
-            batch = self._engine.broker.writers.last(name)
-            if batch is not None and batch.parts:
-                raise No(409, f"batch {batch.number} of {name} is being published")
-        except No as no:
-            return _json({"error": str(no)}, no.status)
+        name = self._name(request)
+        batch = self._engine.broker.writers.last(name)
+        if batch is not None and batch.parts:
+            raise No(409, f"batch {batch.number} of {name} is being published")
         self._leave(name)
+        self._quota.leave(name)
         self._engine.broker.writers.forget(name)
         self._engine.turn_soon()
         return web.Response(status=204)
@@ -160,6 +152,15 @@ class Writers:
         session = self._engine.broker.registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:
             raise No(409, f"{name} is the name of a client that speaks {session.protocol}")
+        return name
+
+    def _there(self, name: str) -> bool:
+        return name in self._heard_s or self._engine.broker.writers.last(name) is not None
+
+    def _heard(self, request: web.Request) -> str:
+        """The name of a writer that has something to publish. Raises No."""
+        name = self._name(request)
+        self._quota.take(name, request[USER])
         self._heard_s[name] = self._engine.now()
         return name
 
@@ -234,6 +235,7 @@ class Writers:
                 self._leave(name)
         writers = engine.broker.writers
         for name in writers.silent(now - SILENT_S):
+            self._quota.leave(name)
             writers.forget(name)
             engine.turn_soon()
         engine.loop.run_in_executor(self._threads, self._tidy, set(writers.unfinished()))
@@ -248,17 +250,3 @@ class Writers:
         else:
             if removed:
                 log.warning("%d staged parts that nobody published for a day are removed", removed)
-
-
-async def _body(request: web.Request) -> bytes:
-    """Raises No."""
-    data = bytearray()
-    async for piece in request.content.iter_any():
-        data += piece
-        if len(data) > PART_BYTES_MAX:
-            raise No(413, f"a part of more than {PART_BYTES_MAX} bytes; hand over several")
-    return bytes(data)
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headway.core.errors import ConfigError
 from headway.core.topics import BadTopic, validate_topic
 from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds
-from headway.server.address import ADMIN_URL, read_admin_url
+from headway.server.address import default_admin_url, read_admin_url
 from headway.store.rows import QOS
 
 _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
@@ -20,7 +20,7 @@ _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 class SinkOptions:
     topic: str | None = None
     """Of all rows; None: each has its own."""
-    admin: str = ADMIN_URL
+    admin: str = field(default_factory=default_admin_url)
     qos: int = QOS
     retain: bool = False
     timeout_s: float = 60.0
@@ -36,10 +36,10 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         if name not in _READ and not SPARKS_OWN.fullmatch(name):
             raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(_READ))}")
     values: dict[str, Any] = {}
-    for name, (field, read) in _READ.items():
+    for name, (attribute, read) in _READ.items():
         if text := said.get(name):
             try:
-                values[field] = read(text)
+                values[attribute] = read(text)
             except (ConfigError, BadTopic) as error:
                 raise ConfigError(f"option {name}: {error}") from None
     options = SinkOptions(**values)

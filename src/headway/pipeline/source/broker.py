@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from headway.pipeline.source.errors import Away, Gone, SourceError
 from headway.pipeline.source.patience import Patience
+from headway.server.address import LOG_IN, door
 
 T = TypeVar("T")
 BUSY = (502, 503, 504)
 GONE = 410
+UNKNOWN = 401
 LEAVE_S = 2.0
 """For the last word of a query, which nobody waits for any longer."""
 _AWAY = (OSError, HTTPException, pa.ArrowInvalid)
@@ -43,7 +45,7 @@ class Broker:
     """Its connection is opened when it is needed, so that one that was not asked anything yet can be pickled."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self.url = url
+        self.url, self._login = door(url)
         self.timeout_s = timeout_s
         self._kept: HTTPConnection | None = None
 
@@ -62,7 +64,8 @@ class Broker:
         missing. Raises Away, also in the middle, and Gone."""
         with closing(self._connect()) as connection:
             try:
-                connection.request("GET", self._path(_records(topic, {"from_": first, "to": stop})))
+                path = self._path(_records(topic, {"from_": first, "to": stop}))
+                connection.request("GET", path, headers=self._login)
                 answer = connection.getresponse()
                 if answer.status != 200:
                     self._refuse(answer.status, answer.read())
@@ -106,7 +109,8 @@ class Broker:
         """Raises Away, Gone, SourceError; not for HEAD, which has no words."""
         try:
             self._kept = connection = self._kept or self._connect()
-            connection.request(method, self._path(path), body, {"Content-Type": "application/json"} if body else {})
+            headers = {"Content-Type": "application/json"} if body else {}
+            connection.request(method, self._path(path), body, headers | self._login)
             with connection.getresponse() as answer:
                 found = Answer(answer.status, answer.headers, answer.read())
         except _AWAY as error:
@@ -160,6 +164,8 @@ class Broker:
             raise Away(f"the broker at {self.url} is too busy: {text}")
         if status == GONE and "earliest" in said:
             raise Gone(text, int(said["earliest"]))
+        if status == UNKNOWN:
+            raise SourceError(f"the broker at {self.url} does not let this query in: {text}; {LOG_IN} (option admin)")
         raise SourceError(text)
 
     def _away(self, error: Exception) -> Away:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headway.core.errors import ConfigError
 from headway.core.topics import BadTopic, validate_filter
 from headway.core.units import parse_count, parse_duration, parse_size
-from headway.server.address import ADMIN_URL, read_admin_url
+from headway.server.address import default_admin_url, read_admin_url
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", "lake")
@@ -27,7 +27,7 @@ class Options:
     """``topic`` may be a filter."""
 
     topic: str
-    admin: str = ADMIN_URL
+    admin: str = field(default_factory=default_admin_url)
     start: str = EARLIEST
     stop: str | None = None
     partitions: int = 4
@@ -53,10 +53,10 @@ def read_options(given: Mapping[str, str]) -> Options:
     if not said.get("topic"):
         raise ConfigError('option topic is missing: which topic to read, or a filter, such as "flights/#"')
     values: dict[str, Any] = {}
-    for name, (field, read) in READ.items():
+    for name, (attribute, read) in READ.items():
         if text := said.get(name.lower()):
             try:
-                values[field] = read(text)
+                values[attribute] = read(text)
             except (ConfigError, BadTopic) as error:
                 raise ConfigError(f"option {name}: {error}") from None
     return Options(**values)

@@ -26,7 +26,7 @@ FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200
 GUEST = Login("guest", b"guest")
-"""Whoever has not been told to be somebody else."""
+"""What clients say that were not told who to be: nobody, unless there is a user of that name."""
 
 
 class Handshake:
@@ -81,8 +81,9 @@ class Handshake:
             raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
         peer.username = peer.connection.username = login.user
         peer.connection.client = self._client
-        users = peer.engine.users
-        if peer.listener.allow_anonymous and (login == GUEST or not len(users)):
+        users = peer.engine.logins.users
+        says_who = len(users) and (login != GUEST or GUEST.user in users)
+        if not says_who and peer.listener.allows_anonymous(bool(users)):
             self._propose()  # no users are configured, or it does not say who it is: a name is only a label
         elif users.remembers(login.user, login.password):
             self._propose()
@@ -93,7 +94,7 @@ class Handshake:
 
     async def _check(self, login: Login, *, told: bool) -> None:
         peer = self._peer
-        right = await peer.engine.check_password(login.user, login.password)
+        right = await peer.engine.check_password(login.user, login.password, peer.connection)
         self.checking = False
         if not peer.connection.open:
             return

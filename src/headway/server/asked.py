@@ -1,0 +1,53 @@
+"""What was asked over HTTP, and how it is answered: bodies within bounds of size and time, JSON, and saying no."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+BODY_S = 10.0
+"""For a body to arrive."""
+
+
+class No(Exception):
+    """An answer that is a status and one line; the gate says it (gate.py)."""
+
+    def __init__(self, status: int, text: str, **more: Any) -> None:
+        super().__init__(text)
+        self.status = status
+        self.more = more
+
+
+async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytes:
+    """Raises No."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.content.iter_any():
+                data += piece
+                if len(data) > bytes_max:
+                    raise No(413, f"more than {bytes_max} bytes at once; hand over less at a time")
+    except TimeoutError:
+        raise No(408, f"what was to be sent did not arrive within {seconds:g} s") from None
+    except (web.PayloadAccessError, web.RequestPayloadError):
+        raise No(400, "what was sent broke off, or is not encoded as it says") from None
+    return bytes(data)
+
+
+async def read_text(request: web.Request) -> str:
+    """Raises No."""
+    raw, charset = await read_body(request), request.charset or "utf-8"
+    try:
+        return raw.decode(charset)
+    except LookupError:
+        raise No(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise No(400, f"is not text in {charset}: byte {error.start} does not belong there") from None
+
+
+def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,112 @@
+"""The gate's patience: connections that ask for nothing, bodies that do not come, answers that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from headway.server import admin, asked, gate
+from headway.server.admin import Admin
+from headway.server.config import parse_settings
+from headway.server.engine import Engine
+
+ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PATIENCE_S = 30.0
+Play = Callable[[Admin], Awaitable[None]]
+
+
+def serve(folder: Path, play: Play) -> None:
+    async def whole() -> None:
+        settings = parse_settings(f'[server]\nadmin = "http://127.0.0.1:0"\n[pool]\ndisk_path = "{folder}"\n')
+        engine = Engine(settings, asyncio.get_running_loop())
+        served = Admin(engine)
+        await served.start("127.0.0.1", 0)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await play(served)
+        finally:
+            await served.stop()
+            engine.stop()
+
+    asyncio.run(whole())
+
+
+async def connect(served: Admin, **more: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port, **more)
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", ASK[:-2]], ids=["nothing", "a letter", "half a request"])
+def test_who_asks_for_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(gate, "HEADER_S", 0.05)
+
+    async def play(served: Admin) -> None:
+        reader, writer = await connect(served)
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_who_has_asked_and_asks_no_more_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "IDLE_S", 0.05)
+
+    async def play(served: Admin) -> None:
+        reader, writer = await connect(served)
+        writer.write(ASK + ASK[:-2])
+        assert (await reader.read()).count(b"HTTP/1.1 200") == 1
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked.read_body, "__defaults__", (asked.BODY_BYTES_MAX, 0.05))
+
+    async def play(served: Admin) -> None:
+        reader, writer = await connect(served)
+        writer.write(b"POST /v1/preview HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n[")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "UNREAD_S", 0.05)
+    monkeypatch.setattr(admin.stats, "queues", lambda *_: ["x" * 50_000_000])
+
+    async def play(served: Admin) -> None:
+        reader, writer = await connect(served, limit=1)
+        writer.write(ASK.replace(b"broker", b"queues"))
+        server = served._runner.server
+        assert server is not None
+        while server.requests_count == 0 or server.connections:  # noqa: ASYNC110  nothing tells when
+            await asyncio.sleep(0.01)
+        with suppress(ConnectionError):
+            assert len(await reader.read(60_000_000)) < 50_000_000
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_there_are_so_many_connections_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "CONNECTIONS_MAX", 3)
+
+    async def play(served: Admin) -> None:
+        held = [await connect(served) for _ in range(3)]
+        for reader, writer in held:
+            writer.write(ASK)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        reader, writer = await connect(served)
+        writer.write(ASK)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
+        for _, other in (*held, (reader, writer)):
+            other.close()
+
+    serve(tmp_path, play)

@@ -1,0 +1,189 @@
+"""Logins: who guesses keeps nobody waiting but itself. The loop's clock is ours, and so is when a check is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from headway.server.auth import Users
+from headway.server.logins import REFUSED_S, SUSPECT_S, Logins
+
+
+class Checked(Users):
+    """Everybody's password is its name."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
+
+    def check(self, name: str, password: bytes) -> bool:
+        if right := name.encode() == password:
+            self._seen[name] = self._digest(name, password)
+        return right
+
+
+class Threads:
+    """Each check is done when we say so, in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Future[Any], Any, tuple[Any, ...]]] = []
+
+    def submit(self, work: Any, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.begun.append((future, work, args))
+        return future
+
+    @property
+    def names(self) -> list[str]:
+        return [args[0] for _, _, args in self.begun]
+
+    def shutdown(self, **_: Any) -> None: ...
+
+
+class Stage:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.logins = Logins(Checked(), loop)
+        self.logins.close()
+        self.threads = self.logins._threads = Threads()  # type: ignore[assignment]
+        self.tasks: list[asyncio.Task[bool]] = []
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def come(self, name: str, password: str, address: str = "here", *, there: bool = True) -> asyncio.Task[bool]:
+        check: Coroutine[Any, Any, bool] = self.logins.check(name, password.encode(), address, lambda: there)
+        task = self.loop.create_task(check)
+        self.tasks.append(task)
+        await self.settle()
+        return task
+
+    async def done(self) -> str:
+        """The check that was begun first is; whose it was."""
+        future, work, args = self.threads.begun.pop(0)
+        future.set_result(work(*args))
+        await self.settle()
+        return str(args[0])
+
+
+@pytest.fixture
+def now() -> list[float]:
+    """The time; what sleeps wakes up when this is set forward."""
+    return [1000.0]
+
+
+def run(now: list[float], play: Any) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return now[0]
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        loop = runner.get_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+
+        async def whole() -> None:
+            stage = Stage(loop)
+            await play(stage)
+            now[0] += REFUSED_S
+            await stage.settle()
+            for task in stage.tasks:
+                task.cancel()
+
+        runner.run(whole())
+
+
+def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        for _ in range(2):
+            await stage.come("ann", "wrong", "there")
+        for _ in range(2):
+            await stage.done()
+        for number in range(100):
+            await stage.come("ann", f"guess {number}", "there")
+        assert stage.threads.names == ["ann"]  # one thread is left to others
+        bob, ann = await stage.come("bob", "bob"), await stage.come("ann", "ann")
+        assert stage.threads.names == ["ann", "bob"]
+        assert [await stage.done(), await stage.done()] == ["ann", "bob"]
+        assert bob.done()
+        assert bob.result()
+        assert stage.threads.names[0] == "ann"  # from here, not from there
+        while not ann.done():
+            await stage.done()
+        assert ann.result()
+        assert len(stage.logins._waiting_suspects["ann", "there"]) > 90
+
+    run(now, play)
+
+
+def test_suspects_take_turns(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        for name in ("ann", "bob"):
+            await stage.come(name, "wrong")
+            await stage.done()
+        for number in range(5):
+            await stage.come("ann", f"guess {number}")
+        bob = await stage.come("bob", "bob")
+        assert [await stage.done() for _ in range(3)] == ["ann", "ann", "bob"]
+        assert bob.done()
+        assert bob.result()
+
+    run(now, play)
+
+
+def test_names_that_are_made_up_take_nobodys_time_and_are_refused_as_late_as_others(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        nobody = [await stage.come(f"x{number}", "guess") for number in range(100)]
+        ann = await stage.come("ann", "wrong")
+        assert stage.threads.names == ["ann"]
+        await stage.done()
+        assert not ann.done()
+        assert not any(one.done() for one in nobody)
+        now[0] += REFUSED_S
+        await stage.settle()
+        assert not ann.result()
+        assert not any(one.result() for one in nobody)
+
+    run(now, play)
+
+
+def test_of_many_that_come_with_one_password_one_is_checked(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        all_of_ann = [await stage.come("ann", "ann") for _ in range(50)]
+        while stage.threads.begun:
+            await stage.done()
+        assert all(one.result() for one in all_of_ann)
+
+    run(now, play)
+
+
+def test_who_is_gone_is_passed_over(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.come("ann", "1")
+        await stage.come("bob", "1")
+        await stage.come("carl", "1", there=False)
+        dan = await stage.come("dan", "dan")
+        assert [await stage.done(), await stage.done(), await stage.done()] == ["ann", "bob", "dan"]
+        assert dan.result()
+
+    run(now, play)
+
+
+def test_who_guessed_is_a_suspect_for_a_while_only(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.come("ann", "wrong")
+        await stage.done()
+        assert stage.logins._suspected(("ann", "here"))
+        now[0] += SUSPECT_S
+        assert not stage.logins._suspected(("ann", "here"))
+        await stage.come("ann", "wrong")
+        await stage.done()
+        assert stage.logins._suspected(("ann", "here"))
+        await stage.come("ann", "ann")
+        await stage.done()
+        assert not stage.logins._suspected(("ann", "here"))
+
+    run(now, play)

@@ -16,12 +16,13 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test bench crash mutants lint lock clean mosquitto java
+.PHONY: help setup serve demo test bench crash soak mutants lint lock clean mosquitto java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
-	@echo "make test    lint, types and every test"
+	@echo "make test    lint, types and every test (ten minutes on two cores)"
+	@echo "make soak    what takes longer: the simulators and fuzzers with hundreds of seeds"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (three minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
@@ -44,9 +45,9 @@ lint: $(SPARK_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# JOBS=2: two files at a time, each with a Spark of its own.
+# Two workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
 test: lint mosquitto java
-	$(BIN)/python -m pytest -n $(or $(JOBS),0) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadfile $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)
@@ -54,6 +55,10 @@ bench: $(STAMP)
 # KILLS=500 SEED=7: longer, or another one.
 crash: $(STAMP)
 	@exec $(BIN)/python -m tests.crash --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
+
+# PARTS=seeds: only that. HEADWAY_SEEDS=1-1000: more of them.
+soak: $(SPARK_STAMP)
+	@exec $(BIN)/python -m tests.soak $(PARTS)
 
 # COUNT=20 SEED=7: fewer, or others.
 mutants: $(STAMP)

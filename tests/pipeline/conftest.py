@@ -13,13 +13,11 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.test_interop_records import recording
 from tests.interop.waiting import until
+from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster
 
 from headway.core.errors import ConfigError
 from headway.pipeline.session import check_java, open_session
-
-# Every JVM of these tests lives for seconds: half of their time would go into compiling what is hardly run.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +27,7 @@ def java() -> None:
         check_java()
     except ConfigError as error:
         pytest.fail(str(error) + (" (CI never skips what needs Spark)" if os.environ.get("CI") else ""), pytrace=False)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,8 +31,15 @@ class World(Protocol):
         """The hash of all that happened."""
 
 
-def seeds_of_the_day(count: int) -> list[int]:
-    return [int(os.environ["HEADWAY_SEED"])] if "HEADWAY_SEED" in os.environ else list(range(1, count + 1))
+def seeds_of_the_day(chosen: Iterable[int]) -> list[int]:
+    """These, of which each shows what few others do; or HEADWAY_SEED, or from the first to the last of HEADWAY_SEEDS
+    (``1-1000``), as `make soak` has it."""
+    if "HEADWAY_SEED" in os.environ:
+        return [int(os.environ["HEADWAY_SEED"])]
+    if "HEADWAY_SEEDS" in os.environ:
+        first, _, last = os.environ["HEADWAY_SEEDS"].partition("-")
+        return list(range(int(first), int(last) + 1))
+    return list(chosen)
 
 
 def steps_of_the_day(count: int) -> int:

@@ -112,18 +112,18 @@ def durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("durable")
-@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
 def test_queues(seed: int) -> None:
     run_seed(DurableQueues, seed, steps_of_the_day(120))
 
 
 @pytest.mark.usefixtures("durable")
-@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
 def test_topics(seed: int) -> None:
     run_seed(DurableTopics, seed, steps_of_the_day(120))
 
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(30))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
 def test_exactly_once(seed: int) -> None:
     run_seed(OnceWorld, seed, steps_of_the_day(200))
 

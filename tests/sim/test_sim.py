@@ -9,8 +9,11 @@ import pytest
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.world import World
 
+SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
+"""Of the first forty: in these everything happens, mostly twice, that happens in any."""
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(40))
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
     run_seed(World, seed, steps_of_the_day(300))
 

@@ -29,7 +29,11 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, getattr(module, name))
 
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(60))
+SEEDS = (6, 13, 15, 16, 18, 19, 22, 26, 28, 32, 34, 35, 36, 39, 44, 56, 57, 58)
+"""Of the first sixty: in these everything happens, mostly twice, that happens in any."""
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
     run_seed(World, seed, steps_of_the_day(200))
 

@@ -314,6 +314,41 @@ def test_queues_bound_alike_share_one_lane_and_a_record_is_held_once(stage: Queu
     assert stage.pool.memory_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("source", "looks_at_key", "looks_at_arguments"),
+    [("amq.fanout", False, False), ("amq.headers", False, True), ("amq.direct", True, False),
+     ("amq.topic", True, False)],
+)  # fmt: skip
+def test_what_an_exchange_does_not_look_at_keeps_nobody_apart(
+    stage: QueueStage, peer: Peer, source: str, looks_at_key: bool, looks_at_arguments: bool
+) -> None:
+    for number in range(50):
+        peer.declare(f"q{number}")
+        peer.bind(f"q{number}", source, f"key{number}")
+    assert len(stage.lanes) == (50 if looks_at_key else 1)
+    for number in range(50):
+        peer.unbind(f"q{number}", source, f"key{number}")
+        peer.bind(f"q{number}", source, "key", number=number)
+    assert len(stage.lanes) == (50 if looks_at_arguments else 1)
+
+
+def test_a_binding_ends_by_the_very_key_and_arguments_it_was_made_with(stage: QueueStage, peer: Peer) -> None:
+    for name in ("q", "r"):
+        peer.declare(name)
+        peer.bind(name, "amq.fanout", name)
+    peer.bind("q", "amq.fanout", "other", a=1)
+    assert len(stage.lanes) == 1
+    peer.unbind("q", "amq.fanout", "")
+    peer.unbind("q", "amq.fanout", "r")
+    peer.unbind("q", "amq.fanout", "other")
+    peer.publish("x", 0, exchange="amq.fanout")
+    peer.unbind("q", "amq.fanout", "q")
+    peer.publish("x", 1, exchange="amq.fanout")
+    peer.unbind("q", "amq.fanout", "other", a=1)
+    peer.publish("x", 2, exchange="amq.fanout")
+    assert (drained(stage, "q"), drained(stage, "r")) == ([0, 1], [0, 1, 2])
+
+
 def test_a_queue_gets_a_record_once_though_two_bindings_match(stage: QueueStage, peer: Peer) -> None:
     peer.declare("q")
     peer.exchange("e", "fanout")

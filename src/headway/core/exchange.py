@@ -58,6 +58,10 @@ class Bindings(ABC):
         return True
 
     @abstractmethod
+    def seen(self, binding: Binding) -> Binding:
+        """Without what is not looked at: bindings that are then equal let the same messages through."""
+
+    @abstractmethod
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
         """Where a message goes; some more than once."""
 
@@ -75,6 +79,9 @@ class Direct(Bindings):
         super().__init__()
         self._by_key: dict[str, dict[Binding, None]] = {}
 
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(arguments=())
+
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
         return (binding.destination for binding in self._by_key.get(key, ()))
 
@@ -89,6 +96,9 @@ class Direct(Bindings):
 
 class Fanout(Bindings):
     """Everything, whatever its key."""
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(key="", arguments=())
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
         return (binding.destination for binding in self.all)
@@ -108,6 +118,9 @@ class Topic(Bindings):
     def __init__(self) -> None:
         super().__init__()
         self._root = _Word()
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(arguments=())
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
         words = key.split(".") if key else []
@@ -164,6 +177,9 @@ def _words(pattern: str) -> list[str]:
 
 class ByHeaders(Bindings):
     """All, or any, of the binding's headers are there and equal; one without a value need only be there."""
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(key="")
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
         return (binding.destination for binding in self.all if _fits(dict(binding.arguments), headers))

@@ -1,9 +1,9 @@
 """Queues and exchanges by name: everything that clients ask of them (AMQP 0-9-1, 1.5 to 1.8).
 
 Rules:
-- A queue reads the feed of its *set of bindings*: queues that are bound alike share one lane, so a hundred subscribers
-  with a queue each cost no more than a hundred subscribers to a topic. That it can be published to by its name is no
-  binding in this sense until somebody does, while it has others.
+- A queue reads the feed of its *set of bindings*, as their exchanges look at them (fanout looks at no key): queues that
+  are bound alike share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers to
+  a topic. That it can be published to by its name is no binding in this sense until somebody does, while it has others.
 - A queue that refuses what is too much has a lane of its own, for what it refuses others may get.
 - What is asked for and cannot be raises :class:`Refused`; nothing has changed then.
 """
@@ -305,7 +305,9 @@ class Queues(Settling):
     def _feed(
         self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, bindings: tuple[Binding, ...], *, called: bool
     ) -> Feed:
-        names = [_text(binding) for binding in bindings]
+        exchanges = self._exchanges.by_name
+        seen = {exchanges[binding.source].bindings.seen(binding): None for binding in bindings}
+        names = list(dict.fromkeys(sorted(map(_text, seen))))
         if called or not bindings:
             names.append(f"$queue/{_word(name)}")
         key = FeedKey(", ".join(names), None, dialect, pool, 0, name if terms.refuses else None)

@@ -22,7 +22,7 @@ help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test (ten minutes on two cores)"
-	@echo "make soak    what takes longer: the simulators and fuzzers with hundreds of seeds"
+	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (ten minutes)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (three minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
@@ -56,7 +56,7 @@ bench: $(STAMP)
 crash: $(STAMP)
 	@exec $(BIN)/python -m tests.crash --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 
-# PARTS=seeds: only that. HEADWAY_SEEDS=1-1000: more of them.
+# PARTS=canaries: only that one. HEADWAY_SEEDS=1-1000: more seeds.
 soak: $(SPARK_STAMP)
 	@exec $(BIN)/python -m tests.soak $(PARTS)
 

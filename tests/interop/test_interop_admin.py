@@ -91,6 +91,7 @@ def test_where_there_are_users_nobody_else_is_answered(
         basic("ann", "b"), basic("dan", "a"), "Bearer x", f"Bearer {DIGEST}", f"Basic {TOKEN}", "Basic !", "Basic /w==",
         "Digest x", basic("scraper", TOKEN), basic("", ""), "Basic \xff", "Bearer \xff",
     ],
+    ids=range(12),  # a token is another one in each worker
 )  # fmt: skip
 def test_nor_who_is_none_of_them(asking: http.client.HTTPConnection, login: str) -> None:
     assert ask(asking, "GET", "/v1/broker", login)[0] == 401
@@ -135,6 +136,7 @@ def test_users_mean_users_on_loopback_too(guarded: BrokerProcess, name: str) -> 
         ("ann:a@", {}), (f":{TOKEN}@", {}), ("", {"HEADWAY_USER": "ann", "HEADWAY_PASSWORD": "a"}),
         ("", {"HEADWAY_TOKEN": TOKEN}), ("ann:a@", {"HEADWAY_TOKEN": "of another broker"}),
     ],
+    ids=range(5),
 )  # fmt: skip
 def test_what_we_ask_with_logs_in(
     guarded: BrokerProcess, monkeypatch: pytest.MonkeyPatch, login: str, environment: dict[str, str]

@@ -48,7 +48,8 @@ class Told(NamedTuple):
     def __str__(self) -> str:
         song, mb = self.song, 1e-6
         return (
-            f"{self.world:<14} p50 {song.p50_ms:>7.1f} ms  p99 {song.p99_ms:>7.1f} ms  longest {song.longest_ms:>7.1f} ms"
+            f"{self.world:<14} p50 {song.p50_ms:>7.1f} ms  p99 {song.p99_ms:>7.1f} ms"
+            f"  longest {song.longest_ms:>7.1f} ms"
             f"  lost {song.sent - song.received}  RSS {self.rss_peak_bytes * mb:.0f} MB"
             f"  pool {self.memory_peak_bytes * mb:.0f} of {self.memory_limit_bytes * mb:.0f} MB"
             f"  {'held' if self.held else 'NOT HELD'}"

@@ -29,6 +29,18 @@ def leave(pipe: Connection, port: int, names: list[str], filters: list[Levels]) 
     return {"sessions": len(names)}
 
 
+def churn(pipe: Connection, port: int, number: int) -> dict[str, Any]:
+    """So many durable sessions come, subscribe, unsubscribe and end, one after the other."""
+    stay = Stay()
+    say(pipe, "ready")
+    pipe.recv()
+    for at in range(number):
+        sock, levels = stay.come(port, f"churn-{at}"), ("churn", f"{at}")
+        stay.subscribe(sock, levels)
+        stay.end(sock, levels)
+    return {"sessions": number}
+
+
 def sessions(pipe: Connection, port: int, names: list[str], wanted: int) -> dict[str, Any]:
     """Each of the sessions takes what waits for it, acknowledging. ``wanted``: numbers that each is to get."""
     stay = Stay()

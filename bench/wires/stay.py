@@ -6,8 +6,8 @@ import socket
 
 from bench.errors import PeerFailed
 from bench.wires.wire import Levels, dial, take
-from headway.wire.mqtt.client import connect, encode_disconnect, encode_subscribe
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.client import connect, encode_disconnect, encode_subscribe, encode_unsubscribe
+from headway.wire.mqtt.packets import Disconnect, Entry
 
 PUBLISH = 3
 NUMBER_BYTES = 8
@@ -31,6 +31,11 @@ class Stay:
 
     def leave(self, sock: socket.socket) -> None:
         sock.sendall(encode_disconnect())
+        sock.close()
+
+    def end(self, sock: socket.socket, levels: Levels) -> None:
+        """Leave for good: without the subscription, and without the session."""
+        sock.sendall(encode_unsubscribe(2, ["/".join(levels)]) + encode_disconnect(Disconnect(session_expiry_s=0)))
         sock.close()
 
 

@@ -28,8 +28,8 @@ class Restart(Workload):
     name = "restart"
     about = (
         "1,000,000 persistent records of 128 B in 10 durable queues; with 1,000 MQTT sessions away, of QoS 1, 100 to "
-        "each queue's topic, and without; all of the broker's processes are killed, and it is started again. Drained "
-        "then: one session per topic, and one queue"
+        "each queue's topic, and without; or with 100,000 that came, subscribed, unsubscribed and ended since; all "
+        "of the broker's processes are killed, and it is started again. Drained then: one session per topic, one queue"
     )
     columns = (
         Column("listens after", "listen_s", "s", "low"), Column("records back", "records", "count"),
@@ -42,10 +42,12 @@ class Restart(Workload):
 
     def cases(self, tiny: bool) -> list[Case]:
         sizes = {"topics": 2, "each": 500} if tiny else {"topics": 10, "each": 100_000}
-        number = 6 if tiny else 1000
+        number, churned = (6, 10) if tiny else (1000, 100_000)
+        name = f"{sizes['topics']} queues"
         return [
-            Case(f"{sizes['topics']} queues", sizes | {"sessions": 0}),
-            Case(f"{sizes['topics']} queues, {number:,} sessions", sizes | {"sessions": number}),
+            Case(name, sizes | {"sessions": 0, "churned": 0}),
+            Case(f"{name}, {number:,} sessions", sizes | {"sessions": number, "churned": 0}),
+            Case(f"{name}, {churned:,} sessions come and gone", sizes | {"sessions": 0, "churned": churned}),
         ]
 
     def peer(self, peer: Peer, case: Case) -> Peer:
@@ -53,7 +55,8 @@ class Restart(Workload):
 
     def suits(self, peer: Peer, case: Case) -> bool:
         """Sessions for who has MQTT and AMQP at once."""
-        return peer.durable_wire is not None and (peer.queue_wire is None) == bool(case.values["sessions"])
+        by_mqtt = bool(case.values["sessions"] or case.values["churned"])
+        return peer.durable_wire is not None and (peer.queue_wire is None) == by_mqtt
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
         """``records`` are different ones that were drained. ``counted``: what the broker says of all its queues."""
@@ -70,6 +73,10 @@ class Restart(Workload):
             filling = begin(confirmed.fill, WIRE, port, topics, PAYLOAD_BYTES, each, WINDOW)
             filling.go()
             filled = filling.answer(FILL_S)
+            if case.values["churned"]:
+                churning = begin(back.churn, place.port, case.values["churned"])
+                churning.go()
+                churning.answer(FILL_S)
         running.check()
         with again(running) as restarted:
             peak_bytes = restarted.kept.peak_bytes()

@@ -8,6 +8,7 @@ order, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 from headway.core.broker import Broker
 from headway.core.cursor import Cursor
@@ -21,6 +22,7 @@ from headway.core.registry import Limits
 from headway.server.journal.handle import Shelf
 from headway.server.journal.restore import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
+from headway.server.journal.tidying import Stretch, unwanted
 from headway.server.journal.words import (
     SNAPSHOT_FACT,
     SNAPSHOT_PLACES,
@@ -58,6 +60,17 @@ class TapeStream:
             del self.segments[0], self.starts[0]
             freed += 1
         return freed
+
+    def stretches(self) -> list[Stretch]:
+        """Of each segment but the last: the sequences of its records."""
+        return [Stretch(first + 1, last) for first, last in pairwise(self.starts)]
+
+    def free_between(self, idle: list[Stretch]) -> int:
+        """Segments between others, if nobody wants a record of them."""
+        gone = [at for at, stretch in enumerate(self.stretches()) if at and stretch in idle]
+        for at in reversed(gone):
+            del self.segments[at], self.starts[at]
+        return len(gone)
 
     @property
     def batches(self) -> list[tuple[int, list[Stored]]]:
@@ -111,7 +124,7 @@ class Tape:
         self.ledger = Ledger()
         broker.keep(self.ledger, NothingRecorded())
         self._log = RetainedLog(broker.retained, self.retained, NothingRecorded())  # type: ignore[arg-type]
-        self.freed = 0
+        self.freed = self.freed_between = 0
         self.began: dict[int, int] = {}
         """By place: the last sequence before anything was kept for it."""
         self.written: set[int] = set()
@@ -150,6 +163,8 @@ class Tape:
             places_entry(places, sequence, SNAPSHOT_PLACES),
         ], now)  # fmt: skip
         self.freed += self.main.free(self.ledger.needed_sequence(registry.sequence))
+        idle = unwanted(self.broker, self.ledger, (), self.main.stretches())
+        self.freed_between += self.main.free_between(idle)
 
     def restored(self, now: float) -> tuple[Broker, Ledger]:
         """A broker as it would be if the process had died now, and been started again."""

@@ -164,3 +164,4 @@ def test_much_is_compared() -> None:
         assert sum(world.looks for world in worlds) > 10
         assert sum(world.compared for world in worlds) > 200
         assert sum(world.tape.freed for world in worlds) > 3
+    assert sum(world.tape.freed_between for world in worlds) > 3

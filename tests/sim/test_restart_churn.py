@@ -56,7 +56,7 @@ class Churn:
             self.broker.flush(self.now)
             self.gone += sum(isinstance(effect, Cancelled) for effect in self.broker.take_effects())
             self.tape.take(self.now)
-            if self.dice.random() < 0.02:
+            if self.dice.random() < 0.05:
                 self.tape.roll(self.now)
             if self.dice.random() < 0.1:
                 self.look()
@@ -162,6 +162,7 @@ def test_what_came_and_went_around_records(seed: int) -> None:
     world = Churn(seed)
     world.run(400)
     assert world.compared > 20
+    assert world.tape.freed + world.tape.freed_between > 0
 
 
 class Counted:

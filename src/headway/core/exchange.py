@@ -225,6 +225,11 @@ class Exchange:
         self.arguments = arguments
         self.bindings = Topics() if name == TOPICS else KINDS[kind]()
 
+    def alike(self) -> Exchange:
+        """Another one, on the same terms, without bindings."""
+        return Exchange(self.name, self.kind, durable=self.durable, auto_delete=self.auto_delete,
+                        internal=self.internal, alternate=self.alternate, arguments=self.arguments)  # fmt: skip
+
     def difference(self, other: Exchange) -> str:
         """The first thing in which another of this name differs; empty: declared once more, all the same."""
         fields = ("kind", "durable", "auto_delete", "internal", "alternate", "arguments")

@@ -12,8 +12,8 @@ Rules:
   Exchanges count with it, also those that are no more.
 - What ends without a word of its own is put into words here: bindings with either of their ends, exchanges that were to
   go with their last binding, subscriptions with their session.
-- A snapshot says all there is. Its facts are known already, and what it does not mention has ended, unless something
-  was lost before it, or removed because the snapshot says it again.
+- A snapshot says all there is: what is not known has begun by then, and what it does not mention has ended. (What was
+  said between it and the one before may have been removed.)
 """
 
 from __future__ import annotations
@@ -160,20 +160,17 @@ class Folding:
             case "reserved", int():
                 self.reserved = max(self.reserved, terms)
             case "session", SessionTerms():
-                self._session(str(name), fact, again=again)
+                self._session(str(name), fact)
             case "session", None:
                 self._session_ended(str(name))
             case "subscription", SubscriptionTerms():
-                if not (again and name in self._client_of):
-                    self._subscription(fact, terms)
+                self._subscription(fact, terms)
             case "subscription", None:
                 self._subscription_ended(name)
             case ("arrived" | "flight"), _:
                 self._under_way(fact, again=again)
             case "queue", QueueKeptTerms():
-                if name not in self._queues:
-                    self._queues[str(name)] = [fact]
-                    self._place(terms.place)
+                self._queue(str(name), fact, terms)
             case "queue", None:
                 self._queue_ended(str(name))
             case "exchange", _:
@@ -182,7 +179,7 @@ class Folding:
                 self._binding(fact)
             case _, None:
                 self._last.pop((what, name), None)
-            case _ if not (again and (what, name) in self._last):
+            case _:
                 self._last[what, name] = fact
 
     def snapshot_ended(self) -> None:
@@ -215,11 +212,11 @@ class Folding:
 
     # -- sessions and subscriptions ---------------------------------------------------------------------------------
 
-    def _session(self, client: str, fact: Fact, *, again: bool) -> None:
+    def _session(self, client: str, fact: Fact) -> None:
         known = self._clients.get(client)
         if known is None:
             self._clients[client] = _Client(fact)
-        elif not again:
+        else:
             known.session = fact
 
     def _session_ended(self, client: str) -> None:
@@ -246,9 +243,10 @@ class Folding:
 
     def _under_way(self, fact: Fact, *, again: bool) -> None:
         client, of = self._clients.get(fact.name[0]), (fact.what, fact.name)  # type: ignore[index]
-        if client is None or (again and of in client.ids):
+        if client is None:
             return
-        client.ids.pop(of, None)  # the last one is to be the last
+        if not again:  # but a snapshot does not know which one was the last
+            client.ids.pop(of, None)
         if fact.terms is not None:
             client.ids[of] = fact
 
@@ -265,6 +263,14 @@ class Folding:
 
     # -- queues, exchanges, bindings --------------------------------------------------------------------------------
 
+    def _queue(self, name: str, fact: Fact, terms: QueueKeptTerms) -> None:
+        known = self._queues.get(name)
+        if known is not None and known[0].terms == terms:
+            return
+        self._queue_ended(name)
+        self._queues[name] = [fact]
+        self._place(terms.place)
+
     def _queue_ended(self, name: str) -> None:
         facts = self._queues.pop(name, None)
         if facts is not None:
@@ -274,12 +280,14 @@ class Folding:
             self._ways.remove_queue(name)
 
     def _exchange(self, name: str, fact: Fact) -> None:
-        there, terms = name in self._ways.by_name, fact.terms
-        if terms is None and there:
+        known, terms = self._ways.by_name.get(name), fact.terms
+        if known is not None and isinstance(terms, Exchange) and not known.difference(terms):
+            return
+        if known is not None:
             self._ways.remove(name)
-        elif isinstance(terms, Exchange) and not there:
+        if isinstance(terms, Exchange):
             self._ways_told.append(fact)
-            self._ways.add(Exchange(name, terms.kind, auto_delete=terms.auto_delete))
+            self._ways.add(terms.alike())
 
     def _binding(self, fact: Fact) -> None:
         binding = fact.name

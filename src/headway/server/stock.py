@@ -20,6 +20,7 @@ from headway.server.journal.keeper import BACKLOG_BYTES_MAX
 from headway.server.journal.restore import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.start import streams_in
+from headway.server.journal.tidying import stretches, unwanted
 from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_MARK, SNAPSHOT_PLACES, fact_entry, places_entry
 from headway.server.settings import Settings
 from headway.store.journal.batch import Entry
@@ -143,7 +144,9 @@ def _write_anew(journal: Journal, again: _Again) -> None:
     passed = [mark for mark in (*marks, sequence) if mark < again.ledger.needed_sequence(sequence)]
     if passed:
         main.free_before(max(passed))
-    main.free_between({*marks, sequence})
+    snapshots = [*marks, sequence]
+    between = stretches(snapshots, again.broker.writers.needed_sequence())
+    main.free_between({one.first for one in unwanted(again.broker, again.ledger, (), between)}, snapshots)
 
 
 def _trim(streams: Mapping[str, Stream], settings: Settings, again: _Again) -> None:

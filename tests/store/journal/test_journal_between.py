@@ -23,6 +23,7 @@ STAY = ["runs", "runs", "runs", "facts"]
 
 
 def built(files: FakeFiles) -> tuple[Journal, set[int]]:
+    """With the sequences its segments begin with."""
     journal, sequence, marks = Journal(files, FOLDER), 0, set()
     journal.open(["main"])
     for number, what in enumerate(PLAN):
@@ -36,6 +37,11 @@ def built(files: FakeFiles) -> tuple[Journal, set[int]]:
                 entry = Entry(RUN, sequence, 1, (f"{number} {step}".encode(),))
             journal.commit({"main": [entry]}, number)
     return journal, marks
+
+
+def free(stream: Stream, marks: set[int]) -> int:
+    idle = {mark for mark, what in zip(sorted(marks), PLAN, strict=False) if what == "facts"}
+    return stream.free_between(idle, marks)
 
 
 def there(stream: Stream) -> list[str]:
@@ -58,8 +64,8 @@ def test_those_that_the_next_one_says_again() -> None:
     journal, marks = built(files)
     stream = journal.stream("main")
     before = runs(stream)
-    assert stream.free_between(marks) > 0
-    assert stream.free_between(marks) == 0
+    assert free(stream, marks) > 0
+    assert free(stream, marks) == 0
     assert there(stream) == STAY
     assert [stored.sequence for _, batch in stream.read(1, 100) for stored in batch if stored.kind == RUN] == before
     journal.close()
@@ -71,18 +77,19 @@ def test_those_that_the_next_one_says_again() -> None:
 
 def test_none_but_between_snapshots_that_are_whole() -> None:
     journal, marks = built(FakeFiles())
-    stream = journal.stream("main")
-    third, fourth = sorted(marks)[2:4]
-    stream.free_between(marks - {third})
-    assert there(stream) == ["runs", "facts", "facts", "runs", "runs", "facts"]
-    stream.free_between(marks - {fourth})
-    assert there(stream) == ["runs", "facts", "runs", "runs", "facts"]
+    stream, ordered = journal.stream("main"), sorted(marks)
+    stream.free_between(set(ordered[1:3]), marks - {ordered[2]})
+    assert there(stream) == PLAN
+    stream.free_between(set(ordered[:3]), marks - {ordered[3]})
+    assert there(stream) == ["runs", "facts", *PLAN[3:]]
+    stream.free_between(marks, marks)
+    assert there(stream) == ["runs", "facts"], "the oldest and the current one"
 
 
 def test_what_is_lost_is_lost_all_the_same() -> None:
     files = FakeFiles()
     journal, marks = built(files)
-    journal.stream("main").free_between(marks)
+    free(journal.stream("main"), marks)
     victim = [path for path in files.seen if path.parent.name == "main" and path.suffix == ".journal"][1]
     journal.close()
     files.remove(victim)
@@ -106,14 +113,14 @@ def test_whatever_happens_meanwhile(power: bool) -> None:
         before = runs(stream)
         files.hook = hook
         try:
-            stream.free_between(marks)
+            free(stream, marks)
         except (PowerLoss, OSError):
             survived += 1
         else:
             break
         files.hook = None
         if not power:
-            stream.free_between(marks)
+            free(stream, marks)
             assert there(stream) == STAY
         for seed in range(10):
             after = files.crash(random.Random(seed))
@@ -121,7 +128,7 @@ def test_whatever_happens_meanwhile(power: bool) -> None:
             again = Journal(after, FOLDER)
             again.open(["main"])
             assert runs(again.stream("main")) == before
-            again.stream("main").free_between(marks)
+            free(again.stream("main"), marks)
             assert there(again.stream("main")) == STAY
             again.close()
         at += 1

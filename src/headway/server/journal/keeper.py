@@ -343,7 +343,7 @@ class Keeper:
         """The chunk as the journal has it; None: it has not, or not yet."""
         if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
-        if chunk.sequence_of(0) < self._tidying.trimmed:
+        if self._tidying.may_be_gone(chunk):
             return None  # somebody who is not durable still wants what the journal may have let go of
         return JournalChunk(self.shelf, chunk, lane.dialect)
 

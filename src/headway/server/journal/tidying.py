@@ -2,19 +2,26 @@
 
 Rules:
 - The main stream loses what is older than every record that somebody wants, up to the last snapshot before that.
-- Behind it there may be much that has come and gone while an old record waits. A stretch between two snapshots that has
-  facts alone says nothing that the later snapshot does not: it goes as well.
+- Behind it there may be much that has come and gone while an old record waits. A *stretch* is what lies between two
+  snapshots. Where nobody wants a record of it, it says nothing that the later snapshot does not: it goes as well.
+  Whatever somebody may want is in a lane (or is known to loose ends), so lanes are looked through, once per snapshot.
 - A recorded topic loses what is older than its ``keep``, but nothing that somebody durable still needs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
 
 from headway.core.broker import Broker
+from headway.core.chunk import Chunk
 from headway.core.ledger import MAIN, Kept, Ledger
+from headway.core.loose import LooseEnds
 from headway.core.topics import overlaps
 from headway.server.fields import Keep
 from headway.server.journal.archive import Archive, stream_name
@@ -22,9 +29,17 @@ from headway.server.journal.handle import Shelf
 from headway.server.journal.restore import RETAINED
 from headway.server.journal.retained import RetainedLog
 from headway.server.settings import TopicTable
+from headway.store.journal.losses import joined
 from headway.store.journal.stream import Stream
 
 log = logging.getLogger("headway")
+
+
+class Stretch(NamedTuple):
+    """Sequences, both inclusive."""
+
+    first: int
+    last: int
 
 
 class Tidying:
@@ -35,8 +50,10 @@ class Tidying:
         """``submit``: to the writer, behind what it was given before."""
         self.snapshots: list[int] = []
         """Their sequences."""
-        self.trimmed = 0
+        self._trimmed = 0
         """Records before this sequence may be gone."""
+        self._holes: list[Stretch] = []
+        """So may these."""
         self._freed = self._looked_upto = 0
         """The snapshot before which nothing is left, and the one up to which stretches were looked at."""
         self._broker = broker
@@ -50,32 +67,43 @@ class Tidying:
 
     def tidy(self, now: float, committed_sequence: int) -> None:
         sequence, held = self._broker.registry.sequence, min(committed_sequence + 1, self._shelf.needed_sequence())
-        held = int(min(held, self._broker.writers.needed_sequence()))
+        by_writers = self._broker.writers.needed_sequence()
+        held = int(min(held, by_writers))
         for topic in self._topics:
             if topic.keep is not None:
                 stream = self._archive.recorded[stream_name(topic.filter)].stream
                 by_place = self._ledger.needed_sequence(sequence, partial(_reads, topic.filter))
-                self.trimmed = max(self.trimmed, min(by_place, held))
+                self._trimmed = max(self._trimmed, min(by_place, held))
                 wall_us = int((now + self._archive.wall_offset_s) * 1e6)
                 self._free(stream, partial(_trim, stream, topic.keep, wall_us, min(by_place, held)))
         retained_upto = self._retained.done_upto()
         if retained_upto:
             self._free(self._streams[RETAINED], partial(self._streams[RETAINED].free_before, retained_upto))
-        self._tidy_main(min(self._ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only), held))
+        by_places = self._ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only)
+        self._tidy_main(min(by_places, held), by_writers)
 
-    def _tidy_main(self, needed: int) -> None:
+    def _tidy_main(self, needed: int, needed_for_all: float) -> None:
+        """``needed_for_all``: from there on all is wanted."""
         main = self._streams[MAIN]
         passed = [sequence for sequence in self.snapshots if sequence < needed]
         if passed and passed[-1] > self._freed:
             self.snapshots = self.snapshots[len(passed) - 1 :]
             self._freed = passed[-1]
-            self.trimmed = max(self.trimmed, passed[-1])
+            self._trimmed = max(self._trimmed, passed[-1])
             self._free(main, partial(main.free_before, passed[-1]))
         elif self.snapshots and self.snapshots[-1] > self._looked_upto:
             self._looked_upto = self.snapshots[-1]
             begin = {segment.first_sequence for segment in main.segments}
             self.snapshots = [one for one in self.snapshots if one in begin or one > main.last_sequence]
-            self._free(main, partial(main.free_between, frozenset(self.snapshots)))
+            idle = unwanted(self._broker, self._ledger, self._shelf.lent, stretches(self.snapshots, needed_for_all))
+            self._holes = [Stretch(*pair) for pair in joined([*self._holes, *idle]) if pair[1] >= self._trimmed]
+            self._free(main, partial(main.free_between, {one.first for one in idle}, frozenset(self.snapshots)))
+
+    def may_be_gone(self, chunk: Chunk) -> bool:
+        """The journal may have let go of some of its records."""
+        first, last = chunk.sequence_of(0), chunk.sequence_of(len(chunk) - 1)
+        at = bisect_right(self._holes, (last, inf)) - 1
+        return first < self._trimmed or (at >= 0 and self._holes[at].last >= first)
 
     def _free(self, stream: Stream, free: Callable[[], object]) -> None:
         def work() -> None:
@@ -85,6 +113,52 @@ class Tidying:
                 log.error("cannot remove old segments from %s: %s", stream.folder, error.strerror or error)
 
         self._submit(work)
+
+
+def stretches(snapshots: Sequence[int], before: float) -> list[Stretch]:
+    """Those that end before this sequence."""
+    return [Stretch(first, after - 1) for first, after in pairwise(snapshots) if after <= before]
+
+
+def unwanted(broker: Broker, ledger: Ledger, lent: Iterable[Chunk], stretches: list[Stretch]) -> list[Stretch]:
+    """Those of which nobody wants a record. ``stretches``: in order; ``lent``: chunks that are in no memory."""
+    left = dict.fromkeys(stretches)
+    for chunk in _chunks(broker, lent) if stretches else ():
+        if not len(chunk):
+            continue
+        for stretch in _among(stretches, chunk.run_sequence[0], chunk.sequence_of(len(chunk) - 1)):
+            if stretch in left and _has_some(chunk, stretch):
+                del left[stretch]
+    for kept in ledger.kept.values() if left else ():
+        for cursor in kept.cursors:
+            if isinstance(cursor, LooseEnds):
+                for first, last in cursor.wanted_sequences(0):
+                    for stretch in _among(stretches, first, last):
+                        left.pop(stretch, None)
+    return list(left)
+
+
+def _chunks(broker: Broker, lent: Iterable[Chunk]) -> Iterator[Chunk]:
+    for feed in broker.registry.router.feeds.values():
+        chunk: Chunk | None = feed.lane.first
+        while chunk is not None:
+            yield chunk
+            chunk = chunk.next
+    yield from lent
+
+
+def _among(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
+    """Those that have some of these sequences."""
+    start = bisect_left(stretches, first, key=lambda stretch: stretch.last)
+    return stretches[start : bisect_right(stretches, last, key=lambda stretch: stretch.first)]
+
+
+def _has_some(chunk: Chunk, stretch: Stretch) -> bool:
+    at = bisect_right(chunk.run_sequence, stretch.last) - 1
+    if at < 0:
+        return False
+    stop = chunk.run_first[at + 1] if at + 1 < len(chunk.run_first) else len(chunk)
+    return chunk.run_sequence[at] + stop - chunk.run_first[at] > stretch.first
 
 
 def _trim(stream: Stream, keep: Keep, now_us: int, needed: int) -> None:

@@ -307,15 +307,15 @@ class Stream:
         self._folder_dirty = True
         return segment.end
 
-    def free_between(self, marks: Container[int]) -> int:
-        """Remove segments that have facts alone, all of which the next one says again: both begin with an entry whose
-        sequence is one of ``marks``. Never the oldest, nor the current one. Returns the bytes that are free. Raises
-        OSError."""
+    def free_between(self, unwanted: Container[int], snapshots: Container[int]) -> int:
+        """Remove segments between others that stay. Those that begin with a sequence of ``snapshots`` say all there is
+        at that moment; of those that begin with one of ``unwanted``, what they say until the next such moment is wanted
+        by nobody. Never the oldest, nor the current one. Returns the bytes that are free. Raises OSError."""
         segments = self._catalogue.all[1:]
         superseded = [
             (segment, (segment.header.first_number, following.header.first_number - 1))
             for segment, following in pairwise(segments)
-            if segment.own_first == segment.own_last and segment.own_first in marks and following.own_first in marks
+            if segment.own_first in unwanted and segment.own_first in snapshots and following.own_first in snapshots
         ]  # fmt: skip
         if not superseded:
             return 0

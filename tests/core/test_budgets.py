@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
 import pytest
-from tests.core.stage import Stage
+from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.chunk import Chunk
+from headway.core.fanout import STEPS_MAX, Fanout
+from headway.core.lane import Lane
+from headway.core.outlet import Outlet
+from headway.core.pool import Pool
+from headway.core.record import LOOKS_MAX, Record, Run
+from headway.core.replay import Replay
+from headway.core.state import StatePass
+from headway.core.subscription import Subscription
+from headway.core.topictree import TopicTree
+from headway.wire.mqtt.dialect import MqttDialect
 
 
 def test_nothing_is_copied_beyond_what_credit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +42,137 @@ def test_nothing_is_copied_beyond_what_credit_allows(monkeypatch: pytest.MonkeyP
         stage.broker.fanout.again[consumer.session] = None
         stage.turn()
         assert not copied, "nothing, without credit"
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The filters of those that are looked at, one by one, to be given something."""
+    made: list[str] = []
+    advance = Fanout._advance
+
+    def counted(self: Fanout, subscription: Subscription, outlet: Outlet, now: float) -> bool:
+        made.append(subscription.filter)
+        return advance(self, subscription, outlet, now)
+
+    monkeypatch.setattr(Fanout, "_advance", counted)
+    return made
+
+
+def crowded(qos: int, **how: Any) -> tuple[Stage, Client, Client]:
+    """A client of 1,000 filters for each of which a record waits."""
+    stage = Stage()
+    client = stage.client("c", reads=STUCK, buffer=0, **how)
+    for number in range(1000):
+        client.subscribe(f"t/{number}", qos)
+    publisher = stage.client("publisher")
+    for number in range(1000):
+        publisher.publish(f"t/{number}", number, 1, qos=qos)
+    stage.turn()
+    assert len(client.session.lagging) == 1000
+    client.outlet.capacity = 10**9
+    return stage, client, publisher
+
+
+def test_a_client_of_many_filters_is_given_a_little_of_them_a_turn(steps: list[str]) -> None:
+    stage, client, _ = crowded(0)
+    del steps[:]
+    turns, most = 0, 0
+    stage.broker.writable(client.session, stage.now)
+    while client.session.lagging:
+        before = len(steps)
+        stage.broker.flush(stage.now)
+        turns, most = turns + 1, max(most, len(steps) - before)
+    assert most <= STEPS_MAX
+    assert turns >= 1000 // STEPS_MAX - 1
+    assert len(steps) == len(set(steps)) == 1000, "nobody is looked at in vain"
+    client.reads = inf
+    stage.run(1)
+    assert sorted(client.numbers) == list(range(1000))
+
+
+def test_who_waits_for_credit_is_not_looked_at_before_there_is_some(steps: list[str]) -> None:
+    stage, client, _ = crowded(1, window=2, acks=False)
+    client.reads = inf
+    stage.broker.writable(client.session, stage.now)
+    stage.turn()
+    assert len(client.numbers) == 2
+    for count in range(3, 100):
+        del steps[:]
+        stage.turn()
+        stage.broker.fanout.again[client.session] = None
+        stage.turn()
+        assert not steps, "there is no credit"
+        client.acknowledge()
+        stage.turn()
+        assert len(client.numbers) == count
+        assert len(steps) <= 6
+    client.acks = True
+    while client.session.channel.in_flight:
+        client.acknowledge(2)
+        stage.turn()
+    assert sorted(client.numbers) == list(range(1000))
+    stage.run(1)
+    assert not client.session.lagging
+    assert not client.session.starved
+
+
+@pytest.mark.parametrize("what", ["retained", "state"])
+def test_who_wants_few_of_many_looks_at_a_little_of_them_a_turn(what: str) -> None:
+    stage = Stage('[[topic]]\nfilter = "t/#"\n')
+    publisher, other = stage.client("publisher"), stage.consumer("other", "else")
+    looked: list[Record] = []
+    for number in range(3000):
+        publisher.publish(f"t/{number}", number, 1)
+        if what == "retained":
+            stage.broker._subscribing._retained.put(Record(f"t/{number}", b"%d" % number, retain=True, sequence=1))
+    client = stage.client("c")
+    selector = "topic = 't/2999'"
+    subscription = client.subscribe("t/+", selector=selector, **({"snapshot": "true"} if what == "state" else {}))
+    source = subscription.prefaces[-1].records
+    accept = subscription.feed.accepts
+
+    def counted(record: Record) -> bool:
+        looked.append(record)
+        return accept(record)
+
+    if what == "state":
+        assert isinstance(source, StatePass)
+        source.accept = counted
+    turns, before = 0, 0
+    publisher.publish("else", 1, 1)
+    while subscription.prefaces:
+        stage.broker.flush(stage.now)
+        assert len(looked) - before <= 2 * LOOKS_MAX
+        before, turns = len(looked), turns + 1
+    assert turns >= 3000 // LOOKS_MAX - 1
+    stage.turn()
+    assert [seen.topic for seen in client.seen] == ["t/2999"]
+    assert other.numbers == [1]
+
+
+def test_a_walk_that_finds_nothing_says_so_now_and_then() -> None:
+    tree: TopicTree[int] = TopicTree()
+    for number in range(1000):
+        tree.set(f"a/{number}/b", number)
+    walk = list(tree.walk("+/+/c", 100))
+    assert walk.count(None) == len(walk) >= 10
+    assert [found for found in tree.walk("+/7/b", 1) if found is not None] == [("a/7/b", 7)]
+
+
+def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
+    read: list[int] = []
+
+    def runs() -> Iterator[tuple[Run, int, float]]:
+        for number in range(1, 3001):
+            read.append(number)
+            yield Run("t/3000" if number == 3000 else "else", b"x", [1], [0], None), number, 0.0
+
+    replay = Replay(runs(), 0, 3000, lambda topic: topic == "t/3000")
+    lane = Lane(MqttDialect(5), Pool("p", 10**6, 0))
+    turns, before = 0, 0
+    while not lane.count:
+        assert replay.fill(lane)
+        assert len(read) - before <= LOOKS_MAX
+        before, turns = len(read), turns + 1
+    assert turns > 3000 // LOOKS_MAX
+    assert not replay.fill(lane)

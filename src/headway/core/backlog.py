@@ -29,7 +29,7 @@ class Source(Protocol):
     """Records that come from elsewhere than from publishers."""
 
     def fill(self, lane: Lane) -> bool:
-        """Append some more. False: there is no more. Raises OSError."""
+        """Append some more, or look for it as far as one step goes. False: there is no more. Raises OSError."""
 
 
 class Stretch(Cursor):
@@ -182,6 +182,12 @@ class Backlog:
     def has_more(self) -> bool:
         cursor = self.stretches[0]
         return bool(self._taken) or cursor.position != cursor.end_position or len(self.stretches) > 1
+
+    @property
+    def has_some(self) -> bool:
+        """There is something to hand out now; what a source has not found yet is not."""
+        cursor = self.stretches[0]
+        return bool(self._taken) or cursor.position != cursor.end_position
 
     @property
     def lag_records(self) -> int:

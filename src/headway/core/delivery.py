@@ -26,6 +26,8 @@ from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 
 BATCH_BYTES = 64 * 1024
+BATCH_RECORDS = 512
+"""Of those that are written one by one."""
 Losses = Callable[[dict[int, int], Reason], None]
 
 
@@ -81,13 +83,18 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
     assert session.outlet is not None
     assert preface is not None
     out, held_back = session.outlet.out, session.held_back
-    while len(out) < BATCH_BYTES and held_back.size < HELD_BACK_BYTES:
+    for _ in range(BATCH_RECORDS):
+        if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
+            break
         if subscription.request.qos and _out_of_credit(session, now):
             return bool(out)
-        record = next(preface.records, None)
-        if record is None:
+        try:
+            record = next(preface.records)
+        except StopIteration:
             subscription.end_preface()
             return True
+        if record is None:
+            break
         before = subscription.state_bytes
         reason = None
         if record.expires_s is not None and record.expires_s <= now:

@@ -37,7 +37,8 @@ class Ending:
             registry.observer.ended(subscription, reason, now)
         if session.half_sent is subscription:
             self.finish_half_sent(session)
-        for place in (session.lagging, feed.waiting, feed.resting, feed.subscriptions):
+        session.caught_up(subscription)
+        for place in (feed.waiting, feed.resting, feed.subscriptions):
             place.pop(subscription, None)
         if session.subscriptions.get(subscription.request.key) is subscription:
             del session.subscriptions[subscription.request.key]

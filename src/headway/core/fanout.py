@@ -21,6 +21,10 @@ from headway.core.session import Session
 from headway.core.subscription import Subscription
 
 PUMP_BYTES = 1024 * 1024
+STEPS_MAX = 256
+"""So often a subscription of one client is given something before the others' turn comes."""
+STEPS_ONE_BY_ONE = 64
+"""To write a batch of records one by one takes as long as so many steps."""
 VIEWS_MAX = 16
 """Chunks offered in one ``send``."""
 
@@ -90,7 +94,7 @@ class Fanout:
             if subscription.preface is None:
                 subscription.current_s = now
         if subscription not in subscription.session.lagging:
-            subscription.session.lagging[subscription] = None
+            subscription.session.fell_behind(subscription)
             self._on_lag(subscription, now)
 
     # -- one session ------------------------------------------------------------------------------------------------
@@ -100,17 +104,20 @@ class Fanout:
         outlet = session.outlet
         if outlet is None or outlet.blocked or session.dead:
             return
-        budget = outlet.taken_bytes + PUMP_BYTES
+        session.go_on()
+        budget, steps = outlet.taken_bytes + PUMP_BYTES, STEPS_MAX
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
             if session.channel.replay:
                 if not replay(session, now, self.lost):
                     return
                 continue
-            if outlet.taken_bytes >= budget:
+            if outlet.taken_bytes >= budget or steps <= 0:
                 self.again[session] = None
                 return
-            if not self._next(session, outlet, now):
+            took = self._next(session, outlet, now)
+            if not took:
                 return
+            steps -= took
 
     def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
         """Finish the record the outlet has part of. False while it does not take all of it."""
@@ -153,23 +160,37 @@ class Fanout:
             del outlet.out[:taken]
         return outlet.took(taken, total, now)
 
-    def _next(self, session: Session, outlet: Outlet, now: float) -> bool:
-        """Send or render something for the first lagging subscription that can go on. False when none can."""
-        for subscription in list(session.lagging):
-            if not subscription.has_more:
+    def _next(self, session: Session, outlet: Outlet, now: float) -> int:
+        """Send or render something for the next subscription that may be able to go on. Returns how many steps that
+        took; 0: there is none that can, or none before the next turn."""
+        if not session.ready:
+            session.go_on()
+        if outlet.blocked or not session.ready:
+            return 0
+        subscription = next(iter(session.ready))
+        if not subscription.has_more:
+            self._caught_up(subscription, now)
+            return 1
+        session.ready.move_to_end(subscription)  # everybody gets a turn
+        one_by_one = subscription.preface is not None
+        before = outlet.taken_bytes
+        try:
+            went_on = self._advance(subscription, outlet, now)
+        except OSError as error:
+            self._on_disk_error(subscription, error)
+            return int(bool(outlet.out))
+        if not went_on:
+            if subscription.has_more:
+                session.set_aside(subscription)
+            else:
                 self._caught_up(subscription, now)
-                continue
-            try:
-                if self._advance(subscription, outlet, now):
-                    if len(session.lagging) > 1 and session.lagging.pop(subscription, self) is None:
-                        session.lagging[subscription] = None  # to the back: everybody gets a turn
-                    return not outlet.blocked
-                if not subscription.has_more:
-                    self._caught_up(subscription, now)
-            except OSError as error:
-                self._on_disk_error(subscription, error)
-                return bool(outlet.out)
-        return False
+            return 1
+        if outlet.blocked:
+            return 0
+        if subscription.preface is not None and not outlet.out and outlet.taken_bytes == before:
+            self.again[session] = None  # it has looked for records as long as it may, and found none
+            return 0
+        return STEPS_ONE_BY_ONE if one_by_one else 1
 
     def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:
         cursor = subscription.cursor

@@ -83,7 +83,7 @@ class Feed:
 
     def wait(self, subscription: Subscription) -> None:
         """The subscription has been given everything; it waits for more."""
-        subscription.session.lagging.pop(subscription, None)
+        subscription.session.caught_up(subscription)
         by_clock = subscription.conflating and subscription.request.options.conflate_s
         (self.resting if by_clock else self.waiting)[subscription] = None
 

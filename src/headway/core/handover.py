@@ -29,9 +29,9 @@ class Handover:
     def __iter__(self) -> Handover:
         return self
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record | None:
         old, cursor = self._old, self._old.cursor
-        while not self._closed and not old.ended and cursor.number < self._upto:
+        if not self._closed and not old.ended and cursor.number < self._upto:
             cursor.step()
             chunk = cursor.chunk
             assert chunk is not None
@@ -40,7 +40,7 @@ class Handover:
                 record = record_at(old.feed.lane.dialect, chunk, index)
             except OSError:
                 self._lost(old.skip_to(cursor.number + 1, Reason.SPILL_FAILED), Reason.SPILL_FAILED)
-                continue
+                return None
             size = chunk.ends[index] - chunk.record_start(index)
             cursor.advance(size)
             old.lane_records_skipped += 1  # it is the new subscription that delivers it

@@ -352,7 +352,7 @@ class Queue:
                     self.miss(now)
                 self._after_answers()
                 return
-            if backlog.handed_bytes > budget:
+            if backlog.handed_bytes > budget or not backlog.has_some:
                 self.feed.listening.pop(self, None)
                 self._registry.woken[self] = None
                 return
@@ -386,7 +386,7 @@ class Queue:
     def _give(self, member: Subscription, portion: int, now: float) -> int:
         """Hand up to ``portion`` records to a member, as far as its room and credit go. Returns how many it was."""
         given = 0
-        while given < portion and self.backlog.has_more and has_room(member, now):
+        while given < portion and self.backlog.has_some and has_room(member, now):
             some = self._give_some(member, portion - given, now)
             if not some:
                 break

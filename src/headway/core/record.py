@@ -23,6 +23,8 @@ import msgspec
 PROPERTIES_BYTES = 200
 PAIR_BYTES = 150
 """What a user property takes up beside its letters, as two strings in a tuple."""
+LOOKS_MAX = 256
+"""Who looks for records among others looks at so many in one step, and says when it has found none of them."""
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):

@@ -52,8 +52,8 @@ class Archive(Recorded, Protocol):
 
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
-    ) -> Generator[Record, None, None]:
-        """The records with ``after`` < offset <= ``upto``. Raises OSError."""
+    ) -> Generator[Record | None, None, None]:
+        """The records with ``after`` < offset <= ``upto``; None as any source of a preface. Raises OSError."""
 
 
 FORMER_PUBLISHERS_MAX = 10_000

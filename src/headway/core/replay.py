@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from headway.core.lane import Lane
 from headway.core.options import SubscriptionOptions
 from headway.core.publishing import part_of
-from headway.core.record import Run
+from headway.core.record import LOOKS_MAX, Run
 from headway.core.registry import Archive
 
 FILL_BYTES = 64 * 1024
@@ -37,11 +37,14 @@ class Replay:
         self._matches = matches
 
     def fill(self, lane: Lane) -> bool:
-        """Append some more. False: there is no more. Raises OSError."""
-        end = lane.end
+        """Append some more, if any of what it may look at now is wanted. False: there is no more. Raises OSError."""
+        end, looks = lane.end, 0
         for run, first, time_s in self._runs:
             start, stop = max(0, self._after + 1 - first), min(len(run), self._upto + 1 - first)
             if start >= stop or not self._matches(run.topic):
+                looks += 1
+                if looks >= LOOKS_MAX:
+                    return True
                 continue
             part = part_of(run, start, stop)
             lane.append(part, lane.dialect.encode(part, first + start), first + start, time_s)

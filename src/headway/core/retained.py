@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from headway.core.errors import Reason, Refused
-from headway.core.record import Record
+from headway.core.record import LOOKS_MAX, Record
 from headway.core.topictree import TopicTree
+
+NOTHING = Record("", b"")
 
 
 class Retained:
@@ -44,24 +46,35 @@ class Retained:
 
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
-    ) -> Generator[Record, None, None] | None:
-        """The retained records for a new subscription, lazily; None when there are none.
+    ) -> Generator[Record | None, None, None] | None:
+        """The retained records for a new subscription, lazily (a source of a preface); None when it is seen at once
+        that there are none.
 
         One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""
         walk = self._walk(filter, upto, now, accept)
-        first = next(walk, None)
-        if first is None:
+        first = next(walk, NOTHING)
+        if first is NOTHING:
             return None
         return _with_first(first, walk)
 
     def _walk(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
-    ) -> Generator[Record, None, None]:
-        for _, record in self._tree.match_filter(filter):
-            if record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
+    ) -> Generator[Record | None, None, None]:
+        looks = 0
+        for found in self._tree.walk(filter, LOOKS_MAX):
+            record = None if found is None else found[1]
+            if record is None:
+                yield None
+            elif record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
                 yield record
+            else:
+                looks += 1
+                if looks % LOOKS_MAX == 0:
+                    yield None
 
 
-def _with_first(first: Record, rest: Generator[Record, None, None]) -> Generator[Record, None, None]:
+def _with_first(
+    first: Record | None, rest: Generator[Record | None, None, None]
+) -> Generator[Record | None, None, None]:
     yield first
     yield from rest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from math import inf
@@ -12,7 +12,7 @@ import msgspec
 
 from headway.core.channel import MQTT_ID_MAX, Channel
 from headway.core.errors import Reason
-from headway.core.exactly import HeldBack
+from headway.core.exactly import HELD_BACK_BYTES, HeldBack
 from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import Record
@@ -54,8 +54,8 @@ class Session:
         "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gone_since_s", "half_sent",
         "held_back", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes",
         "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
-        "published_bytes", "published_records", "queues", "refused_records", "rest", "stalled_s", "subscriptions",
-        "tab", "username", "will", "will_due",
+        "published_bytes", "published_records", "queues", "ready", "refused_records", "rest", "stalled_s", "starved",
+        "subscriptions", "tab", "username", "will", "will_due",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
@@ -70,6 +70,10 @@ class Session:
         """By ``SubscribeRequest.key``."""
         self.lagging: dict[Subscription, None] = {}
         """Those for whom something waits; everybody else is in its feed's ``waiting``."""
+        self.ready: OrderedDict[Subscription, None] = OrderedDict()
+        """Of those: who may be able to go on, next the one that was given something longest ago."""
+        self.starved: OrderedDict[Subscription, None] = OrderedDict()
+        """Of those: who waits for credit, or for the journal."""
         self.half_sent: Subscription | None = None
         """Whose record the outlet has taken only part of."""
         self.rest: bytes | memoryview = b""
@@ -119,6 +123,26 @@ class Session:
         self.pending_will: Will | None = None
         """To be published when its delay is over, unless the client comes back before."""
         self.connected_s = now
+
+    def fell_behind(self, subscription: Subscription) -> None:
+        self.lagging[subscription] = self.ready[subscription] = None
+
+    def set_aside(self, subscription: Subscription) -> None:
+        """It cannot go on, and need not be looked at until there is credit, or room, for it."""
+        if self.ready.pop(subscription, self) is None:
+            self.starved[subscription] = None
+
+    def go_on(self) -> None:
+        """As many of those who were set aside as there is credit for may go on."""
+        if self.starved and self.held_back.size < HELD_BACK_BYTES:
+            for _ in range(min(self.channel.left, len(self.starved))):
+                self.ready[self.starved.popitem(last=False)[0]] = None
+
+    def caught_up(self, subscription: Subscription) -> None:
+        """Nothing waits for it any more, or it is over."""
+        if self.lagging.pop(subscription, self) is None:
+            self.ready.pop(subscription, None)
+            self.starved.pop(subscription, None)
 
     def stop_timers(self) -> None:
         """Neither its end nor its will is due."""

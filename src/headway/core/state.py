@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from headway.core.keys import KeyOf
 from headway.core.pool import Pool
-from headway.core.record import Record
+from headway.core.record import LOOKS_MAX, Record
 
 POOL_SHARE = 0.25
 """How much of its pool's memory one state may take up."""
@@ -158,11 +158,11 @@ class StatePass:
             if not self.at.passes:
                 self.at.passes = None
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record | None]:
         return self
 
-    def __next__(self) -> Record:
-        while True:
+    def __next__(self) -> Record | None:
+        for _ in range(LOOKS_MAX):
             record = self.at.record
             if record is None or record.sequence > self.upto:
                 raise StopIteration
@@ -171,6 +171,7 @@ class StatePass:
             self._stand(entry)
             if self.accept is None or self.accept(record):
                 return record
+        return None
 
     def extend(self, upto: int) -> None:
         """Go on to a later end: what came meanwhile is conflated into the same pass."""

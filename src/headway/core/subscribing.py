@@ -186,7 +186,8 @@ class Subscribing:
             observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
         if session.half_sent is old:
             self._ending.finish_half_sent(session)
-        for place in (session.lagging, old.feed.waiting, old.feed.resting, self._registry.watched):
+        session.caught_up(old)
+        for place in (old.feed.waiting, old.feed.resting, self._registry.watched):
             place.pop(old, None)
         old.stop_timers()
         self._ending.open_gate(old, now)

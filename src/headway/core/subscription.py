@@ -46,9 +46,10 @@ class Skip:
 
 
 class Source(Protocol):
-    """Records from elsewhere than the lane, one at a time; closed when no more are wanted."""
+    """Records from elsewhere than the lane, one at a time; closed when no more are wanted. None: it has looked at as
+    many as it may in one step, and found none; there may be more."""
 
-    def __next__(self) -> Record: ...
+    def __next__(self) -> Record | None: ...
     def close(self) -> None: ...
 
 

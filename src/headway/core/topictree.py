@@ -132,6 +132,11 @@ class TopicTree(Generic[V]):
 
     def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
         """The (topic, value) of every topic that ``filter_`` matches, in no promised order."""
+        return (found for found in self.walk(filter_, 1) if found is not None)
+
+    def walk(self, filter_: str, looks_max: int) -> Iterator[tuple[str, V] | None]:
+        """As ``match_filter``; and None each time after so many places at which there was none."""
+        looks = 0
         levels = filter_.split("/")
         last = len(levels) - 1
         # Places to go on from: a node, the filter level its children are held against, whether its siblings follow.
@@ -140,12 +145,17 @@ class TopicTree(Generic[V]):
             node, at, wide = places.pop()
             if node is None:
                 continue
+            looks += 1
+            if looks >= looks_max:
+                looks = 0
+                yield None
             if wide:
                 places.append((node.next, at, True))
             level = levels[at] if at <= last else ""
             if at > last or level == "#":
                 value = node.value
                 if not isinstance(value, _Missing):
+                    looks = 0
                     yield node.topic, value
             if at <= last and node.children:
                 if level == "#":

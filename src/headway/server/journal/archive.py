@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 from headway.core.ledger import KeptRun
 from headway.core.poll import Behind
-from headway.core.record import Record, Run
+from headway.core.record import LOOKS_MAX, Record, Run
 from headway.core.topics import covers, matcher, overlaps
 from headway.server.journal.words import read_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
 
 PREFIX = "topic-"
+BYTES_A_LOOK = 1024
+"""To read so much from the disk is as much work as to look at a record."""
 
 
 def stream_name(filter: str) -> str:
@@ -95,17 +97,25 @@ class Archive:
 
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
-    ) -> Generator[Record, None, None]:
-        """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time; read from disk as
-        they are asked for. Raises OSError."""
-        matches = matcher(filter)
+    ) -> Generator[Record | None, None, None]:
+        """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time (a source of a
+        preface); read from disk as they are asked for. Raises OSError."""
+        matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto):
-            if not matches(run.topic):
-                continue
-            for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
-                record = run.record(index, first, time_s)
-                if accepts(record):
-                    yield record
+            looks += 1 + len(run.data) // BYTES_A_LOOK
+            if matches(run.topic):
+                for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
+                    record = run.record(index, first, time_s)
+                    looks += 1
+                    if accepts(record):
+                        looks = 0
+                        yield record
+                    elif looks >= LOOKS_MAX:
+                        looks = 0
+                        yield None
+            if looks >= LOOKS_MAX:
+                looks = 0
+                yield None
 
     def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
         """Runs of the topics recorded with ``filter``, with their first offset and their time; those at the ends may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -90,6 +91,30 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pyt
             await asyncio.sleep(0.01)
         with suppress(ConnectionError):
             assert len(await reader.read(60_000_000)) < 50_000_000
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_a_request_that_holds_up_the_loop_is_put_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def holds_up(*_: object) -> list[object]:
+        began = time.monotonic()
+        while time.monotonic() - began < 0.2:
+            pass
+        return []
+
+    monkeypatch.setattr(admin.stats, "queues", holds_up)
+
+    async def play(served: Admin) -> None:
+        pulse = served._engine.pulse
+        pulse.start(asyncio.get_running_loop())
+        reader, writer = await connect(served)
+        writer.write(ASK.replace(b"broker", b"queues"))
+        await reader.readline()
+        while not pulse.late_s["admin"]:  # noqa: ASYNC110  nothing tells when
+            await asyncio.sleep(0.01)
+        assert pulse.longest_s > 0.1
+        assert "admin of /v1/queues" in pulse.longest_words
         writer.close()
 
     serve(tmp_path, play)

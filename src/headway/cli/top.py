@@ -22,6 +22,8 @@ WIDE, WIDER = 110, 140
 OTHER_LINES = 9
 PUBLISHERS_SHOWN = QUEUES_SHOWN = 5
 ONCE_ROWS = 50
+LATE_MS_SHOWN = 10
+"""Less is nothing to anybody."""
 
 
 class Picture(NamedTuple):
@@ -87,6 +89,7 @@ def _headline(picture: Picture, before: Picture | None) -> Text:
     line = Text(f"headway {clean(broker.get('version', '?'))}", style="bold")
     uptime = format_duration(float(broker.get("uptime_s", 0)))
     gaps = shown.total(broker.get("gap_records"))
+    late_ms = broker.get("loop", {}).get("late_ms_lately", 0)
     rest = [
         f"up {uptime}",
         f"{format_count(broker.get('connections', 0))} connections",
@@ -94,6 +97,7 @@ def _headline(picture: Picture, before: Picture | None) -> Text:
         f"in {_flow(picture, before, 'published')}",
         f"out {_flow(picture, before, 'delivered')}",
         f"{format_count(gaps)} records skipped",
+        *([f"loop late by {shown.millis(late_ms)} at most lately"] if late_ms >= LATE_MS_SHOWN else []),
         f"process {_of(broker, 'memory_rss_bytes')}, peak {_of(broker, 'memory_peak_bytes')}",
     ]
     line.append("  " + " · ".join(rest), style="not bold")

@@ -232,11 +232,12 @@ class Broker:
         """Another flush is wanted at once."""
         return bool(self.registry.dirty or self.registry.woken or self.fanout.again)
 
-    def tick(self, now: float) -> None:
-        """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds."""
+    def tick(self, now: float, late_s: float = 0.0) -> None:
+        """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest
+        that clients had to wait for the loop since the last."""
         self.registry.timers.run(now)
         self.flush(now)  # nobody is judged by what only now became due
-        shares = self.governor.sweep(now)
+        shares = self.governor.sweep(now, late_s)
         if self.registry.observer is not None:
             self.registry.observer.tick(now, shares)
         self.relieve(now)

@@ -76,11 +76,12 @@ class Governor:
         """The consumer has fallen behind."""
         self._registry.watched.setdefault(subscription)
 
-    def sweep(self, now: float) -> Shares:
-        """Look at watched consumers and act on what their policies decide. Returns the shares it had to work out."""
+    def sweep(self, now: float, late_s: float = 0.0) -> Shares:
+        """Look at watched consumers and act on what their policies decide. ``late_s``: by how much the loop was late
+        since the last one, as far as is known. Returns the shares it had to work out."""
         registry = self._registry
         shares: Shares = {}
-        late = 0.0 if self._last_sweep_s is None else now - self._last_sweep_s - self._sweep_s
+        late = late_s if self._last_sweep_s is None else max(late_s, now - self._last_sweep_s - self._sweep_s)
         self._last_sweep_s = now
         if late > self._late_after_s:
             self.late_s += late

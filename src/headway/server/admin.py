@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -23,6 +24,7 @@ from headway.server.engine import Engine
 from headway.server.gate import IDLE_S, Gate
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
+from headway.server.pulse import Pulse
 from headway.server.records import Records
 from headway.server.sockets import bound
 from headway.server.writers import Writers
@@ -85,6 +87,7 @@ class Admin:
             "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
             "connections": len(engine.connections), "memory_rss_bytes": memory_rss_bytes(),
             "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
+            "loop": _loop(engine.pulse),
             "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
         }  # fmt: skip
         telemetry = engine.telemetry
@@ -156,6 +159,15 @@ class Admin:
 
     async def _page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.page(), content_type="text/plain", charset="utf-8")
+
+
+def _loop(pulse: Pulse) -> dict[str, Any]:
+    """How late it is, and what took it."""
+    return {
+        "late_ms_longest": round(pulse.longest_s * 1000, 3), "late_longest": pulse.longest_words,
+        "late_ms_lately": round(pulse.lately_s * 1000, 3),
+        "late_ms": {cause: round(late_s * 1000, 3) for cause, late_s in pulse.late_s.items() if late_s},
+    }  # fmt: skip
 
 
 def _faults_of_ours() -> logging.Logger:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headway.core.effects import CloseChannel
     from headway.core.session import Session
     from headway.core.subscription import Subscription
+    from headway.server.pulse import Pulse
 
 log = logging.getLogger("headway")
 
@@ -44,6 +45,7 @@ class Host(Protocol):
     farewells: Farewells
     parts: dict[Pool, Parts]
     read_bytes: int
+    pulse: Pulse
 
     def now(self) -> float: ...
     def turn_soon(self, read_s: float | None = None) -> None: ...
@@ -107,6 +109,10 @@ class Connection(Outlet):
         self._gone = False
         """A write failed: there is nothing to wait for (and the loop would not let us)."""
 
+    def __str__(self) -> str:
+        session = self.peer_side.session
+        return f"{session.client} ({self.address})" if session is not None else self.address
+
     def start(self, peer: Peer) -> None:
         self.peer_side = peer
         self.host.loop.add_reader(self.sock, self._readable)
@@ -125,7 +131,9 @@ class Connection(Outlet):
             self.close(Reason.CLIENT_GONE)
             return
         self.heard_s = self.host.now()
+        began = self.host.pulse.begin()
         self._hand(data)
+        self.host.pulse.end("read", began, self)
 
     def go_on(self) -> None:
         """With what was too much for one turn, unless there is a reason to wait."""
@@ -210,6 +218,7 @@ class Connection(Outlet):
             self.host.loop.add_writer(self.sock, self._on_writable)
 
     def _on_writable(self) -> None:
+        began = self.host.pulse.begin()
         self._writing = False
         self.host.loop.remove_writer(self.sock)
         session = self.peer_side.session
@@ -220,6 +229,7 @@ class Connection(Outlet):
             self.send_out()
         if len(self.out) < OUT_BYTES_MAX:
             self.let_go("replies")
+        self.host.pulse.end("write", began, self)
 
     def send_out(self) -> None:
         """Send replies while there is no session to do it (before CONNECT is granted)."""

@@ -45,6 +45,7 @@ from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start as keep_journal
 from headway.server.logins import Logins
 from headway.server.parts import Parts
+from headway.server.pulse import Pulse
 from headway.server.settings import Settings
 from headway.server.share import SHARE_WORK, TURN_WORK
 from headway.server.telemetry import Telemetry
@@ -97,6 +98,7 @@ class Engine:
         self.farewells = Farewells(loop)
         self.parts = {pool: Parts(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
+        self.pulse = Pulse()
         self.ends = Ends()
         self.connections_refused = 0
         self.protocol_errors = 0
@@ -115,6 +117,7 @@ class Engine:
         if settings.journal.enabled:
             self.keeper = keep_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
+            self.keeper.pulse = self.pulse
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
@@ -144,7 +147,7 @@ class Engine:
 
     def _turn(self) -> None:
         self._turn_due = False
-        began = time.monotonic()
+        began = self.pulse.begin()
         self.turns += 1
         self._go_on()
         self.broker.flush(began)
@@ -154,6 +157,7 @@ class Engine:
         ended = time.monotonic()
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
+        self.pulse.end("turn", began)
         if self.telemetry is not None and self._read_s is not None:
             self.telemetry.observer.turned(ended - self._read_s)
         self._read_s = None
@@ -187,12 +191,13 @@ class Engine:
 
     def _tick(self) -> None:
         self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
-        now = time.monotonic()
-        self.broker.tick(now)
+        now = self.pulse.begin()
+        self.broker.tick(now, self.pulse.held_s())
         self._carry_out(now)
         if self.keeper is not None:
             self.keeper.load(now, time.thread_time())
             self.keeper.turn(now)
+        self.pulse.end("tick", now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
@@ -268,6 +273,7 @@ class Engine:
         self, lane: Lane, chunks: list[tuple[Chunk, int, Any]], answers: list[SpilledChunk | OSError]
     ) -> None:
         now = self.now()
+        began = self.pulse.begin()
         for (chunk, size, _), answer in zip(chunks, answers, strict=True):
             if isinstance(answer, OSError):
                 self.broker.spilled(lane, chunk, size, None, answer.strerror or str(answer), now)
@@ -276,6 +282,7 @@ class Engine:
                 self.broker.spilled(lane, chunk, size, answer, "", now)
         self.broker.relieve(now)
         self.turn_soon()
+        self.pulse.end("spill", began)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -306,7 +313,7 @@ class Engine:
     def _sweep_connections(self) -> None:
         """Who has not said who it is, or has not been heard of for one and a half times its keep-alive?"""
         self._sweeps = self.loop.call_later(SWEEP_CONNECTIONS_S, self._sweep_connections)
-        now = self.now()
+        began, now = self.pulse.begin(), self.now()
         for store in self._stores.values():
             self._writer.submit(store.tidy)
         for parts in self.parts.values():
@@ -323,6 +330,7 @@ class Engine:
                 connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
             elif "replies" in connection.held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
                 connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
+        self.pulse.end("sweep", began)
 
     async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
         """It takes a while, on purpose."""
@@ -337,6 +345,7 @@ class Engine:
 
     def stop(self) -> None:
         """Say goodbye to everyone and let go of the disk."""
+        self.pulse.stop()
         for handle in (self._ticks, self._sweeps):
             if handle is not None:
                 handle.cancel()

@@ -65,6 +65,11 @@ class Gate:
 
     @web.middleware
     async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        answer = self._answer(request, handler)
+        response: web.StreamResponse = await self._engine.pulse.steps("admin", answer, request.path)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
         try:
             _from_here_only(request)

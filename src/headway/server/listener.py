@@ -46,6 +46,11 @@ class Listener:
         self.sock.close()
 
     def _accept(self) -> None:
+        began = self.engine.pulse.begin()
+        self._accept_some()
+        self.engine.pulse.end("accept", began)
+
+    def _accept_some(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = self.sock.accept()

@@ -58,6 +58,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     gc.collect()
     gc.freeze()  # modules and settings stay: to look through them for garbage would hold up the loop for nothing
     engine.start()
+    engine.pulse.start(loop)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from zlib import crc32
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headway.core import stats
 from headway.server.engine import Engine
 from headway.server.journal.keeper import Keeper
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
+from headway.server.pulse import BOUNDS_S, Pulse
 from headway.server.telemetry import Telemetry
 
 CONSUMERS_MAX = 1000
@@ -53,6 +55,8 @@ class Metrics(Collector):
             ("memory_rss_bytes", "Resident memory of the process", memory_rss_bytes()),
             ("memory_peak_bytes", "Highest resident memory of the process", memory_peak_bytes()),
             ("longest_turn_seconds", "Longest flush so far", engine.longest_turn_s),
+            ("loop_late_longest_seconds", "Longest that the loop was late so far", engine.pulse.longest_s),
+            ("loop_late_lately_seconds", "Longest that it was in the last minute or two", engine.pulse.lately_s),
         ):
             yield GaugeMetricFamily(f"headway_{name}", text, value)
         for name, text, value in (
@@ -70,6 +74,7 @@ class Metrics(Collector):
         for reason, count in engine.ends.counts.items():
             ended.add_metric([reason], count)
         yield ended
+        yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from self._telemetry(engine.telemetry)
         if engine.keeper is not None:
@@ -159,3 +164,16 @@ class Metrics(Collector):
                 names = [label(consumer.client), label(consumer.filter), label(consumer.consumer)]
                 family.add_metric(names, float(getattr(consumer, name)))
         yield from families.values()
+
+
+def _late(pulse: Pulse) -> Iterator[Metric]:
+    """How late the loop was, and what took it: in all, whether verdicts were suspended for it or not."""
+    text = "Time by which the loop was late"
+    causes = CounterMetricFamily("headway_loop_late_by_cause_seconds", text, labels=["cause"])
+    for cause, late_s in pulse.late_s.items():
+        causes.add_metric([cause], late_s)
+    yield causes
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
+    buckets = list(zip(bounds, accumulate(pulse.counts), strict=True))
+    text = "How late the loop was, looked at fifty times a second"
+    yield HistogramMetricFamily("headway_loop_lateness_seconds", text, buckets, sum(pulse.late_s.values()))

@@ -42,6 +42,7 @@ from headway.server.journal.words import (
     places_entry,
     run_entry,
 )
+from headway.server.pulse import Pulse
 from headway.server.settings import JournalTable, TopicTable
 from headway.store.journal.batch import Entry
 from headway.store.journal.journal import Journal
@@ -108,6 +109,7 @@ class Keeper:
         """Why nothing is kept at the moment; empty: all is well."""
         self.commits = 0
         self.failures = 0
+        self.pulse = Pulse()
         self._longest_s = self._began_s = 0.0
         self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.archive = archive
@@ -292,6 +294,11 @@ class Keeper:
                 self.journal.commit({}, time_us)
 
     def _done(self, number: int, sequence: int, error: Exception | None) -> None:
+        began = self.pulse.begin()
+        self._answered(number, sequence, error)
+        self.pulse.end("journal", began)
+
+    def _answered(self, number: int, sequence: int, error: Exception | None) -> None:
         now = self._now()
         if isinstance(error, OSError):
             self._failed(error, number, sequence)

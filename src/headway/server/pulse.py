@@ -1,0 +1,196 @@
+"""The pulse: how late the loop is, all of it, and what took it. This is what clients feel.
+
+Theory of operation. A timer is due every ``PROBE_S``. By how much it comes too late is by how much anything that came
+meanwhile had to wait, whoever was at fault. Beside it each of our callbacks says, once, how long it took and what it
+was; what was late is put down to the causes that ran since the last probe, in proportion, and the rest to ``other``:
+code that says nothing, or a machine with no time for us.
+
+Rules:
+- A callback costs two looks at the clock; nothing is measured per message.
+- Garbage collection is a cause of its own, and no part of what it interrupted.
+- The governor judges nobody while this says that the loop is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+log = logging.getLogger("headway")
+
+PROBE_S = 0.02
+LEAST_S = 0.002
+"""Less is the clock's own grain."""
+SAID_FROM_S = 0.1
+SAID_EVERY_S = 10.0
+LATELY_S = 60.0
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+CAUSES = ("read", "write", "accept", "turn", "tick", "sweep", "spill", "journal", "admin", "gc", "other")
+"""What is received and decoded; sockets that take bytes again; who comes; the flush; the governor and pressure; looking
+for who is silent; answers of the spill's writer; answers of the journal's; a request to the admin API."""
+
+
+class Pulse:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.late_s = dict.fromkeys(CAUSES, 0.0)
+        self.longest_s = 0.0
+        self.longest_words = ""
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        """Probes, by how late they were."""
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._taken = dict.fromkeys(CAUSES, 0.0)
+        """Since the last probe."""
+        self._worst: tuple[float, str, object] = 0.0, "", None
+        self._gc_s = 0.0
+        """Taken from the callback that runs."""
+        self._gc_began_s = 0.0
+        self._lately = [0.0, 0.0]
+        """The longest of this minute, and of the last."""
+        self._minute_s = clock()
+        self._held_s = 0.0
+        self._said_s = -SAID_EVERY_S
+        self._unsaid = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        gc.callbacks.append(self._collecting)
+        self._next()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            gc.callbacks.remove(self._collecting)
+
+    # -- what callbacks say -----------------------------------------------------------------------------------------
+
+    def begin(self) -> float:
+        self._gc_s = 0.0
+        return self._clock()
+
+    def end(self, cause: str, began_s: float, who: object = None) -> None:
+        """The callback is over. ``who`` it was about."""
+        took_s = self._clock() - began_s - self._gc_s
+        self._taken[cause] += took_s
+        if took_s > self._worst[0]:
+            self._worst = took_s, cause, who
+
+    def steps(self, cause: str, work: Coroutine[Any, Any, Any], who: object = None) -> _Steps:
+        """To be awaited in place of ``work``: what it does between two waits is a callback."""
+        return _Steps(self, cause, work, who)
+
+    def _collecting(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_began_s = self._clock()
+            return
+        took_s = self._clock() - self._gc_began_s
+        self._gc_s += took_s
+        self._taken["gc"] += took_s
+        if took_s > self._worst[0]:
+            self._worst = took_s, "gc", None
+
+    # -- the probe --------------------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        assert self._loop is not None
+        self._due_s = self._clock() + PROBE_S
+        self._timer = self._loop.call_later(PROBE_S, self._probe)
+
+    def _probe(self) -> None:
+        self.look()
+        self._next()
+
+    def look(self) -> None:
+        """How late is it?"""
+        now = self._clock()
+        late_s = max(0.0, now - self._due_s)
+        self.counts[bisect_left(BOUNDS_S, late_s)] += 1
+        if now - self._minute_s >= LATELY_S:
+            self._lately = [0.0, self._lately[0] if now - self._minute_s < 2 * LATELY_S else 0.0]
+            self._minute_s = now
+        if late_s >= LEAST_S:
+            self._late(late_s, now)
+        self._taken = dict.fromkeys(CAUSES, 0.0)
+        self._worst = 0.0, "", None
+
+    def _late(self, late_s: float, now: float) -> None:
+        shares = self._shares(late_s)
+        for cause, share_s in shares.items():
+            self.late_s[cause] += share_s
+        self._held_s = max(self._held_s, late_s)
+        self._lately[0] = max(self._lately[0], late_s)
+        if late_s > self.longest_s:
+            self.longest_s, self.longest_words = late_s, self._words(shares)
+        if late_s < SAID_FROM_S:
+            return
+        self._unsaid += 1
+        if now - self._said_s >= SAID_EVERY_S:
+            more = f" (the last of {self._unsaid} times)" if self._unsaid > 1 else ""
+            log.warning("the loop was late by %.0f ms: %s%s", late_s * 1000, self._words(shares), more)
+            self._said_s, self._unsaid = now, 0
+
+    def _shares(self, late_s: float) -> dict[str, float]:
+        """What was late, by cause."""
+        known_s = sum(self._taken.values())
+        part = min(1.0, late_s / known_s) if known_s else 0.0
+        shares = {cause: taken_s * part for cause, taken_s in self._taken.items() if taken_s}
+        if known_s < late_s:
+            shares["other"] = shares.get("other", 0.0) + late_s - known_s
+        return shares
+
+    def _words(self, shares: dict[str, float]) -> str:
+        """``read 1,700 ms, turn 200 ms; the longest was read of display-7, 1,690 ms``."""
+        order = sorted(shares, key=shares.__getitem__, reverse=True)
+        words = ", ".join(f"{cause} {shares[cause] * 1000:,.0f} ms" for cause in order if shares[cause] >= 0.001)
+        took_s, cause, who = self._worst
+        return f"{words}; the longest was {cause} of {who}, {took_s * 1000:,.0f} ms" if who is not None else words
+
+    # -- what is asked of it ----------------------------------------------------------------------------------------
+
+    def held_s(self) -> float:
+        """The longest it was late since this was asked before, up to now: a probe that is overdue counts, once."""
+        if self._due_s and self._clock() > self._due_s:
+            self.look()
+            self._due_s = self._clock()
+        held_s, self._held_s = self._held_s, 0.0
+        return held_s
+
+    @property
+    def lately_s(self) -> float:
+        """The longest it was late in the last minute or two."""
+        return max(self._lately)
+
+
+class _Steps:
+    __slots__ = ("_cause", "_pulse", "_who", "_work")
+
+    def __init__(self, pulse: Pulse, cause: str, work: Coroutine[Any, Any, Any], who: object) -> None:
+        self._pulse = pulse
+        self._cause = cause
+        self._work = work
+        self._who = who
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        pulse, work = self._pulse, self._work
+        error: BaseException | None = None
+        sent: Any = None
+        while True:
+            began_s = pulse.begin()
+            try:
+                waited = work.send(sent) if error is None else work.throw(error)
+            except StopIteration as done:
+                return done.value
+            finally:
+                pulse.end(self._cause, began_s, self._who)
+            error = None
+            try:
+                sent = yield waited
+            except BaseException as thrown:  # noqa: BLE001  also that it is cancelled: for the work to see
+                error = thrown

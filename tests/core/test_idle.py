@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from tests.core.stage import STUCK, Stage
 
+from headway.core import stats
 from headway.core.effects import Spill
+from headway.core.pool import HIGH_WATER
 
 FEW, MANY = 1000, 4000
 FILTERS_EACH = 20
@@ -34,9 +36,9 @@ def steps(work: Callable[[], object]) -> int:
     return count
 
 
-def crowd(lanes: int, *, records: int, **pool: str) -> Stage:
+def crowd(lanes: int, *, records: int, disk: str = "1GB") -> Stage:
     """So many lanes, of clients that are away and stay so; ``records`` wait in each. One client is there, and stuck."""
-    stage = Stage(**(pool or {"memory": "1GB", "disk": "1GB", "max_client_share": "100%"}))
+    stage = Stage(memory="1GB", disk=disk, max_client_share="100%")
     for number in range(lanes // FILTERS_EACH):
         away = stage.client(f"away {number}", expiry_s=3600.0)
         for part in range(FILTERS_EACH):
@@ -50,6 +52,12 @@ def crowd(lanes: int, *, records: int, **pool: str) -> Stage:
             publisher.publish(f"idle/{number}/{part}", 0, records, size=20, qos=1)
     stage.turn()
     stage.tick()
+    return stage
+
+
+def short(stage: Stage) -> Stage:
+    """Some 180 kB more, and its memory is above the mark."""
+    stage.pool.memory_limit = int((stage.pool.memory_bytes + 180_000) / HIGH_WATER)
     return stage
 
 
@@ -73,14 +81,38 @@ def test_a_tick(records: int) -> None:
 def test_a_tick_while_the_memory_is_short(disk: str) -> None:
     """What the idle hold is below the mark in both; one lane is what there is to send to disk, or to give up."""
     few, many = (
-        a_tick(crowd(lanes, records=0, memory="200KB", disk=disk, max_client_share="100%")) for lanes in (FEW, MANY)
+        a_tick(short(crowd(lanes, records=0, disk=disk))) for lanes in (FEW, MANY)
     )
     assert many < few + 100, "more than numbers that take a line more to write"
 
 
+@pytest.mark.parametrize("most", [0, 1000])
+def test_a_slice_of_who_there_is(most: int) -> None:
+    def of(lanes: int) -> list[int]:
+        stage = crowd(lanes, records=1)
+        slices = stats.Census(stage.broker, stage.now, most).slices()
+        return [steps(lambda: next(slices, None)) for _ in range(lanes // 256 + 3)]
+
+    few, many = of(FEW), of(MANY)
+    assert max(many) < max(few) + 1000
+    assert sum(map(bool, many)) > sum(map(bool, few)), "more slices, none of them larger"
+
+
+def test_the_totals_are_those_of_all_counted_one_by_one() -> None:
+    stage = crowd(100, records=3)
+    for name in ("a", "b"):
+        stage.consumer(name, "busy")
+    stage.clients["publisher"].publish("busy", 0, 7)
+    stage.run(1)
+    before = stats.whole(stage.broker)
+    assert (before.subscriptions, before.delivered_records) == (100 + 2 + 1 + 1, 14 + len(stage.monitor.seen) + 4)
+    stage.clients["a"].leave()
+    assert stats.whole(stage.broker).delivered_records == before.delivered_records, "counted twice, or lost"
+
+
 def test_a_write_that_failed() -> None:
     def of(lanes: int) -> int:
-        stage = crowd(lanes, records=0, memory="200KB", disk="1GB", max_client_share="100%")
+        stage = short(crowd(lanes, records=0))
         stage.clients["publisher"].publish("busy", 0, 250, size=1000)
         stage.broker.flush(stage.now)
         lane, chunks = next((e.lane, e.chunks) for e in stage.broker.take_effects() if isinstance(e, Spill))

@@ -86,7 +86,7 @@ class BrokerProcess:
 
     def consumer(self, client: str, filter: str | None = None) -> dict[str, Any]:
         """The row of a subscription; empty when there is none."""
-        rows = self.get("/v1/consumers")["consumers"]
+        rows = self.get(f"/v1/consumers?client={urllib.parse.quote(client, safe='')}")["consumers"]
         found = (row for row in rows if row["client"] == client and filter in (None, row["filter"]))
         return next(found, {})
 

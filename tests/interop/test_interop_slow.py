@@ -221,9 +221,9 @@ def test_slow_and_no_longer_slow(governed: BrokerProcess, name: str) -> None:
 
 def prometheus(broker: BrokerProcess) -> dict[tuple[str, str | None], float]:
     """Every sample by its name and client, read as Prometheus reads them."""
-    status, page = broker.call("/metrics")
-    assert status == 200
-    families = text_string_to_metric_families(page.decode())
+    pages = [broker.call(path) for path in ("/metrics", "/metrics/consumers")]
+    assert [status for status, _ in pages] == [200, 200]
+    families = [one for _, page in pages for one in text_string_to_metric_families(page.decode())]
     return {
         (sample.name, sample.labels.get("client")): sample.value for family in families for sample in family.samples
     }

@@ -69,8 +69,9 @@ def draw(picture: Picture, before: Picture | None, console: Console, trouble: st
     pool_lines = [_pool_line(pool, console.width >= WIDE) for pool in pools]
     parts: list[Any] = [_headline(picture, before), *pool_lines, Text()]
     parts.append(_consumers(picture.consumers[:rows], console.width))
-    if len(picture.consumers) > rows:
-        parts.append(Text(f"and {format_count(len(picture.consumers) - rows)} more with less lag", style="dim"))
+    consumers = max(len(picture.consumers), picture.broker.get("subscriptions", 0))  # not all of many are listed
+    if consumers > rows:
+        parts.append(Text(f"and {format_count(consumers - rows)} more with less lag", style="dim"))
     if queues:
         parts += [Text(), _queues(queues)]
         if len(picture.queues) > len(queues):

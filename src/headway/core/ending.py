@@ -51,9 +51,7 @@ class Ending:
             queue.leave(subscription)
         else:
             self._write_off(subscription, reason)
-        registry.gap_records_ended.update(subscription.gap_records)
-        registry.delivered_records_ended += subscription.delivered_records
-        registry.delivered_bytes_ended += subscription.delivered_bytes
+        registry.count(subscription)
         if queue is None:
             self.set_free(subscription)
             subscription.cursor.close()

@@ -122,11 +122,22 @@ class Registry:
         self.session_number = 0
         self.published_records = 0
         self.published_bytes = 0
-        self.gap_records_ended: Counter[Reason] = Counter()
-        """Gaps of subscriptions that are no more."""
-        self.delivered_records_ended = 0
-        self.delivered_bytes_ended = 0
-        """Delivered to subscriptions that are no more."""
+        self.gap_records: Counter[Reason] = Counter()
+        self.delivered_records = 0
+        self.delivered_bytes = 0
+        """Of all subscriptions there ever were; of those that are, as of when each was last counted."""
+
+    def count(self, subscription: Subscription) -> None:
+        """Bring the totals up to date by one consumer."""
+        records, size = subscription.delivered_records, subscription.delivered_bytes
+        self.delivered_records += records - subscription.counted_records
+        self.delivered_bytes += size - subscription.counted_bytes
+        subscription.counted_records, subscription.counted_bytes = records, size
+        gaps, counted = subscription.gap_records, subscription.counted_gaps
+        if gaps and gaps != counted:
+            self.gap_records.update(gaps)
+            self.gap_records.subtract(counted or ())
+            subscription.counted_gaps = gaps.copy()
 
     def keep_feed(self, feed: Feed, change: int) -> None:
         """One more that is durable reads it (1), or one less (-1)."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+
 import msgspec
 
 from headway.core.broker import Broker
@@ -11,6 +15,11 @@ from headway.core.sampling import Shares, peek, stall_s, state_of
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
+
+SLICE = 256
+"""Consumers counted in one go."""
+CLOSE_SLICE = 16
+"""Consumers looked at closely in one go."""
 
 
 class ConsumerStats(msgspec.Struct, frozen=True):
@@ -106,16 +115,70 @@ class BrokerStats(msgspec.Struct, frozen=True):
     pools: list[PoolStats]
 
 
+class Census:
+    """All consumers, gone through a slice at a time, so that whoever has a loop to serve can let it go on between two
+    slices: how many there are, how they are, and the ``most`` with most lag. Who comes meanwhile is not in it."""
+
+    def __init__(self, broker: Broker, now: float, most: int = 0) -> None:
+        self.subscriptions = 0
+        self.states: Counter[str] = Counter()
+        self.lag_records = 0
+        self.lag_bytes = 0
+        self.lag_bytes_max = 0
+        self.consumers: list[ConsumerStats] = []
+        """Those with most lag, the one with the most first."""
+        self._broker = broker
+        self._now = now
+        self._most = most
+        self._found: list[tuple[int, int, Subscription]] = []
+
+    def slices(self) -> Iterator[None]:
+        sessions = list(self._broker.registry.sessions.values())
+        for number, subscription in enumerate(one for session in sessions for one in _each(session)):
+            if subscription is not None and not subscription.ended:
+                self._count(subscription)
+            if number % SLICE == SLICE - 1:
+                yield
+        for _, _, subscription in self._found:
+            if not subscription.ended:
+                self.consumers.append(consumer(self._broker, subscription, self._now, {}))
+            if len(self.consumers) % CLOSE_SLICE == 0:
+                yield
+        self.consumers.sort(key=most_lag_first)
+
+    def _count(self, subscription: Subscription) -> None:
+        self._broker.registry.count(subscription)
+        self.subscriptions += 1
+        self.states[state_of(subscription)] += 1
+        lag_bytes = subscription.lag_bytes
+        self.lag_records += subscription.lag_records
+        self.lag_bytes += lag_bytes
+        self.lag_bytes_max = max(self.lag_bytes_max, lag_bytes)
+        if len(self._found) < self._most:
+            heappush(self._found, (lag_bytes, self.subscriptions, subscription))
+        elif self._most and lag_bytes > self._found[0][0]:
+            heapreplace(self._found, (lag_bytes, self.subscriptions, subscription))
+
+
+def _each(session: Session) -> Iterator[Subscription | None]:
+    """Its subscriptions, and something for itself: who has none has to be passed, too."""
+    yield None
+    yield from list(session.subscriptions.values())
+
+
+def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
+    return -stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter
+
+
 def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
-    """Every subscription, the one with most lag first."""
+    """Every subscription, the one with most lag first; all at once, so not for a loop that others wait for."""
     shares: Shares = {}
     found = [
         consumer(broker, subscription, now, shares)
         for session in broker.registry.sessions.values()
         for subscription in session.subscriptions.values()
     ]
-    found.sort(key=lambda stats: (-stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter))
-    return found
+    return sorted(found, key=most_lag_first)
 
 
 def consumer(broker: Broker, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
@@ -137,10 +200,13 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
 
 
 def queues(broker: Broker, now: float) -> list[QueueStats]:
-    """Every queue, the longest first."""
+    """Every queue, the longest first; all at once."""
     found = [queue(one, now) for one in broker.registry.router.queues.values()]
-    found.sort(key=lambda stats: (-stats.records, stats.name))
-    return found
+    return sorted(found, key=longest_first)
+
+
+def longest_first(stats: QueueStats) -> tuple[int, str]:
+    return -stats.records, stats.name
 
 
 def queue(queue: Queue, now: float) -> QueueStats:
@@ -154,11 +220,14 @@ def queue(queue: Queue, now: float) -> QueueStats:
 
 
 def publishers(broker: Broker, now: float) -> list[PublisherStats]:
-    """Every session that has published, also those that ended, the busiest first."""
-    sessions = [s for s in broker.registry.sessions.values() if s.published_records or s.refused_records]
-    found = [publisher(session, now) for session in [*sessions, *broker.registry.former.values()]]
-    found.sort(key=lambda stats: -stats.published_records)
-    return found
+    """Every session that has published, also those that ended, the busiest first; all at once."""
+    sessions = [*broker.registry.sessions.values(), *broker.registry.former.values()]
+    found = [publisher(session, now) for session in sessions if has_published(session)]
+    return sorted(found, key=lambda stats: -stats.published_records)
+
+
+def has_published(session: Session) -> bool:
+    return bool(session.published_records or session.refused_records)
 
 
 def publisher(session: Session, now: float) -> PublisherStats:
@@ -179,17 +248,18 @@ def pool(pool: Pool) -> PoolStats:
     )  # fmt: skip
 
 
-def whole(broker: Broker) -> BrokerStats:
+def whole(broker: Broker, census: Census | None = None) -> BrokerStats:
+    """As of a census; without one, everybody is counted now."""
     registry = broker.registry
-    live = [s for session in registry.sessions.values() for s in session.subscriptions.values()]
-    gaps = sum((s.gap_records for s in live), start=registry.gap_records_ended.copy())
+    if census is None:
+        census = Census(broker, 0.0)
+        deque(census.slices(), maxlen=0)
     return BrokerStats(
-        sessions=len(registry.sessions), subscriptions=len(live), lanes=len(registry.router.feeds),
+        sessions=len(registry.sessions), subscriptions=census.subscriptions, lanes=len(registry.router.feeds),
         watched=len(registry.watched), published_records=registry.published_records,
         published_bytes=registry.published_bytes,
-        delivered_records=registry.delivered_records_ended + sum(s.delivered_records for s in live),
-        delivered_bytes=registry.delivered_bytes_ended + sum(s.delivered_bytes for s in live),
-        gap_records={str(reason): count for reason, count in gaps.items()},
+        delivered_records=registry.delivered_records, delivered_bytes=registry.delivered_bytes,
+        gap_records={str(reason): count for reason, count in registry.gap_records.items() if count},
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
         verdicts=broker.verdicts.made, pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip

@@ -81,7 +81,8 @@ class Subscription:
 
     __slots__ = (
         "blocked_publishers_s", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating",
-        "current_s", "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "gap_told", "gap_told_s",
+        "counted_bytes", "counted_gaps", "counted_records", "current_s", "cursor", "dialect", "ended", "feed", "filter",
+        "gap", "gap_records", "gap_told", "gap_told_s",
         "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "lease", "meter",
         "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
         "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
@@ -155,6 +156,9 @@ class Subscription:
         self.gap: Gap | None = None
         """Skipped records the consumer has not been told of."""
         self.gap_records: Counter[Reason] = Counter()
+        self.counted_gaps: Counter[Reason] | None = None
+        self.counted_records = self.counted_bytes = 0
+        """As far as it is in the broker's totals."""
         self.state_records = 0
         """Records sent from a preface."""
         self.state_bytes = 0

@@ -12,7 +12,6 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
-from headway.core import stats
 from headway.core.errors import ConfigError, Reason
 from headway.core.policy import PolicyState, evaluate
 from headway.core.sampling import peek
@@ -22,6 +21,7 @@ from headway.server.config import parse_settings
 from headway.server.cursors import Cursors
 from headway.server.engine import Engine
 from headway.server.gate import IDLE_S, Gate
+from headway.server.listings import Listings
 from headway.server.metrics import Metrics
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.pulse import Pulse
@@ -39,7 +39,8 @@ _NO_HTTP = (HttpProcessingError, web.RequestPayloadError)
 class Admin:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._metrics = Metrics(engine)
+        self._listings = Listings(engine)
+        self._metrics = Metrics(engine, self._listings)
         self._gate = Gate(engine)
         self._app = web.Application(middlewares=[self._gate.enter])
         self._app.add_routes([
@@ -51,6 +52,8 @@ class Admin:
             web.post("/v1/preview", self._preview),
             web.delete(r"/v1/clients/{client:[\s\S]+}", self._disconnect),
             web.get("/metrics", self._page),
+            web.get("/metrics/consumers", self._consumers_page),
+            web.get("/metrics/queues", self._queues_page),
         ])  # fmt: skip
         self._records = Records(engine)
         self._cursors = Cursors(engine)
@@ -81,7 +84,7 @@ class Admin:
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine
-        body = msgspec.to_builtins(stats.whole(engine.broker))
+        body = msgspec.to_builtins(await self._listings.whole())
         body |= {
             "version": __version__, "name": engine.settings.server.name,
             "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
@@ -101,14 +104,14 @@ class Admin:
             body["journal"] = engine.keeper.stats()
         return json_answer(body)
 
-    async def _consumers(self, _: web.Request) -> web.Response:
-        return json_answer({"consumers": stats.consumers(self._engine.broker, self._engine.now())})
+    async def _consumers(self, request: web.Request) -> web.Response:
+        return json_answer(await self._listings.consumers(request.query.get("client")))
 
     async def _publishers(self, _: web.Request) -> web.Response:
-        return json_answer({"publishers": stats.publishers(self._engine.broker, self._engine.now())})
+        return json_answer(await self._listings.publishers())
 
     async def _queues(self, _: web.Request) -> web.Response:
-        return json_answer({"queues": stats.queues(self._engine.broker, self._engine.now())})
+        return json_answer(await self._listings.queues())
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker
@@ -158,7 +161,17 @@ class Admin:
         return web.Response(status=204)
 
     async def _page(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.page(), content_type="text/plain", charset="utf-8")
+        return _text(await self._metrics.page())
+
+    async def _consumers_page(self, _: web.Request) -> web.Response:
+        return _text(await self._metrics.consumers())
+
+    async def _queues_page(self, _: web.Request) -> web.Response:
+        return _text(await self._metrics.queues())
+
+
+def _text(page: bytes) -> web.Response:
+    return web.Response(body=page, content_type="text/plain", charset="utf-8")
 
 
 def _loop(pulse: Pulse) -> dict[str, Any]:

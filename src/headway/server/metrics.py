@@ -1,8 +1,12 @@
-"""Prometheus metrics, collected when asked for; nothing is counted twice for their sake."""
+"""Prometheus metrics, collected when asked for; nothing is counted twice for their sake.
+
+``/metrics`` has the whole, whatever number of consumers and queues there are. Series for each of them are on pages of
+their own, for those with most lag only (``listings.EACH_MAX``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from zlib import crc32
 
@@ -13,16 +17,21 @@ from prometheus_client.registry import Collector
 from headway.core import stats
 from headway.server.engine import Engine
 from headway.server.journal.keeper import Keeper
+from headway.server.listings import Listings
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.pulse import BOUNDS_S, Pulse
 from headway.server.telemetry import Telemetry
 
-CONSUMERS_MAX = 1000
-"""Consumers, and queues, with series of their own: those with most lag. The rest is in the totals."""
-
-
 LABEL_CHARS_MAX = 120
 """Names and filters may have 65,535 letters, and each stands on the page once for each of its series."""
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def label(text: str) -> str:
@@ -32,19 +41,40 @@ def label(text: str) -> str:
     return f"{text[: LABEL_CHARS_MAX - 10]}…{crc32(text.encode()):08x}"
 
 
-class Metrics(Collector):
-    def __init__(self, engine: Engine) -> None:
+def _text(families: list[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+class Metrics:
+    """Each page is an exposition text."""
+
+    def __init__(self, engine: Engine, listings: Listings) -> None:
         self._engine = engine
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._listings = listings
 
-    def page(self) -> bytes:
-        """The exposition text."""
-        return generate_latest(self._registry)
+    async def page(self) -> bytes:
+        census = await self._listings.census()
+        return _text(list(self._whole(census)))
 
-    def collect(self) -> Iterator[Metric]:
+    async def consumers(self) -> bytes:
+        """Of those with most lag, each its own series."""
+        told = await self._listings.consumers()
+        return await self._written(list(self._consumers(told["consumers"])))
+
+    async def queues(self) -> bytes:
+        """Of the longest, each its own series."""
+        told = await self._listings.queues()
+        return await self._written(list(self._queues(told["queues"])))
+
+    async def _written(self, families: list[Metric]) -> bytes:
+        """Beside the loop: thousands of lines take longer than a turn may."""
+        return await self._engine.loop.run_in_executor(None, _text, families)
+
+    def _whole(self, census: stats.Census) -> Iterator[Metric]:
         engine = self._engine
-        whole = stats.whole(engine.broker)
+        whole = stats.whole(engine.broker, census)
         for name, text, value in (
             ("connections", "Open connections", len(engine.connections)),
             ("sessions", "Sessions, also of clients that are away", whole.sessions),
@@ -80,10 +110,9 @@ class Metrics(Collector):
         if engine.keeper is not None:
             yield from self._journal(engine.keeper)
         yield from self._pools(whole)
-        yield from self._consumers(whole)
-        yield from self._queues()
+        yield from self._together(whole, census)
 
-    def _queues(self) -> Iterator[Metric]:
+    def _queues(self, queues: list[stats.QueueStats]) -> Iterator[Metric]:
         families = {
             name: GaugeMetricFamily(f"headway_queue_{name}", text, labels=["queue"])
             for name, text in (
@@ -96,7 +125,7 @@ class Metrics(Collector):
         dropped = CounterMetricFamily(
             "headway_queue_dropped_records", "Records this queue left out", labels=["queue", "reason"]
         )
-        for queue in stats.queues(self._engine.broker, self._engine.now())[:CONSUMERS_MAX]:
+        for queue in queues:
             for name, family in families.items():
                 family.add_metric([label(queue.name)], float(getattr(queue, name)))
             for reason, count in queue.dropped_records.items():
@@ -142,11 +171,24 @@ class Metrics(Collector):
         yield used
         yield limit
 
-    def _consumers(self, whole: stats.BrokerStats) -> Iterator[Metric]:
+    def _together(self, whole: stats.BrokerStats, census: stats.Census) -> Iterator[Metric]:
         gaps = CounterMetricFamily("headway_gap_records", "Records some consumer was not given", labels=["reason"])
         for reason, count in whole.gap_records.items():
             gaps.add_metric([reason], count)
         yield gaps
+        states = GaugeMetricFamily("headway_consumers", "Consumers, by how they are", labels=["state"])
+        for state, consumers in census.states.items():
+            states.add_metric([state], consumers)
+        yield states
+        for name, text, value in (
+            ("lag_records", "Records that wait, for all consumers together", census.lag_records),
+            ("lag_bytes", "Bytes that wait, for all consumers together", census.lag_bytes),
+            ("lag_bytes_max", "Bytes that wait for the consumer with most lag", census.lag_bytes_max),
+            ("queues", "Queues", len(self._engine.broker.registry.router.queues)),
+        ):
+            yield GaugeMetricFamily(f"headway_{name}", text, value)
+
+    def _consumers(self, consumers: list[stats.ConsumerStats]) -> Iterator[Metric]:
         labels = ["client", "filter", "consumer"]
         families = {
             name: GaugeMetricFamily(f"headway_consumer_{name}", text, labels=labels)
@@ -158,8 +200,7 @@ class Metrics(Collector):
                 ("slow", "1 while a rule holds it to be slow"),
             )
         }
-        now = self._engine.now()
-        for consumer in stats.consumers(self._engine.broker, now)[:CONSUMERS_MAX]:
+        for consumer in consumers:
             for name, family in families.items():
                 names = [label(consumer.client), label(consumer.filter), label(consumer.consumer)]
                 family.add_metric(names, float(getattr(consumer, name)))

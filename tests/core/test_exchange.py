@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from random import Random
 
 import pytest
+from tests.core.queues_stage import Plain
 
+from headway.core import exchange as exchange_module
+from headway.core import router as router_module
 from headway.core.exchange import (
     Binding,
+    ByHeaders,
     Destination,
     Exchange,
     Exchanges,
     Route,
+    hashable,
 )
+from headway.core.feed import Feed, FeedKey
+from headway.core.lane import Lane
+from headway.core.pool import Pool
 from headway.core.record import TOPICS, key_of, topic_of
+from headway.core.router import Router
 
 
 def queue(name: str) -> Destination:
@@ -166,3 +176,75 @@ def test_topics_and_routing_keys_are_each_others() -> None:
     for topic in ("a/b", "a.b/c", "/a", "x"):
         assert topic_of(key_of(topic)) == topic
     assert key_of("a/b.c") == "a.b/c"
+
+
+def headers_router() -> Router:
+    """A queue bound by what kind of thing it wants, and one bound to an exchange that looks at no headers."""
+    router = Router()
+    feeds = []
+    for name, source, arguments in (("shapes", "amq.headers", (("shape", "round"), ("x-match", "all"))),
+                                    ("keys", "amq.direct", ())):  # fmt: skip
+        feed = Feed(FeedKey(name, None, Plain(), Pool("p", 1, 0), 0, None), Lane(Plain(), Pool("p", 1, 0)),
+                    lambda _: True, by_exchange=True)  # fmt: skip
+        feeds.append(feed)
+        router.queues[name] = type("Queue", (), {"feed": feed})()  # type: ignore[assignment]
+        router.exchanges.add_queue(name)
+        router.exchanges.bind(Binding(source, Destination("queue", name), "k", arguments))
+    return router
+
+
+@pytest.mark.parametrize("exchange", ["amq.headers", "amq.direct", "amq.topic"])
+def test_headers_nobody_looks_at_do_not_keep_routes_from_being_remembered(
+    exchange: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router, worked_out = headers_router(), []
+    work_out = router._work_out
+    monkeypatch.setattr(router, "_work_out", lambda *asked: worked_out.append(asked) or work_out(*asked))
+    for number in range(1000):
+        route = router.route_from(exchange, "k", {"id": number, "shape": "round" if number % 2 else "flat"})
+        wanted = {"amq.headers": ["shapes"] if number % 2 else [], "amq.direct": ["keys"], "amq.topic": []}
+        assert [feed.key.filter for feed in route.feeds] == wanted[exchange]
+    assert len(worked_out) == (2 if exchange == "amq.headers" else 1)
+
+
+def test_what_differs_each_time_is_remembered_within_bounds_and_found_without_asking_every_binding(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router, asked = headers_router(), []
+    for number in range(500):
+        bound = Binding("amq.headers", Destination("queue", "shapes"), "", (("id", number), ("x-match", "all")))
+        router.exchanges.bind(bound)
+    fits = exchange_module._fits
+    monkeypatch.setattr(exchange_module, "_fits", lambda *how: asked.append(how) or fits(*how))
+    monkeypatch.setattr(router_module, "ROUTES_MAX", 100)
+    for number in range(1000):
+        route = router.route_from("amq.headers", "k", {"id": number})
+        assert len(route.feeds) == (number < 500)
+        assert len(router._by_headers) <= 100
+    assert len(asked) == 500
+    router.route_from("amq.headers", "k", {"id": "x" * 10_000})
+    assert not any("x" * 10_000 in str(known) for known in router._by_headers), "nor what is long"
+
+
+@pytest.mark.parametrize("how", ["all", "any", "all-with-x", "any-with-x"])
+def test_an_index_finds_what_asking_everybody_finds(how: str) -> None:
+    values: tuple[object, ...] = (None, 1, "a", [1, {"b": 2}])
+    names = ("a", "b", "x-c")
+    bindings = ByHeaders()
+    every = []
+    for number, chosen in enumerate(product((*values, ...), repeat=3)):
+        arguments = {name: hashable(value) for name, value in zip(names, chosen, strict=True) if value is not ...}
+        frozen = tuple(sorted({**arguments, "x-match": how}.items()))
+        every.append(Binding("h", Destination("queue", str(number)), "", frozen))
+        bindings.add(every[-1])
+    for binding in every[::3]:
+        bindings.remove(binding)
+    left = [binding for binding in every if binding in bindings.all]
+    for chosen in product((*values, ...), repeat=3):
+        headers = {name: value for name, value in zip(names, chosen, strict=True) if value is not ...}
+        wanted = {b.destination.name for b in left if exchange_module._fits(dict(b.arguments), headers)}
+        assert {to.name for to in bindings.match("", headers)} == wanted
+    for binding in left:
+        bindings.remove(binding)
+    assert not bindings._by_header
+    assert not bindings._always

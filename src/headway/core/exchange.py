@@ -181,8 +181,44 @@ class ByHeaders(Bindings):
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(key="")
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_header: dict[str, dict[object, dict[Binding, None]]] = {}
+        """By the name and the value of a header without which none of these fits; None: whatever its value."""
+        self._always: dict[Binding, None] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the headers that are looked at."""
+        return frozenset(name for binding in self.all for name in _looked_at(dict(binding.arguments)))
+
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        return (binding.destination for binding in self.all if _fits(dict(binding.arguments), headers))
+        found = dict(self._always)
+        for name, value in headers.items():
+            by_value = self._by_header.get(name)
+            if by_value is not None:
+                found |= by_value.get(hashable(value), {}) | by_value.get(None, {})
+        return (binding.destination for binding in found if _fits(dict(binding.arguments), headers))
+
+    def _enter(self, binding: Binding) -> None:
+        wanted = dict(binding.arguments)
+        names = _looked_at(wanted)
+        if not names:
+            self._always[binding] = None
+        for name in names if _any(wanted) else names[:1]:
+            self._by_header.setdefault(name, {}).setdefault(wanted[name], {})[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        self._always.pop(binding, None)
+        wanted = dict(binding.arguments)
+        names = _looked_at(wanted)
+        for name in names if _any(wanted) else names[:1]:
+            by_value = self._by_header[name]
+            del by_value[wanted[name]][binding]
+            if not by_value[wanted[name]]:
+                del by_value[wanted[name]]
+            if not by_value:
+                del self._by_header[name]
 
 
 def hashable(value: object) -> object:
@@ -195,11 +231,18 @@ def hashable(value: object) -> object:
 
 
 def _fits(wanted: Headers, headers: Headers) -> bool:
-    how = wanted.get("x-match", "all")
-    with_x = str(how).endswith("-with-x")
-    names = [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+    names = _looked_at(wanted)
     found = (name in headers and wanted[name] in (None, hashable(headers[name])) for name in names)
-    return any(found) if str(how).startswith("any") else all(found)
+    return any(found) if _any(wanted) else all(found)
+
+
+def _looked_at(wanted: Headers) -> list[str]:
+    with_x = str(wanted.get("x-match", "all")).endswith("-with-x")
+    return [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+
+
+def _any(wanted: Headers) -> bool:
+    return str(wanted.get("x-match", "all")).startswith("any")
 
 
 KINDS: dict[str, type[Bindings]] = {"direct": Direct, "fanout": Fanout, "topic": Topic, "headers": ByHeaders}
@@ -311,6 +354,25 @@ class Exchanges:
 
     def bound_to(self, destination: Destination) -> list[Binding]:
         return list(self._leading_to.get(destination, ()))
+
+    def looks_at(self, first: str) -> frozenset[str]:
+        """The names of the headers that decide where a message goes that is published to an exchange."""
+        names: frozenset[str] = frozenset()
+        visited: dict[str, None] = {}
+        waiting = [first]
+        while waiting:
+            name = waiting.pop()
+            exchange = self.by_name.get(name)
+            if exchange is None or name in visited:
+                continue
+            visited[name] = None
+            if isinstance(exchange.bindings, ByHeaders):
+                names |= exchange.bindings.names
+            leading = exchange.bindings.all
+            waiting += {b.destination.name: None for b in leading if b.destination.kind == "exchange"}
+            if exchange.alternate is not None:
+                waiting.append(exchange.alternate)
+        return names
 
     # -- routing ----------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Publishing:
         return self._take(session, run, self._count(session, run), route, now)
 
     def route(self, run: Run) -> Route:
-        return self._registry.router.route_from(run.exchange, run.topic, run.headers, run.properties.native or b"")
+        return self._registry.router.route_from(run.exchange, run.topic, run.headers)
 
     def takes_at_once(self, run: Run, now: float) -> bool:
         return any(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headway.core.exchange import NO_HEADERS, Exchanges, Headers
+from headway.core.exchange import NO_HEADERS, Exchanges, Headers, hashable
 from headway.core.feed import Feed, FeedKey
 from headway.core.record import TOPICS, key_of
 from headway.core.state import State
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ROUTES_MAX = 100_000
 """Routes that are remembered; beyond that the memory starts afresh."""
+VALUE_MAX = 256
+"""A header's value that is longer is not remembered."""
 
 
 class Route:
@@ -48,7 +50,11 @@ class Router:
         self._feed_trie: Trie[Feed] = Trie()
         self._state_trie: Trie[State] = Trie()
         self._routes: dict[str, Route] = {}
-        self._bound: dict[tuple[str, str, bytes], Route] = {}
+        self._bound: dict[tuple[object, ...], Route] = {}
+        self._by_headers: dict[tuple[object, ...], Route] = {}
+        """Where headers decide: apart, for there may be as many as messages."""
+        self._looks_at: dict[str, frozenset[str]] = {}
+        """By exchange: the names of the headers that decide."""
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -58,17 +64,30 @@ class Router:
             route = self._routes[topic] = self._work_out(TOPICS, topic, NO_HEADERS)
         return route
 
-    def route_from(self, exchange: str, topic: str, headers: Headers | None, identity: bytes) -> Route:
-        """Where a record goes that was published to an exchange. ``identity``: equal for equal headers."""
-        by_headers = self.exchanges.by_headers and headers
-        if exchange == TOPICS and not by_headers:
-            return self.route(topic)
-        asked = (exchange, topic, identity if by_headers else b"")
-        route = self._bound.get(asked)
+    def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        """Where a record goes that was published to an exchange."""
+        seen = self._seen(exchange, headers) if headers and self.exchanges.by_headers else ()
+        if not seen:
+            return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)
+        if any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
+            return self._work_out(exchange, topic, headers or NO_HEADERS)
+        return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
+
+    def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
+        """Those headers that the exchange, and those behind it, look at."""
+        names = self._looks_at.get(exchange)
+        if names is None:
+            names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
+        return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
+
+    def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
+                    ) -> Route:
+        """``asked``: exchange, topic, and what else decides."""
+        route = routes.get(asked)
         if route is None:
-            if len(self._bound) >= ROUTES_MAX:
-                self._bound.clear()
-            route = self._bound[asked] = self._work_out(exchange, topic, headers or NO_HEADERS)
+            if len(routes) >= ROUTES_MAX:
+                routes.clear()
+            route = routes[asked] = self._work_out(str(asked[0]), str(asked[1]), headers or NO_HEADERS)
         return route
 
     def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
@@ -84,6 +103,8 @@ class Router:
         """Something has changed: work everything out anew."""
         self._routes.clear()
         self._bound.clear()
+        self._by_headers.clear()
+        self._looks_at.clear()
 
     def add_feed(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed

@@ -63,7 +63,7 @@ def test_a_subscription_counts_until_it_ends() -> None:
 def test_a_long_filter_counts_by_its_levels_and_letters() -> None:
     stage = Stage()
     short, long, deep = (stage.consumer(name, filter) for name, filter in (
-        ("short", "t"), ("long", "t" * 60_000), ("deep", "t/" * 100)))  # fmt: skip
+        ("short", "t"), ("long", "t" * 60_000), ("deep", "t/" * 100 + "#")))  # fmt: skip
     plain = short.session.tab.bytes
     assert long.session.tab.bytes > plain + 60_000
     assert deep.session.tab.bytes > plain + 100 * 300
@@ -80,7 +80,7 @@ def test_a_client_has_its_share_and_all_together_have_theirs() -> None:
     assert stage.pool.clients_bytes <= stage.pool.clients_limit
     assert fill(third) == 0
     with pytest.raises(Refused, match="all together may take up"):
-        connect(stage, "fourth")
+        connect(stage, "fourth", will=will(4000))
     first.leave()
     assert fill(third) == granted, "there is room again"
 
@@ -148,3 +148,34 @@ def test_what_is_retained_counts_with_its_properties() -> None:
     retained.put(Record("t/fat", b""))
     retained.put(Record("t/lean", b""))
     assert retained.bytes == 0
+
+
+def test_who_does_not_take_what_is_written_for_it_alone_goes_when_there_is_no_room_for_more() -> None:
+    """At least once each has a copy with its own ids: what is not taken of it is nobody else's."""
+    stage = Stage(memory="2MB", disk="4MB", free="100KB")
+    stuck = [stage.consumer(f"stuck {number}", "t", 1, reads=0.0, buffer=5000) for number in range(20)]
+    healthy = stage.consumer("healthy", "t", 1)
+    stage.client("publisher").publish("t", 0, 1, size=300_000, qos=1)
+    stage.run(0.5)
+    assert sum(client.connected for client in stuck) == 20, "they may be about to take it"
+    stage.run(10)
+    assert stage.pool.clients_bytes <= stage.pool.clients_limit
+    left = [client for client in stuck if client.connected]
+    assert 0 < len(left) < 6
+    gone = next(client for client in stuck if not client.connected)
+    verdict = stage.broker.verdicts.last(gone.name)
+    assert verdict is not None
+    assert (verdict.reason, "written for it alone" in verdict.text) == (Reason.CLIENT_MEMORY, True)
+    assert healthy.connected
+    assert healthy.numbers == [0]
+
+
+def test_what_is_unsettled_counts_until_it_is_settled() -> None:
+    stage = Stage()
+    client = stage.consumer("slow", "t", 1, acks=False)
+    stage.client("publisher").publish("t", 0, 100, qos=1)
+    stage.run(1)
+    assert client.session.tab.amounts["unsettled"] >= 100 * 100
+    client.acknowledge(100)
+    stage.run(1)
+    assert "unsettled" not in client.session.tab.amounts

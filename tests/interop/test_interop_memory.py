@@ -4,7 +4,7 @@ Whoever else is there notices nothing."""
 from __future__ import annotations
 
 import pytest
-from pamqp.commands import Basic
+from pamqp.commands import Basic, Tx
 from tests.interop import amqp_raw
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
@@ -95,12 +95,12 @@ def test_consumers_have_a_limit_in_amqp(small: BrokerProcess, name: str) -> None
     with amqp_raw.Raw(port) as client:
         client.open_channel(2)
         client.declare(name)
-        for number in range(4000):
+        for number in range(5000):
             client.do(Basic.Consume(queue=name, consumer_tag=f"{number}", no_ack=True, nowait=True), 1)
         closed = client.channel_closed(1)
         assert closed.reply_code == 506
         assert "besides records" in closed.reply_text
-        client.publish(name, b"the connection lives on", channel=2)
+        client.publish("", name, b"the connection lives on", channel=2)
         client.sync(2)
 
 
@@ -142,3 +142,23 @@ def test_whoever_is_refused_is_in_the_log(small: BrokerProcess, name: str) -> No
 
         until(told, what="a line about it")
     assert "a client id may have 1024 bytes" in small.log.read_text()
+
+
+def test_what_is_not_committed_has_a_limit(small: BrokerProcess, name: str) -> None:
+    port = small.ports["amqp"] or 0
+    with amqp_raw.Raw(port) as client:
+        client.open_channel(2)
+        client.declare(name)
+        client.call(Tx.Select(), Tx.SelectOk)
+        client.publish("", name, b"kept", channel=1)
+        client.call(Tx.Commit(), Tx.CommitOk)
+        before = clients_bytes(small)
+        for _ in range(100):
+            client.publish("", name, bytes(100_000), channel=1)
+        closed = client.channel_closed(1)
+        assert (closed.reply_code, "besides records, most of it transactions" in closed.reply_text) == (506, True)
+        found = client.get(name, channel=2)
+        assert found is not None
+        assert found.body == b"kept"
+        assert client.get(name, channel=2) is None
+        assert clients_bytes(small) < before + 100_000

@@ -107,6 +107,7 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
         disk += spilled
     memory += sum(_state(state) for state in world.broker.registry.router.states if state.pool is pool)
     tabs = [session.tab for session in world.broker.registry.sessions.values() if session.pool is pool]
+    tabs.append(world.broker.registry.declared)
     assert pool.clients_bytes == sum(tab.bytes for tab in tabs), "what clients take up is on their tabs"
     assert all(tab.bytes == sum(tab.amounts.values()) for tab in tabs)
     assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"

@@ -137,6 +137,7 @@ class Admission:
         session.rest = b""
         session.held_back.clear()
         session.outlet = None
+        session.count_unsent()
         session.gone_since_s = now
         if session.paused_by:
             session.paused_by.clear()

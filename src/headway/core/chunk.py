@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from headway.core.cursor import Cursor
 
 CHUNK_BYTES = 64 * 1024
+_NO_ENDS, _NO_NUMBERS, _NO_TIMES = array("I"), array("Q"), array("d")
+_NO_PUBLISHERS: dict[int, int] = {}
+"""Of all chunks without records: most lanes are idle most of the time. Nobody writes into them."""
 
 
 @lru_cache(256)
@@ -100,15 +103,13 @@ class Chunk:
         self.first_number = first_number
         self.data: bytes | bytearray | memoryview = b""
         self.size = 0
-        self.ends = array("I")
+        self.ends = _NO_ENDS
         self.holes: array[int] | None = None
         self.expiries: array[int] | None = None
-        self.run_first = array("I")
-        self.run_sequence = array("Q")
-        self.run_time = array("d")
-        self.run_expires = array("d")
-        self.run_publisher = array("Q")
-        self.by_publisher: dict[int, int] = {}
+        self.run_first = _NO_ENDS
+        self.run_sequence = self.run_publisher = _NO_NUMBERS
+        self.run_time = self.run_expires = _NO_TIMES
+        self.by_publisher = _NO_PUBLISHERS
         self.largest = 0
         self.soonest_s = inf
         """When the first of its records expires."""
@@ -150,6 +151,8 @@ class Chunk:
         begin = source[first - 1] if first else 0
         stop = source[last - 1]
         shift = self.size - begin
+        if self.ends is _NO_ENDS:
+            self._begin()
         before = len(self.ends)
         count = last - first
         part = frames.data if count == len(source) else memoryview(frames.data)[begin:stop]
@@ -178,6 +181,13 @@ class Chunk:
             self.largest = largest
         if expires < self.soonest_s:
             self.soonest_s = expires
+
+    def _begin(self) -> None:
+        """It gets an index of its own with its first record."""
+        self.ends, self.run_first = array("I"), array("I")
+        self.run_sequence, self.run_publisher = array("Q"), array("Q")
+        self.run_time, self.run_expires = array("d"), array("d")
+        self.by_publisher = {}
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
         """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headway.core.queue import Queue
     from headway.core.subscription import Subscription
 
+NOTHING: OrderedDict[int, Chunk] = OrderedDict()
+"""Of all who were never sent anything that is to be acknowledged. Nobody writes into it."""
+
 
 class Cursor:
     __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "owner", "position", "unacknowledged")
@@ -38,7 +41,7 @@ class Cursor:
         """Of one that another follows: the last sequence it has to do with."""
         self.kept: Kept | None = None
         """Is told what is settled, where that is to outlive the process."""
-        self.unacknowledged: OrderedDict[int, Chunk] = OrderedDict()
+        self.unacknowledged = NOTHING
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
         lane.tail.standing[self] = None
 
@@ -227,6 +230,8 @@ class Cursor:
         """Record ``number`` was sent and must be acknowledged. Called before the cursor moves past it."""
         if not self.unacknowledged:
             self.lane.holding += 1
+        if self.unacknowledged is NOTHING:
+            self.unacknowledged = OrderedDict()
         self.unacknowledged[number] = chunk
         if self.kept is not None:
             self.kept.moved()

@@ -20,6 +20,8 @@ from headway.core.record import TOPICS
 
 Headers = Mapping[str, object]
 NO_HEADERS: Headers = {}
+EXCHANGE_BYTES = 2500
+BINDING_BYTES = 1000
 Match = Literal["all", "any", "all-with-x", "any-with-x"]
 
 
@@ -34,6 +36,11 @@ class Binding(NamedTuple):
     key: str
     arguments: tuple[tuple[str, object], ...] = ()
     """Sorted by name; of a headers exchange what to look for, and ``x-match``."""
+
+    @property
+    def size(self) -> int:
+        """About what it takes up, with its place in the tables."""
+        return BINDING_BYTES + 4 * len(self.key) + (len(repr(self.arguments)) if self.arguments else 0)
 
 
 class Bindings(ABC):
@@ -301,6 +308,8 @@ class Exchanges:
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
         self.by_headers = 0
         """Bindings that look at headers."""
+        self.bytes = 0
+        """What all that was declared takes up."""
         self.ends_unused = True
         """Exchanges end with their last binding, if they are to. Not while the past is made again: it is known."""
 
@@ -308,6 +317,7 @@ class Exchanges:
 
     def add(self, exchange: Exchange) -> None:
         self.by_name[exchange.name] = exchange
+        self.bytes += EXCHANGE_BYTES
 
     def add_queue(self, name: str) -> None:
         self.queues[name] = None
@@ -318,6 +328,7 @@ class Exchanges:
             return False
         self._leading_to.setdefault(binding.destination, {})[binding] = None
         self.by_headers += self.by_name[binding.source].kind == "headers"
+        self.bytes += binding.size
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -330,6 +341,7 @@ class Exchanges:
         if not leading:
             del self._leading_to[binding.destination]
         self.by_headers -= source.kind == "headers"
+        self.bytes -= binding.size
         if source.auto_delete and self.ends_unused and not source.bindings.all:
             self.remove(source.name)
         return True
@@ -337,6 +349,7 @@ class Exchanges:
     def remove(self, name: str) -> None:
         """An exchange, with all that leads from and to it."""
         exchange = self.by_name.pop(name)
+        self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
         if exchange.kind == "headers":
             self.by_headers -= len(exchange.bindings.all)
         for binding in list(exchange.bindings.all):

@@ -35,6 +35,12 @@ class FeedKey(NamedTuple):
 
 
 class Feed:
+    __slots__ = (
+        "accepts", "by_exchange", "flushed", "gated_s", "gated_since_s", "gates", "kept", "key", "lane",
+        "limited", "listening", "queues", "reading", "resting", "selector", "slow", "subscriptions",
+        "waiting", "was_gated",
+    )  # fmt: skip
+
     def __init__(
         self, key: FeedKey, lane: Lane, accepts: Callable[[Record], bool], *, by_exchange: bool = False
     ) -> None:

@@ -45,6 +45,8 @@ LATE_S = 0.25
 """A sweep that comes this much too late is the broker's own fault."""
 LOOKS_MAX = 256
 CUTS_MAX = 32
+UNSENT_BYTES = 64 * 1024
+"""Less than this written for one client alone is no reason to cut it."""
 GAP_TOLD_EVERY_S = 1.0
 
 
@@ -115,7 +117,7 @@ class Governor:
             if subscription.ended:
                 return
         self._recover(subscription, now)
-        if self._over_share(subscription, now):
+        if self._over_share(subscription, now) or self._holds_too_much(subscription, now):
             return
         for index in subscription.policy_state.active():
             rule = subscription.policy.rules[index]
@@ -305,6 +307,22 @@ class Governor:
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
         reading = Reading("pool_share", used / max(1, limit), ">", 1.0)
         self.sacrifice(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
+        return True
+
+    def _holds_too_much(self, subscription: Subscription, now: float) -> bool:
+        """Clients take up all they may, and this one has been written what it does not take: a copy of its own, of
+        which nobody else has anything."""
+        session, pool = subscription.session, subscription.session.pool
+        unsent = session.count_unsent()
+        outlet = session.outlet
+        if unsent < UNSENT_BYTES or pool.clients_bytes <= pool.clients_limit or outlet is None:
+            return False
+        if outlet.blocked_s(now) < GRACE_S:
+            return False
+        taken, limit = format_size(pool.clients_bytes), format_size(pool.clients_limit)
+        why = (f"clients take up {taken} of {limit} besides records, "
+               f"and it has not taken {format_size(unsent)} that are written for it alone")  # fmt: skip
+        self.sacrifice(subscription, Reason.CLIENT_MEMORY, why, (), now)
         return True
 
     def sacrifice(

@@ -19,7 +19,7 @@ from headway.core.channel import NO_LIMIT, Channel, Window
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
-from headway.core.exchange import PREDECLARED, Binding, Destination, Exchange, Topics
+from headway.core.exchange import EXCHANGE_BYTES, PREDECLARED, Binding, Destination, Exchange, Topics
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.keeping import Keeping
@@ -36,6 +36,7 @@ from headway.core.session import ConnectRequest, Session
 from headway.core.settling import Settling
 from headway.core.subscribing import Subscribing, cost
 from headway.core.subscription import Subscription
+from headway.core.tab import DECLARED, QUEUE_BYTES
 
 QUEUES_MAX = 100_000
 RESERVED = "amq."
@@ -54,6 +55,7 @@ class Queues(Settling):
         self._subscribing = subscribing
         self._watch = watch
         self._replays = 0
+        self._queues_bytes = 0
         self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
         self._router.called = self._called
 
@@ -70,7 +72,9 @@ class Queues(Settling):
         if known is None:
             if exchange.name.startswith(RESERVED):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
+            self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
+            self._settle()
             self._keeping.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
@@ -87,9 +91,14 @@ class Queues(Settling):
         leading = [b.destination.name for b in exchange.bindings.all if b.destination.kind == "queue"]
         self._keeping.exchange_ended(exchange)
         self._exchanges.remove(name)
+        self._settle()
         for queue_name in leading:
             self._rebind(self._router.queues[queue_name])
         self._router.forget()
+
+    def _settle(self) -> None:
+        """Something was declared, or is no more."""
+        self._registry.declared.put(DECLARED, self._exchanges.bytes + self._queues_bytes)
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +123,7 @@ class Queues(Settling):
         self._mourn(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
+        self._registry.declared.check(_queue_cost(name, terms))
         queue = self._make(name, terms, dialect, session.pool, now)
         if terms.exclusive:
             queue.owner = session
@@ -133,6 +143,8 @@ class Queues(Settling):
         self._homes[queue] = dialect, pool
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
+        self._queues_bytes += _queue_cost(name, terms)
+        self._settle()
         self._router.forget()
         queue.filters = _filters(name, ())
         queue.used_s = now
@@ -173,6 +185,8 @@ class Queues(Settling):
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
         self._exchanges.remove_queue(queue.name)
+        self._queues_bytes -= _queue_cost(queue.name, queue.terms)
+        self._settle()
         self._keeping.queue_ended(queue)
         self._router.forget()
         queue.drops.purge()
@@ -219,8 +233,10 @@ class Queues(Settling):
         self._check(session, binding)
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
+        self._registry.declared.check(binding.size)
         replay = None if options.start == "end" else self._replay(binding, options, now)
         if self._exchanges.bind(binding):
+            self._settle()
             self._keeping.binding(binding, there=True)
             self._bindings_changed(binding)
         if replay is not None:
@@ -255,6 +271,7 @@ class Queues(Settling):
             self.queue(session, binding.destination.name)
         self._keeping.binding(binding, there=False)
         if self._exchanges.unbind(binding):
+            self._settle()
             self._bindings_changed(binding)
 
     def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
@@ -266,6 +283,7 @@ class Queues(Settling):
             queue = self._router.queues.get(binding.destination.name)
             if changed and binding.destination.kind == "queue" and queue is not None:
                 queues[queue] = None
+        self._settle()
         for queue in queues:
             self._rebind(queue)
         self._router.forget()
@@ -373,6 +391,11 @@ class Queues(Settling):
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
         self.recover(channel, now)
         self.tidy(now)
+
+
+def _queue_cost(name: str, terms: QueueTerms) -> int:
+    letters = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
+    return QUEUE_BYTES + 4 * len(name) + 2 * len(letters)
 
 
 def _text(binding: Binding) -> str:

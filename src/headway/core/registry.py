@@ -20,6 +20,7 @@ from headway.core.record import Record, Run
 from headway.core.router import Router
 from headway.core.session import Session
 from headway.core.subscription import Subscription
+from headway.core.tab import Tab
 from headway.core.timers import Timers
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Registry:
         self.limits = limits
         """By listener; ``""`` is for every listener without its own."""
         self.sessions_max = sessions_max
+        self.declared = Tab(pools[""])
+        """What exchanges, queues and bindings take up: they are nobody's, for who declared them may be gone."""
         self.pools = pools
         """By listener; ``""`` is the global one, for every listener without its own."""
         self.policies = policies

@@ -17,7 +17,7 @@ from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import Record
 from headway.core.subscription import Subscription
-from headway.core.tab import SESSION, SESSION_BYTES, WILL, Tab
+from headway.core.tab import ANSWERS, DELIVERY_BYTES, SESSION, SESSION_BYTES, UNSETTLED, WILL, Tab
 from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
@@ -160,6 +160,17 @@ class Session:
             return
         self.tab.put(SESSION, SESSION_BYTES + 2 * len(self.client))
         self.tab.put(WILL, _will_bytes(self.will) + _will_bytes(self.pending_will))
+
+    def count_unsent(self) -> int:
+        """Put on the tab what was written for it alone and is not taken, and what it has not settled; the first of
+        these."""
+        outlet = self.outlet
+        unsent = 0 if outlet is None else len(outlet.out) + self.held_back.size
+        if type(self.rest) is bytes:
+            unsent += len(self.rest)
+        self.tab.put(ANSWERS, unsent)
+        self.tab.put(UNSETTLED, DELIVERY_BYTES * self.channel.used)
+        return unsent
 
     def behind(self) -> Iterator[Subscription]:
         """What it takes up room with: those for whom something waits, and queues that are its alone."""

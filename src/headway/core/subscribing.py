@@ -32,8 +32,15 @@ from headway.core.selector import BadSelector, compile_selector
 from headway.core.session import Session
 from headway.core.state import State
 from headway.core.subscription import Subscription
-from headway.core.tab import LEVEL_BYTES, SELECTOR_BYTES, SUBSCRIPTION_BYTES, SUBSCRIPTIONS
-from headway.core.topics import BadTopic, covers, matcher, parse_share, validate_filter
+from headway.core.tab import (
+    CONSUMER_BYTES,
+    LEVEL_BYTES,
+    SELECTOR_BYTES,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTIONS,
+    WILD_LEVEL_BYTES,
+)
+from headway.core.topics import BadTopic, covers, has_wildcard, matcher, parse_share, validate_filter
 
 PREFACES_MAX = 64
 """So many replacements may wait for what those before them had not been given; the next one is refused."""
@@ -367,7 +374,10 @@ def cost(request: SubscribeRequest) -> int:
     """What such a subscription takes up."""
     filter, options = request.filter, request.options
     selector = len(options.selector or "") * SELECTOR_BYTES
-    return SUBSCRIPTION_BYTES + 4 * len(filter) + LEVEL_BYTES * filter.count("/") + selector + 2 * len(request.label)
+    if request.envelope is not None:
+        return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
+    level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
+    return SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
 
 
 def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str) -> FeedKey:

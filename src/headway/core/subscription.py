@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headway.core.verdict import Verdict
 
 
+IDLE = Sample()
 OLDEST_LOOKED_AT = 1000
 """Deliveries of a channel looked at for the oldest of one of its consumers."""
 
@@ -120,7 +121,7 @@ class Subscription:
         self.queue: Queue | None = None
         """Its cursor is that of a queue."""
         self.meter = meter
-        self.last_sample = Sample()
+        self.last_sample = IDLE
         """What the governor saw at its last look."""
         self.ended = False
         self.paused = False

@@ -21,17 +21,19 @@ from headway.core.pool import Pool
 from headway.core.units import format_size
 
 SESSION_BYTES = 2500
-SUBSCRIPTION_BYTES = 4500
+SUBSCRIPTION_BYTES = 3500
 """With a lane of its own, the mark in the trie, and its place in the tables."""
-LEVEL_BYTES = 350
-"""A level of a filter."""
+CONSUMER_BYTES = 2000
+"""Of a queue: the lane is the queue's."""
+LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 350
+"""A level of a filter; of one with wildcards it has a node of the trie."""
 SELECTOR_BYTES = 50
 """A letter of a selector."""
+DELIVERY_BYTES = 400
 QUEUE_BYTES = 6000
-BINDING_BYTES = 700
 
-SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, QUEUES, TRANSACTIONS, UNSETTLED = (
-    "session", "subscriptions", "will", "part_packets", "unsent_answers", "queues", "transactions", "unsettled",
+SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED = (
+    "session", "subscriptions", "will", "part_packets", "unsent_answers", "declared", "transactions", "unsettled",
 )  # fmt: skip
 
 

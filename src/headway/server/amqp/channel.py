@@ -16,6 +16,7 @@ from headway.core.channel import NO_LIMIT, Channel
 from headway.core.queues import Queues
 from headway.core.session import Session
 from headway.core.subscription import Subscription
+from headway.core.tab import TRANSACTIONS
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
@@ -26,11 +27,15 @@ from headway.wire.amqp.replies import write_method
 if TYPE_CHECKING:
     from headway.server.amqp.peer import AmqpPeer
 
+STEP_BYTES = 600
+ID_BYTES = 100
+"""What a step that is put off takes up, and a delivery that it settles."""
+
 
 class AmqpChannel:
     __slots__ = (
-        "_publisher", "_put_off", "closing", "core", "flows", "last_queue", "named", "number", "peer", "prefetch",
-        "queues", "reply_queue", "session", "tags",
+        "_publisher", "_put_off", "_put_off_bytes", "closing", "core", "flows", "last_queue", "named", "number", "peer",
+        "prefetch", "queues", "reply_queue", "session", "tags",
     )  # fmt: skip
 
     def __init__(self, peer: AmqpPeer, session: Session, number: int) -> None:
@@ -55,6 +60,7 @@ class AmqpChannel:
         self._publisher = Publisher(self, session)
         self._put_off: list[Callable[[], None]] | None = None
         """What is to be done at the transaction's commit; None: there are no transactions."""
+        self._put_off_bytes = 0
         self.named: set[int] = set()
         """Deliveries that are to be settled then."""
 
@@ -91,6 +97,7 @@ class AmqpChannel:
     def close(self) -> None:
         """Nothing of it is left; what was not settled goes back, what was not committed is forgotten."""
         self._put_off = None
+        self._take_off_tab()
         self.peer.answers.forget(self.number)
         self.tags.clear()
         self.queues.close_channel(self.session, self.core, self.now())
@@ -103,6 +110,7 @@ class AmqpChannel:
             if self._put_off is None:
                 do(ids)
             else:
+                self._put_on_tab(STEP_BYTES + ID_BYTES * len(ids))
                 self._name(ids)
                 self._put_off.append(partial(do, ids))
 
@@ -129,7 +137,18 @@ class AmqpChannel:
         if self._put_off is None:
             self._publisher.publish(item, run)
         else:
+            self._put_on_tab(STEP_BYTES + len(run.data) + len(item.properties))
             self._put_off.append(lambda: self._publisher.publish(item, run))
+
+    def _put_on_tab(self, size: int) -> None:
+        """A transaction has no end of its own. Raises :class:`Refused`: then the channel ends, and it too."""
+        self.session.tab.check(size)
+        self.session.tab.add(TRANSACTIONS, size)
+        self._put_off_bytes += size
+
+    def _take_off_tab(self) -> None:
+        self.session.tab.add(TRANSACTIONS, -self._put_off_bytes)
+        self._put_off_bytes = 0
 
     def confirm(self, command: commands.Confirm.Select) -> None:
         if self._put_off is not None:
@@ -148,6 +167,7 @@ class AmqpChannel:
         if self._put_off is None:
             raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has no transactions: there was no tx.select")
         put_off, self._put_off = self._put_off, []
+        self._take_off_tab()
         self.named.clear()
         return put_off
 

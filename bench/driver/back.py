@@ -13,6 +13,7 @@ from bench.wires.stay import Deliveries, Stay
 from bench.wires.wire import Frame, Levels
 
 READ_BYTES = 256 * 1024
+AT_ONCE = 20
 QUIET_S = 5.0
 """Nothing for so long: nothing more comes."""
 
@@ -30,14 +31,16 @@ def leave(pipe: Connection, port: int, names: list[str], filters: list[Levels]) 
 
 
 def churn(pipe: Connection, port: int, number: int) -> dict[str, Any]:
-    """So many durable sessions come, subscribe, unsubscribe and end, one after the other."""
+    """So many durable sessions come, subscribe, unsubscribe and end, some at a time."""
     stay = Stay()
     say(pipe, "ready")
     pipe.recv()
-    for at in range(number):
-        sock, levels = stay.come(port, f"churn-{at}"), ("churn", f"{at}")
-        stay.subscribe(sock, levels)
-        stay.end(sock, levels)
+    for start in range(0, number, AT_ONCE):
+        some = range(start, min(number, start + AT_ONCE))
+        for sock in [stay.pass_by(port, f"churn-{at}", ("churn", f"{at}")) for at in some]:
+            while sock.recv(READ_BYTES):
+                pass
+            sock.close()
     return {"sessions": number}
 
 

@@ -33,10 +33,12 @@ class Stay:
         sock.sendall(encode_disconnect())
         sock.close()
 
-    def end(self, sock: socket.socket, levels: Levels) -> None:
-        """Leave for good: without the subscription, and without the session."""
-        sock.sendall(encode_unsubscribe(2, ["/".join(levels)]) + encode_disconnect(Disconnect(session_expiry_s=0)))
-        sock.close()
+    def pass_by(self, port: int, name: str, levels: Levels) -> socket.socket:
+        """Come, subscribe, unsubscribe and end the session for good, all said at once; over when the broker closes."""
+        sock, filter = dial(port), "/".join(levels)
+        sock.sendall(connect(name, 5, keep=True) + encode_subscribe(1, [Entry(filter, qos=1)]))
+        sock.sendall(encode_unsubscribe(2, [filter]) + encode_disconnect(Disconnect(session_expiry_s=0)))
+        return sock
 
 
 class Deliveries:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import inf
@@ -18,6 +16,7 @@ from headway.core.ledger import MAIN
 from headway.core.record import Dialect
 from headway.server.journal import words
 from headway.server.journal.handle import JournalChunk, Shelf
+from headway.server.journal.progress import Progress
 from headway.server.journal.words import (
     FACT,
     FACTS,
@@ -33,10 +32,8 @@ from headway.store.journal.stream import Stream
 
 RETAINED = "retained"
 """The stream of retained records: of each topic's, the last one counts."""
-log = logging.getLogger("headway")
 
 RUNS_A_STEP = 500
-SAY_EVERY_S = 2.0
 
 
 class Restored(NamedTuple):
@@ -68,9 +65,12 @@ class _Story(Folding):
         self.snapshots: list[int] = []
         """Those that are whole."""
 
-    def read(self, stream: Stream, wall_offset_s: float) -> None:
+    def read(self, stream: Stream, wall_offset_s: float, progress: Progress) -> None:
         mark: int | None = None
+        facts = 0
         for _, batch in stream.scan(FACTS | {words.SNAPSHOT_MARK}):
+            facts += len(batch)
+            progress.read(facts)
             for stored in batch:
                 match stored.kind:
                     case words.SNAPSHOT_MARK:
@@ -87,11 +87,11 @@ class _Story(Folding):
 
 def restore(
     broker: Broker, streams: dict[str, Stream], shelf: Shelf, now: Callable[[], float], wall_offset_s: float,
-    dialect: Dialect,
+    dialect: Dialect, progress: Progress | None = None,
 ) -> Restored:  # fmt: skip
     """``dialect``: that of queues. Raises Corrupt, OSError."""
-    story = _Story()
-    story.read(streams[MAIN], wall_offset_s)
+    story, progress = _Story(), progress or Progress()
+    story.read(streams[MAIN], wall_offset_s, progress)
     restoring, told = broker.restoring(dialect, story.standings()), story.told()
     apart = {int(one.at) for one in told if one.at < inf}
     facts = (_Timed(one.at + 0.5, None, one) for one in told)
@@ -100,7 +100,6 @@ def restore(
         _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
-    said = time.monotonic()
     for at, timed in enumerate(heapq.merge(facts, *runs, key=lambda timed: timed.at)):
         if timed.run is not None:
             run, sequence, publisher = timed.run
@@ -109,9 +108,7 @@ def restore(
             restoring.make(timed.told, now())
         if at % RUNS_A_STEP == 0:
             _spill(broker, shelf, now())
-            if time.monotonic() - said > SAY_EVERY_S:
-                said = time.monotonic()
-                log.info("reading the journal: %d records are back", restoring.records)
+            progress.made(restoring.records)
     restoring.finish(now())
     registry = broker.registry
     last = max(stream.last_sequence for name, stream in streams.items() if name != RETAINED)

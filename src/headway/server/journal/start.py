@@ -13,6 +13,7 @@ from headway.core.errors import ConfigError
 from headway.core.ledger import MAIN
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.keeper import BACKLOG_BYTES_MAX, Keeper
+from headway.server.journal.progress import Progress
 from headway.server.journal.restore import RETAINED, restore, restore_retained
 from headway.server.settings import JournalTable, TopicTable
 from headway.store.journal.errors import Corrupt, Locked
@@ -30,14 +31,14 @@ def start(
     files: Files = REAL,
 ) -> Keeper:  # fmt: skip
     """Raises ConfigError, with what is to be done."""
-    folder, began = table.folder, time.monotonic()
+    folder, began, progress = table.folder, time.monotonic(), Progress()
     journal = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
     recorded = [topic.filter for topic in topics if topic.keep is not None]
     archive = Archive(wall_offset)
     wall_offset_s = wall_offset()
     names = list(dict.fromkeys([MAIN, RETAINED, *map(stream_name, recorded), *streams_in(folder)]))
     try:
-        for line in journal.open(names, repair=repair):
+        for line in journal.open(names, repair=repair, checked=progress.checked):
             log.warning("journal: %s", line)
         streams = {name: journal.stream(name) for name in names}
         for filter in recorded:
@@ -45,7 +46,7 @@ def start(
         keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now, turn_soon)
         broker.keep(keeper.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, AmqpDialect())
+        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, AmqpDialect(), progress)
     except (Corrupt, Locked) as error:
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,9 +33,9 @@ class StreamBeside(Stream):
     def __init__(self, folder: Path, files: Files = REAL) -> None:
         super().__init__(files, folder)
 
-    def open(self, *, repair: bool = False) -> list[str]:
+    def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
         """Returns a sentence for each place that cannot be read. Raises OSError."""
-        del repair
+        del repair, checked
         for tries_left in reversed(range(TRIES_MAX)):
             try:
                 segments, said = indexed(self._files, self.folder)

@@ -27,10 +27,12 @@ class Journal:
         self._streams: dict[str, Stream] = {}
         self._lock_fd: int | None = None
 
-    def open(self, names: Collection[str], *, repair: bool = False) -> list[str]:
-        """Open these streams, new ones too. Names are of lowercase letters, digits, ``_`` and ``-``. Returns a sentence
-        for each thing that was cut or lost. Raises Locked; Corrupt, unless ``repair``; OSError. Then nothing is open.
-        """
+    def open(
+        self, names: Collection[str], *, repair: bool = False, checked: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """Open these streams, new ones too. Names are of lowercase letters, digits, ``_`` and ``-``. ``checked`` hears
+        of bytes that were looked through. Returns a sentence for each thing that was cut or lost. Raises Locked;
+        Corrupt, unless ``repair``; OSError. Then nothing is open."""
         for name in names:
             if not _NAME.fullmatch(name) or name == LOCK_NAME:
                 raise ValueError(f"{name!r} cannot be a stream's name")
@@ -40,7 +42,7 @@ class Journal:
         try:
             for name in names:
                 stream = Stream(self._files, self.folder / name, self._segment_bytes)
-                said += stream.open(repair=repair)
+                said += stream.open(repair=repair, checked=checked)
                 self._streams[name] = stream
         except BaseException:
             self.close()

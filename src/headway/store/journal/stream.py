@@ -53,11 +53,12 @@ class Stream:
         self._left_over: list[Path] = []
         """Files that a ``mend`` gave up and could not remove."""
 
-    def open(self, *, repair: bool = False) -> list[str]:
-        """Reads what is there. Returns a sentence for each thing that was cut or lost. Raises Corrupt for losses that
-        no power loss explains, unless ``repair``: then it goes on with what can be read. Raises OSError."""
+    def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
+        """Reads what is there; ``checked`` hears of bytes that were looked through. Returns a sentence for each thing
+        that was cut or lost. Raises Corrupt for losses that no power loss explains, unless ``repair``: then it goes on
+        with what can be read. Raises OSError."""
         self._files.make_folder(self.folder)
-        found = survey(self._files, self.folder)
+        found = survey(self._files, self.folder, checked)
         said = put_right(self._files, self.folder, found, repair=repair)
         self._token = secrets.randbits(64) if found.token is None else found.token
         self._next_number = found.next_number

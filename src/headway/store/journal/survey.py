@@ -11,6 +11,7 @@ that an earlier repair has accepted (losses.py) are not mentioned again, nor is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -95,16 +96,17 @@ class Survey:
     """Segments whose header is damaged. In ``segments`` they have the one that they must have had."""
 
 
-def survey(files: Files, folder: Path) -> Survey:
-    """Raises OSError."""
+def survey(files: Files, folder: Path, checked: Callable[[int], None] | None = None) -> Survey:
+    """``checked`` hears of bytes that were looked through. Raises OSError."""
     found = Survey(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
-    _Surveyor(files, folder, found).run()
+    _Surveyor(files, folder, found, checked or (lambda size: None)).run()
     return found
 
 
 class _Surveyor:
-    def __init__(self, files: Files, folder: Path, found: Survey) -> None:
+    def __init__(self, files: Files, folder: Path, found: Survey, checked: Callable[[int], None]) -> None:
         self.files = files
+        self.checked = checked
         self.folder = folder
         self.found = found
         self.last_sequence = 0
@@ -189,6 +191,7 @@ class _Surveyor:
             found.sizes.append(reader.size)
             losses = self._before(path, header)
             losses += self._collect(reader, index, limit)
+        self.checked(found.sizes[-1])
         self.waiting.clear()
         if limit is None:
             losses = self._judged(index, losses)

@@ -1,0 +1,38 @@
+"""Progress: a start that takes longer than anybody expects says how far it is, every two seconds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from headway.core.units import format_size
+
+log = logging.getLogger("headway")
+
+SAY_EVERY_S = 2.0
+
+
+class Progress:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._said_s = now()
+        self._checked_bytes = 0
+
+    def checked(self, size: int) -> None:
+        """So many more bytes are whole."""
+        self._checked_bytes += size
+        self._say(f"{format_size(self._checked_bytes)} are checked")
+
+    def read(self, facts: int) -> None:
+        """So many facts, in all."""
+        self._say(f"{facts:,} changes of clients, queues and bindings are read")
+
+    def made(self, records: int) -> None:
+        """So many records, in all."""
+        self._say(f"{records:,} records are back")
+
+    def _say(self, text: str) -> None:
+        if self._now() - self._said_s > SAY_EVERY_S:
+            self._said_s = self._now()
+            log.info("reading the journal: %s", text)

@@ -74,7 +74,7 @@ def test_a_queue_declared_again_is_the_same_one(stage: QueueStage, peer: Peer) -
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"durable": True}, "durable"), ({"exclusive": True}, "exclusive"), ({"auto_delete": True}, "auto-delete"),
+        ({"durable": True}, "durable"), ({"auto_delete": True}, "auto-delete"),
         ({"ttl_s": 1.0}, "x-message-ttl"), ({"idle_s": 1.0}, "x-expires"), ({"records_max": 5}, "x-max-length"),
         ({"bytes_max": 5}, "x-max-length-bytes"), ({"refuses": True}, "x-overflow"),
         ({"dead_letter_exchange": "x"}, "x-dead-letter-exchange"),
@@ -87,6 +87,27 @@ def test_a_queue_is_not_declared_otherwise_than_it_is(peer: Peer, other: dict[st
     with refused(Reason.PRECONDITION_FAILED, f"with another {words}$"):
         peer.declare("q", **other)
     assert made.terms == QueueTerms()
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_whether_a_queue_is_exclusive_is_not_changed_by_declaring_it_again(peer: Peer, exclusive: bool) -> None:
+    """Not even by its owner; that comes first, whatever else differs (as RabbitMQ has it)."""
+    made = peer.declare("q", exclusive=exclusive)
+    assert peer.declare("q", exclusive=exclusive) is made
+    with refused(Reason.RESOURCE_LOCKED, "^cannot obtain exclusive access to locked queue 'q' in vhost '/'"):
+        peer.declare("q", exclusive=not exclusive, durable=True)
+
+
+@pytest.mark.parametrize("what", ["acknowledge", "requeue", "reject"])
+def test_a_delivery_that_never_was_is_refused_in_the_words_that_clients_match(
+    stage: QueueStage, peer: Peer, what: str
+) -> None:
+    queues, channel = stage.broker.queues, peer.channel(1)
+    with refused(Reason.PRECONDITION_FAILED, "^unknown delivery tag 7$"):
+        if what == "acknowledge":
+            queues.acknowledge(channel, [7])
+        else:
+            queues.refuse(channel, [7], requeue=what == "requeue")
 
 
 def test_what_is_not_there(stage: QueueStage, peer: Peer) -> None:

@@ -112,6 +112,10 @@ SOFT: dict[str, tuple[int, Script]] = {
     "exclusive consumer, but there is another": (403, lambda s: [Basic.Consume(queue=s.queue, exclusive=True)]),
     "declare another's exclusive queue": (405, lambda s: [Queue.Declare(queue=s.own, exclusive=True)]),
     "consume from another's exclusive queue": (405, lambda s: [Basic.Consume(queue=s.own)]),
+    "declare one's own exclusive queue otherwise": (
+        405, lambda s: [Queue.Declare(queue=s.free, exclusive=True), Queue.Declare(queue=s.free)],
+    ),
+    "declare a queue once more, as exclusive": (405, lambda s: [Queue.Declare(queue=s.queue, exclusive=True)]),
     "another type of exchange": (406, lambda s: [Exchange.Declare(exchange="amq.direct", exchange_type="topic")]),
     "a durable queue, but it is not": (406, lambda s: [Queue.Declare(queue=s.queue, durable=True)]),
     "delete a queue in use": (406, lambda s: [Queue.Delete(queue=s.queue, if_unused=True)]),

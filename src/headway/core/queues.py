@@ -108,7 +108,7 @@ class Queues(Settling):
             self._mourn(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
         if found.owner is not None and found.owner is not session:
-            raise Refused(Reason.RESOURCE_LOCKED, f"queue '{name}' is another connection's alone")
+            raise _locked(name, "another connection declared it for itself alone")
         return found
 
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
@@ -116,6 +116,9 @@ class Queues(Settling):
         known = self._router.queues.get(name)
         if known is not None:
             self.queue(session, name)
+            if known.terms.exclusive != terms.exclusive:
+                alone = "is" if known.terms.exclusive else "is not"
+                raise _locked(name, f"it {alone} declared as exclusive, which is not to be changed")
             if difference := _difference(known.terms, terms):
                 raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {difference}")
             known.used_s = now
@@ -429,6 +432,12 @@ def _filter(pattern: str) -> str:
     return "/".join(levels) or "#"
 
 
+def _locked(name: str, text: str) -> Refused:
+    """In the words by which clients know it."""
+    known = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
+    return Refused(Reason.RESOURCE_LOCKED, f"{known}: {text}")
+
+
 def _difference(there: QueueTerms, asked: QueueTerms) -> str:
     """The first thing in which they differ."""
     for field, words in _WORDS.items():
@@ -438,7 +447,7 @@ def _difference(there: QueueTerms, asked: QueueTerms) -> str:
 
 
 _WORDS = {
-    "durable": "durable", "exclusive": "exclusive", "auto_delete": "auto-delete", "ttl_s": "x-message-ttl",
+    "durable": "durable", "auto_delete": "auto-delete", "ttl_s": "x-message-ttl",
     "idle_s": "x-expires", "records_max": "x-max-length", "bytes_max": "x-max-length-bytes", "refuses": "x-overflow",
     "dead_letter_refused": "x-overflow", "dead_letter_exchange": "x-dead-letter-exchange",
     "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",

@@ -60,7 +60,7 @@ class Settling:
         """It was taken back meanwhile, or never was."""
         delivery = channel.forget(delivery_id)
         if delivery is None:
-            raise Refused(Reason.PRECONDITION_FAILED, f"there is no delivery {delivery_id} that could be settled")
+            raise Refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {delivery_id}")
         self._wake(channel)
         return delivery
 

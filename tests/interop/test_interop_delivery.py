@@ -198,10 +198,12 @@ def test_topic_aliases(broker: BrokerProcess, name: str) -> None:
 
 
 def test_message_expiry(broker: BrokerProcess, name: str) -> None:
-    """What waits loses lifetime; what waited too long is not delivered, and its absence is announced."""
+    """What waits loses lifetime; what waited too long is not delivered, and its absence is announced to who asks."""
     with Raw(broker.port) as writer:
         away = Raw(broker.port, f"{name}-away", session_expiry_s=60).subscribed(Entry(name, 1))
         away.close()
+        with Raw(broker.port, f"{name}-asks", session_expiry_s=60) as asks:
+            asks.subscribed(Entry(name, 1), user=(("expiries", "true"),))
         writer.publish(name, b"short", 1, expiry_s=1)
         writer.publish(name, b"long", 1, expiry_s=1000)
         writer.publish(f"{name}/kept", b"short", 1, expiry_s=1, retain=True)
@@ -221,11 +223,14 @@ def test_message_expiry(broker: BrokerProcess, name: str) -> None:
         until(gone, what="the retained record expires")
         with Raw(broker.port, f"{name}-away", clean_start=False, session_expiry_s=60) as back:
             got = back.messages(3)
+        with Raw(broker.port, f"{name}-asks", clean_start=False, session_expiry_s=60) as back:
+            told = back.messages(3)
     assert [m.payload for m in got] == [b"long", b"for ever", b"quick"]
     assert got[0].expiry_s is not None
     assert 900 < got[0].expiry_s < 1000
-    assert got[0].user["gap-records"] == "1"
-    assert got[0].user["gap-reason"] == "expired"
+    assert not [message.user for message in got if message.user]
+    assert told[0].user["gap-records"] == "1"
+    assert told[0].user["gap-reason"] == "expired"
 
 
 def mosquitto(broker: BrokerProcess, tool: str, *args: str, said: str | None = None) -> str:

@@ -331,6 +331,7 @@ class Client:
             key=rng.choice((None, *KEYS)),
             selector=SELECTOR if rng.random() < 0.2 else None,
             offsets=rng.random() < 0.3,
+            expiries=len(self.name) % 2 == 0,
         )
 
     def subscribe(self, full: str, request: SubscribeRequest | None = None) -> None:

@@ -109,8 +109,8 @@ class Keeping:
     def arrived(self, session: Session, packet_id: int, *, there: bool) -> None:
         """Should it come again, it is known."""
         if there:
-            session.incoming[packet_id] = None
-        elif session.incoming.pop(packet_id, self) is self:
+            session.incoming.add(packet_id)
+        elif not session.incoming.discard(packet_id):
             return
         if session.kept:
             self._say("arrived", (session.client, packet_id), there or None)

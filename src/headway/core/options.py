@@ -26,6 +26,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     selector: str | None = None
     offsets: bool = False
     """Have each record carry its sequence."""
+    expiries: bool = False
+    """Records that expired while they waited are announced as gaps, too."""
     lease_s: float | None = None
     """The subscription ends by itself after so long, unless it is subscribed to once more before."""
 
@@ -53,7 +55,7 @@ def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
         try:
             if name in ("conflate", "lease"):
                 found[name + "_s"] = parse_duration(value)
-            elif name in ("snapshot", "offsets"):
+            elif name in ("snapshot", "offsets", "expiries"):
                 found[name] = _flag(value)
             elif name == "from":
                 SubscriptionOptions(start=value).start_time(0.0)

@@ -88,7 +88,7 @@ class Restoring:
     def _arrived(self, of: tuple[str, int]) -> None:
         session = self._registry.sessions.get(of[0])
         if session is not None:
-            session.incoming[of[1]] = None
+            session.incoming.add(of[1])
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)

@@ -14,6 +14,7 @@ from headway.core.channel import MQTT_ID_MAX, Channel
 from headway.core.errors import Reason
 from headway.core.exactly import HELD_BACK_BYTES, HeldBack
 from headway.core.outlet import Outlet
+from headway.core.packetids import PacketIds
 from headway.core.pool import Pool
 from headway.core.record import Record
 from headway.core.subscription import Subscription
@@ -80,7 +81,7 @@ class Session:
         """What is left of a half-sent record whose subscription has moved on."""
         self.channel = Channel(request.credit)
         """Its only one, where the protocol has no channels."""
-        self.incoming: dict[int, None] = {}
+        self.incoming = PacketIds()
         """Ids of exactly-once publishes that arrived and are not released."""
         self.held_back = HeldBack()
         self.queues: dict[Queue, None] = {}

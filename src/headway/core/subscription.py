@@ -305,10 +305,13 @@ class Subscription:
         return taken + self.rewound_bytes + self.state_bytes
 
     def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
-        """Records were skipped: count them, and owe the consumer an announcement."""
+        """Records were skipped: count them, and owe the consumer an announcement. Whose lifetime was over is missed by
+        nobody: that is announced only to who asked for it."""
         if records <= 0:
             return
         self.gap_records[reason] += records
+        if reason is Reason.EXPIRED and not self.request.options.expiries:
+            return
         old = self.gap
         if old is None:
             self.gap = Gap(records, first, last, reason)

@@ -60,7 +60,10 @@ CONNECT_BYTES_MAX = 96 * 1024
 """Nobody may have us keep more than this before we know who it is."""
 TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
-"""Exactly-once publishes one client may leave unreleased."""
+"""Exactly-once publishes one client may leave unreleased, if it can be told so."""
+NO_LIMIT = 65_535
+"""As many as there are ids; each is a bit (core/packetids.py). To stop reading would not do: their releases come behind
+them."""
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 SHARED = MqttDialect(5, 2, None, True, False)
@@ -73,8 +76,8 @@ class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
     __slots__ = (
-        "_answers", "_decoder", "_greeting_due", "_held", "_replies", "_share", "_waits", "connection", "engine",
-        "final_expiry_s", "keep_alive_s", "listener", "session", "will_due",
+        "_answers", "_decoder", "_greeted", "_greeting_due", "_held", "_incoming_max", "_replies", "_share", "_waits",
+        "connection", "engine", "final_expiry_s", "keep_alive_s", "listener", "session", "will_due",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -94,6 +97,8 @@ class MqttPeer:
         self._share = Share()
         self._waits = False
         """Nothing that comes is handled at the moment."""
+        self._incoming_max = NO_LIMIT
+        self._greeted = False
         self._greeting_due: tuple[int, bytes] | None = None
         """The commit that CONNACK waits for, and CONNACK."""
 
@@ -170,7 +175,7 @@ class MqttPeer:
         error = self._decoder.error
         if error is not None and str(error) == text:
             return self._replies_for(self._decoder.version).refuse(error, self.session is not None) or b""
-        if self.session is None or self._greeting_due is not None:
+        if not self._greeted:
             return b""
         return self._replies.disconnect_for(reason, text) or b""
 
@@ -306,8 +311,13 @@ class MqttPeer:
         self._decoder.packet_bytes_max = self.listener.packet_bytes_max
         asked = float(packet.keep_alive_s) or inf
         self.keep_alive_s = min(asked, self.listener.keep_alive_max_s)
-        greeting = self._replies.connack(session_present=session.present, fields=self._greeting(packet, session))
-        assert greeting is not None
+        fields = self._greeting(packet, session)
+        greeting = self._replies.connack(session_present=session.present, fields=fields)
+        self._incoming_max = fields.receive_max or NO_LIMIT
+        if not greeting:
+            self.will_due = False
+            self._deny(Code.PACKET_TOO_LARGE, f"CONNACK does not fit into {packet.max_packet_bytes} bytes")
+            return
         if not session.present and (durable or session.kept):
             self._greet_later(greeting)
         else:
@@ -315,6 +325,7 @@ class MqttPeer:
 
     def _greet(self, greeting: bytes) -> None:
         session = self._granted
+        self._greeted = True
         self._write(greeting)
         for delivery_id in session.channel.doubtful:
             self._release(delivery_id)
@@ -354,7 +365,7 @@ class MqttPeer:
         expiry = NEVER if session.expiry_s == inf else int(session.expiry_s)
         return Fields(
             session_expiry=expiry if expiry != packet.session_expiry_s else None,
-            receive_max=RECEIVE_MAX,
+            receive_max=RECEIVE_MAX if packet.version == 5 else None,
             max_packet_bytes=self.listener.packet_bytes_max,
             assigned_client_id=session.client if not packet.client_id else None,
             topic_alias_max=TOPIC_ALIAS_MAX,
@@ -406,8 +417,8 @@ class MqttPeer:
     def _publish(self, item: Publish) -> None:
         session, now, run = self._granted, self.engine.now(), item.run
         again = item.qos == 2 and item.packet_id in session.incoming
-        if item.qos == 2 and not again and len(session.incoming) >= RECEIVE_MAX:
-            text = f"more than {RECEIVE_MAX} publishes are waiting for their PUBREL"
+        if item.qos == 2 and not again and len(session.incoming) >= self._incoming_max:
+            text = f"more than {self._incoming_max} publishes are waiting for their PUBREL"
             raise ProtocolError(text, reason=Reason.CREDIT_EXCEEDED, code=Code.RECEIVE_MAX_EXCEEDED)
         if item.expiry_s is not None:
             run.expires_s = now + item.expiry_s

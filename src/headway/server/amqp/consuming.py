@@ -25,7 +25,7 @@ from headway.wire.amqp.replies import write_get_ok
 if TYPE_CHECKING:
     from headway.server.amqp.channel import AmqpChannel
 
-FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets")
+FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "expiries")
 """Options that queues have no use for."""
 
 

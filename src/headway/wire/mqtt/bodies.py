@@ -161,12 +161,23 @@ def _pubcomp(reader: Reader, version: int) -> Packet:
     return PubComp(*_read_ack(reader, version, "PUBCOMP", PUBREL_CODES))
 
 
+def _filter(reader: Reader, version: int) -> str:
+    filter_ = reader.text("topic filter")
+    if not filter_:
+        raise malformed("has a topic filter without a character")
+    if version == 5 and filter_.startswith("$share/"):
+        group, _, shared = filter_[len("$share/") :].partition("/")
+        if not group or not shared or "+" in group or "#" in group:
+            raise malformed(f"has the topic filter {filter_[:60]!a}, which is not $share/GROUP/FILTER")
+    return filter_
+
+
 def _subscribe(reader: Reader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBSCRIBE") if version == 5 else Fields()
     entries: list[Entry] = []
     while reader.more():
-        filter_ = reader.text("topic filter")
+        filter_ = _filter(reader, version)
         options = reader.u8("subscription options")
         if options & (0xC0 if version == 5 else 0xFC):
             raise malformed("sets reserved bits of its subscription options")
@@ -188,7 +199,7 @@ def _unsubscribe(reader: Reader, version: int) -> Packet:
     fields = read_properties(reader, "UNSUBSCRIBE") if version == 5 else Fields()
     filters: list[str] = []
     while reader.more():
-        filters.append(reader.text("topic filter"))
+        filters.append(_filter(reader, version))
     if not filters:
         raise violation("names no topic filter")
     return Unsubscribe(packet_id, tuple(filters), fields.user)

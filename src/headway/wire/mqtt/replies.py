@@ -2,7 +2,7 @@
 
 Reason strings and user properties are for people: they are left out in 3.1.1, when the client does not want them
 (``problem_info`` off: then only CONNACK and DISCONNECT may have them), and when the packet would become longer than
-the client takes; user properties go first.
+the client takes; user properties go first. What is too long without them is not sent (3.1.2.11.4): no bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from headway.wire.mqtt.packets import Connect
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
 
+_DISPENSABLE = ("user", "reason_string", "response_info", "topic_alias_max", "max_packet_bytes", "receive_max")
+"""What is left out of a packet that is too long, in this order. The last ones are limits of ours that a client must
+know to keep to: whoever is not told of them is not held to them."""
 _REASON_CHARACTERS_MAX = 8192
 """A reason string stays below the 65535 bytes of an MQTT string, whatever the characters."""
 
@@ -37,7 +40,8 @@ class Replies:
     def connack(self, code: int = 0, *, session_present: bool = False, fields: Fields | None = None) -> bytes | None:
         """Accept, or refuse with ``code`` (of MQTT 5). None: 3.1.1 has no word for it, just close.
 
-        ``fields`` are the server's properties (its limits, the assigned client id, ``reason_string``, ``user``)."""
+        ``fields`` are the server's properties (its limits, the assigned client id, ``reason_string``, ``user``); those
+        for which the packet has no room are taken out of it."""
         flags = session_present and not code
         if self.version == 4:
             old = connack_code_3_1_1(code)
@@ -60,7 +64,7 @@ class Replies:
         if self.version == 4 or not (code or reason or user):
             return bytes((first, 2, packet_id >> 8, packet_id & 0xFF))
         fields = self._words(reason, user)
-        if fields.reason_string is None and not fields.user:
+        if fields.reason_string is None and not fields.user and self.packet_bytes_max > 4:
             return bytes((first, 3, packet_id >> 8, packet_id & 0xFF, code))
         return self._fit(first, packet_id.to_bytes(2, "big") + bytes((code,)), fields)
 
@@ -120,10 +124,10 @@ class Replies:
 
     def _fit(self, first: int, head: bytes, fields: Fields, tail: bytes = b"") -> bytes:
         frame = write_frame(first, head, write_properties(fields), tail)
-        if len(frame) > self.packet_bytes_max and fields.user:
-            fields.user = ()
-            frame = write_frame(first, head, write_properties(fields), tail)
-        if len(frame) > self.packet_bytes_max and fields.reason_string is not None:
-            fields.reason_string = None
-            frame = write_frame(first, head, write_properties(fields), tail)
-        return frame
+        for name in _DISPENSABLE:
+            if len(frame) <= self.packet_bytes_max:
+                return frame
+            if getattr(fields, name):
+                setattr(fields, name, () if name == "user" else None)
+                frame = write_frame(first, head, write_properties(fields), tail)
+        return frame if len(frame) <= self.packet_bytes_max else b""

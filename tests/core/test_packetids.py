@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import sys
+from random import Random
+
+import pytest
+
+from headway.core.packetids import PacketIds
+
+
+@pytest.mark.parametrize("ids", [3, 300, 65_535])
+def test_it_is_a_set(ids: int) -> None:
+    rng, found, model = Random(ids), PacketIds(), set[int]()
+    for _ in range(5000):
+        number = rng.randint(1, ids)
+        if rng.random() < 0.5:
+            found.add(number)
+            model.add(number)
+        else:
+            assert found.discard(number) == (number in model)
+            model.discard(number)
+        assert (number in found) == (number in model)
+        assert len(found) == len(model)
+    assert sorted(found) == sorted(model)
+
+
+def test_all_of_them_take_little() -> None:
+    found = PacketIds()
+    for number in range(1, 65_536):
+        found.add(number)
+    pages = found._pages
+    assert len(found) == 65_535
+    assert sys.getsizeof(pages) + sum(map(sys.getsizeof, pages.values())) < 32 * 1024
+    for number in range(1, 65_536):
+        found.discard(number)
+    assert not pages

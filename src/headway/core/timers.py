@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 
 DEAD_MIN = 64
 """So few cancelled ones are not worth the tidying."""
@@ -72,6 +73,11 @@ class Timers:
             timer = heappop(self._heap)[2]
             if not timer.ring(now):
                 self._dead -= 1
+
+    @property
+    def next_s(self) -> float:
+        """When there is something to run, at the earliest."""
+        return self._heap[0][0] if self._heap else inf
 
     def cancelled(self) -> None:
         """One of them was."""

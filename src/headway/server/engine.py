@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ log = logging.getLogger("headway")
 
 SWEEP_CONNECTIONS_S = 1.0
 REPLIES_UNREAD_S = 30.0
+RING_EVERY_S = 0.005
+"""More often than this nothing is done at its very time."""
 LIMITED_EVERY_S = 1.0
 
 
@@ -128,6 +131,9 @@ class Engine:
         """When the first bytes were read that this turn is about."""
         self._ticks: asyncio.TimerHandle | None = None
         self._sweeps: asyncio.TimerHandle | None = None
+        self._rings: asyncio.TimerHandle | None = None
+        self._ring_s = inf
+        """When the core is rung, because something is to be done then."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
@@ -165,6 +171,7 @@ class Engine:
 
     def _turn_over(self) -> None:
         self._work_left = TURN_WORK
+        self._ring_in_time()
         if self._busy or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
@@ -197,9 +204,29 @@ class Engine:
         if self.keeper is not None:
             self.keeper.load(now, time.thread_time())
             self.keeper.turn(now)
+        self._ring_in_time()
         self.pulse.end("tick", now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
+
+    def _ring_in_time(self) -> None:
+        """What the core is to do at some time it does then, not at the tick after: records expire, wills are due."""
+        when = self.broker.registry.timers.next_s
+        if when >= self._ring_s or self._ticks is None:
+            return
+        now = time.monotonic()
+        if when - now < self.settings.server.sweep_s:
+            if self._rings is not None:
+                self._rings.cancel()
+            self._ring_s = max(when, now + RING_EVERY_S)
+            self._rings = self.loop.call_later(self._ring_s - now, self._ring)
+
+    def _ring(self) -> None:
+        began = self.pulse.begin()
+        self._ring_s = inf
+        self.broker.registry.timers.run(began)
+        self.turn_soon()
+        self.pulse.end("tick", began)
 
     def writable(self, session: Session) -> None:
         now = time.monotonic()
@@ -346,7 +373,7 @@ class Engine:
     def stop(self) -> None:
         """Say goodbye to everyone and let go of the disk."""
         self.pulse.stop()
-        for handle in (self._ticks, self._sweeps):
+        for handle in (self._ticks, self._sweeps, self._rings):
             if handle is not None:
                 handle.cancel()
         for connection in list(self.connections):

@@ -1,0 +1,69 @@
+"""What is to be done at some time is done then: without any tick, here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.core.exchange import Binding, Destination
+from headway.core.options import QueueTerms
+from headway.core.poll import Telling
+from headway.core.record import Run, topic_of
+from headway.core.session import ConnectRequest
+from headway.server.config import parse_settings
+from headway.server.engine import Engine
+from headway.wire.amqp.dialect import AmqpDialect
+
+PATIENCE_S = 30.0
+FAR_S = 0.1
+
+
+def play(folder: Path, scene: Callable[[Engine], Callable[[], bool]]) -> None:
+    """``scene`` returns what is to come true."""
+
+    async def whole() -> None:
+        engine = Engine(parse_settings(f'[pool]\ndisk_path = "{folder}"\n'), asyncio.get_running_loop())
+        engine.start()
+        assert engine._ticks is not None
+        engine._ticks.cancel()
+        holds = scene(engine)
+        engine.turn_soon()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not holds():  # noqa: ASYNC110  nothing tells when
+                    await asyncio.sleep(0.01)
+        finally:
+            engine.stop()
+
+    asyncio.run(whole())
+
+
+def test_timers_ring_at_their_time(tmp_path: Path) -> None:
+    def scene(engine: Engine) -> Callable[[], bool]:
+        rung: list[float] = []
+        timers, began = engine.broker.registry.timers, engine.now()
+        for number in range(20):
+            timers.at(began + FAR_S * (20 - number) / 20, rung.append)
+        return lambda: len(rung) == 20 and rung == sorted(rung) and rung[0] >= began + FAR_S / 20
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("how", ["x-message-ttl", "expiration"])
+def test_dead_letters_leave_when_their_time_is_over(tmp_path: Path, how: str) -> None:
+    def scene(engine: Engine) -> Callable[[], bool]:
+        broker, now, dialect = engine.broker, engine.now(), AmqpDialect()
+        session = broker.connect(ConnectRequest("ann", "mqtt"), Telling(now), now)
+        terms = QueueTerms(ttl_s=FAR_S if how == "x-message-ttl" else None, dead_letter_exchange="amq.fanout")
+        broker.queues.declare(session, "work", terms, dialect, now)
+        grave = broker.queues.declare(session, "grave", QueueTerms(), dialect, now)
+        broker.queues.bind(session, Binding("amq.fanout", Destination("queue", "grave"), ""))
+        run = Run(topic_of("work"), b"x", [1], [0], None, 0, False, exchange="")
+        run.expires_s = now + FAR_S if how == "expiration" else run.expires_s
+        broker.publish_to(session, run, now)
+        return lambda: grave.backlog.lag_records == 1
+
+    play(tmp_path, scene)

@@ -19,6 +19,10 @@ class Handle:
         self.data = data
         self.released = 0
 
+    @property
+    def disk_bytes(self) -> int:
+        return len(self.data)
+
     def read(self, start: int, stop: int) -> bytes:
         return self.data[start:stop]
 

@@ -291,7 +291,8 @@ class Peer:
             self.close(number)
 
     def publish(self, key: str, first: int, count: int = 1, *, exchange: str = "", size: int = 20,
-                priority: int | None = None, ttl_s: float | None = None, **headers: object) -> Published | None:
+                priority: int | None = None, ttl_s: float | None = None, qos: int = 1, **headers: object
+                ) -> Published | None:
         """So many records, numbered; None (and nothing) while the broker does not read this peer."""
         if self.paused:
             return None
@@ -300,7 +301,7 @@ class Peer:
         run = run_of(
             key, [f"{number} ".encode().ljust(size, b".") for number in range(first, first + count)], exchange=exchange,
             properties=Properties(user=user, native=native), headers=headers or None,
-            expires_s=None if ttl_s is None else self.stage.now + ttl_s,
+            expires_s=None if ttl_s is None else self.stage.now + ttl_s, qos=qos,
         )  # fmt: skip
         return self.broker.publish_to(self.session, run, self.stage.now)
 

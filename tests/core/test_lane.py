@@ -78,7 +78,7 @@ def test_a_burst_of_small_runs_needs_one_entry_and_whatever_differs_its_own() ->
     filled.last_sequence += 5
     append(filled, 10, now=2.0, publisher=2)
     assert small < 512 + 4 * 1000 + 100
-    assert chunk.index_bytes == small + 3 * (4 + 36)
+    assert chunk.index_bytes == small + 3 * (4 + 37)
     assert [chunk.sequence_of(i) for i in (0, 500, 999, 1000, 1001, 1002)] == [1, 501, 1000, 1001, 1002, 1008]
     assert [chunk.time_of(i) for i in (0, 999, 1000, 1002)] == [1.0, 1.0, 2.0, 2.0]
     assert chunk.publishers(998, 1003) == {1: 3, 2: 2}
@@ -104,9 +104,9 @@ def test_a_spilled_chunk_is_counted_once_and_let_go_once(monkeypatch: pytest.Mon
     filled = lane()
     cursors = [Cursor(filled) for _ in range(50)]
     append(filled, *[100] * 4)
-    chunks = filled.spillable(150)
+    chunks = filled.spillable(150, lambda _: True)
     assert chunks == list(filled.chunks())[:2]
-    assert filled.spillable(150) == [list(filled.chunks())[2]], "what is on its way is not sent again"
+    assert filled.spillable(150, lambda _: True) == [list(filled.chunks())[2]], "what is on its way is not sent again"
     handles = [Handle(bytes(chunk.data)) for chunk in chunks]
     for chunk, handle in zip(chunks, handles, strict=True):
         filled.spilled(chunk, handle, 100)
@@ -125,7 +125,7 @@ def test_a_chunk_that_was_passed_while_it_was_being_written(written: bool, monke
     filled = lane()
     cursor = Cursor(filled)
     append(filled, 100, 100)
-    (chunk,) = filled.spillable(1)
+    (chunk,) = filled.spillable(1, lambda _: True)
     cursor.catch_up()
     assert filled.pool.spilling_bytes == 0
     handle = Handle(b"x" * 100)

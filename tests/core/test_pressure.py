@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.core.stage import STUCK, Stage
+from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.errors import Reason
 
@@ -102,26 +102,89 @@ def test_nor_for_what_it_has_just_asked_for() -> None:
     assert fresh.numbers == list(range(1000))
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-def test_a_durable_consumer_that_is_away_loses_what_it_held_and_is_told(qos: int) -> None:
+def test_a_durable_consumer_that_is_away_loses_what_nobody_was_promised_and_is_told() -> None:
     stage = Stage(memory="100KB", disk="0B")
-    away = stage.consumer("away", "t", qos, expiry_s=3600.0)
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
     away.leave()
     publisher = stage.client("publisher")
     for turn in range(20):
-        publisher.publish("t", turn * 50, 50, size=200, qos=qos)
+        publisher.publish("t", turn * 50, 50, size=200)
         stage.run(0.3)
+    stage.run(1)
     subscription = stage.broker.registry.sessions["away"].subscriptions["t"]
     lost = subscription.gap_records[Reason.MEMORY_LIMIT] + subscription.gap_records[Reason.CLIENT_SHARE]
     assert 0 < lost <= 1000
     assert not publisher.paused
     away.connect()
-    publisher.publish("t", 1000, 1, qos=qos)
+    publisher.publish("t", 1000, 1, qos=1)
     stage.run(1)
     assert away.session.present
     assert len(away.numbers) + lost == 1001
     assert sum(away.gap_told.values()) == lost
     assert len(stage.broker.verdicts) < 20, "judged once for each time it held too much, not over and over"
+
+
+def publish_while_read(publisher: Client, turns: int, topic: str = "t", *, published: int = 0) -> int:
+    """50 records a turn, as long as the publisher is read. Returns how many came to be published."""
+    for _ in range(turns):
+        if not publisher.paused:
+            publisher.publish(topic, published, 50, size=200, qos=1)
+            published += 50
+        publisher.stage.run(0.3)
+    return published
+
+
+@pytest.mark.parametrize("disk", ["0B", "50KB"])
+@pytest.mark.parametrize("share", ["50%", "100%"])
+def test_what_was_promised_stays_and_publishers_wait(disk: str, share: str) -> None:
+    stage = Stage(memory="100KB", disk=disk, max_client_share=share)
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    away.leave()
+    publisher = stage.client("publisher")
+    published = publish_while_read(publisher, 40)
+    assert publisher.paused
+    assert 0 < published < 1000
+    assert len(stage.broker.verdicts) == 0, "nobody was given up"
+    assert stage.pool.memory_peak_bytes <= 100_000 + 50 * 260
+    assert stage.pool.disk_peak_bytes <= stage.pool.disk_limit + 65_536
+    away.connect()
+    stage.run(3)
+    assert away.numbers == list(range(published))
+    assert not publisher.paused
+    assert not stage.disk.held
+
+
+@pytest.mark.parametrize("share", ["50%", "100%"])
+def test_a_closed_lane_holds_up_nobody_elses_publishers(share: str) -> None:
+    stage = Stage(memory="100KB", disk="0B", max_client_share=share)
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    away.leave()
+    healthy = stage.consumer("healthy", "u", 1)
+    publisher, other = stage.client("publisher"), stage.client("other")
+    publish_while_read(publisher, 20)
+    assert publisher.paused
+    assert publish_while_read(other, 30, "u") == 1500
+    assert healthy.numbers == list(range(1500))
+    assert publisher.paused
+
+
+def test_a_disk_that_fails_takes_nothing_that_was_promised() -> None:
+    stage = Stage(memory="100KB", disk="10MB")
+    stage.disk.full = 1.0
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    away.leave()
+    stuck = stage.consumer("stuck", "t", 1, reads=STUCK, buffer=500)
+    publisher = stage.client("publisher")
+    published = publish_while_read(publisher, 20)
+    assert stage.disk.failures
+    assert not stuck.connected
+    stage.disk.full = 0.0
+    stage.run(40)
+    published = publish_while_read(publisher, 5, published=published)
+    assert stage.disk.held, "it is tried again"
+    away.connect()
+    stage.run(3)
+    assert away.numbers == list(range(published))
 
 
 def test_in_a_shared_group_those_go_who_do_not_acknowledge() -> None:

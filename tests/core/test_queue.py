@@ -760,6 +760,7 @@ def test_a_reply_in_the_outlet_does_not_stop_the_queue_for_good(stage: QueueStag
 
 @pytest.mark.parametrize("disk", ["0B", "300KB"])
 def test_a_queue_nobody_consumes_loses_its_oldest_when_room_is_wanted(disk: str) -> None:
+    """Of what nobody was promised."""
     stage = QueueStage(memory="200KB", disk=disk, max_client_share="100%")
     owner = filled(stage, 0)
     healthy = stage.peer("healthy")
@@ -767,7 +768,7 @@ def test_a_queue_nobody_consumes_loses_its_oldest_when_room_is_wanted(disk: str)
     healthy.consume("h")
     sent = 0
     for _ in stage.steps(20):
-        if owner.publish("q", sent, 10, size=1000) is not None:
+        if owner.publish("q", sent, 10, size=1000, qos=0) is not None:
             sent += 10
         healthy.publish("h", sent)
     reason = "disk_limit" if disk != "0B" else "memory_limit"
@@ -783,12 +784,43 @@ def test_a_queue_nobody_consumes_loses_its_oldest_when_room_is_wanted(disk: str)
     assert peer.numbers == list(range(dropped, sent)), "the newest are there, in order"
 
 
+@pytest.mark.parametrize("disk", ["0B", "300KB"])
+@pytest.mark.parametrize("given_back", [False, True])
+def test_a_queue_nobody_consumes_keeps_what_was_promised_and_its_publishers_wait(disk: str, given_back: bool) -> None:
+    stage = QueueStage(memory="200KB", disk=disk)
+    owner = filled(stage, 20, size=1000)
+    if given_back:
+        peer = stage.peer("peer", buffer=10**6)
+        peer.consume("q", acks=False)
+        stage.turn()
+        peer.leave()
+    healthy, other = stage.peer("healthy"), stage.peer("other")
+    healthy.declare("h")
+    healthy.consume("h")
+    sent, answered = 20, 0
+    for _ in stage.steps(20):
+        if owner.publish("q", sent, 10, size=1000) is not None:
+            sent += 10
+        if other.publish("h", answered, size=1000) is not None:
+            answered += 1
+    assert owner.paused
+    assert 50 < sent < 500
+    assert stage.counts("q") == {}
+    assert stage.queue("q").backlog.lag_records == sent
+    assert len(healthy.seen) == answered == 200, "nobody else waits for it"
+    heir = stage.peer("heir")
+    heir.consume("q")
+    stage.run(1)
+    assert heir.numbers == list(range(sent))
+    assert not owner.paused
+
+
 @pytest.mark.parametrize("given_back", [False, True])
 def test_room_is_found_in_a_lane_that_a_queue_has_left(given_back: bool) -> None:
     """What waits in two lanes is dropped where the room is wanted."""
     stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
     owner = filled(stage, 0)
-    owner.publish("q", 0, 180, size=1000)
+    owner.publish("q", 0, 180, size=1000, qos=0)
     if given_back:
         peer = stage.peer("peer", buffer=10**6)
         peer.consume("q", acks=False)
@@ -798,7 +830,7 @@ def test_room_is_found_in_a_lane_that_a_queue_has_left(given_back: bool) -> None
     sent = 180
     held = []
     for _ in stage.steps(20):
-        if owner.publish("k", sent, exchange="amq.direct", size=1000) is not None:
+        if owner.publish("k", sent, exchange="amq.direct", size=1000, qos=0) is not None:
             sent += 1
         held.append(stage.pool.memory_bytes)
     assert sent == 380, "publishers go on"
@@ -822,7 +854,7 @@ def test_a_queue_whose_consumers_are_stuck_is_given_up_with_them_and_no_other() 
         peer.consume("q", 10, acks=False)
     sent = 0
     for _ in stage.steps(20):
-        if owner.publish("q", sent, 10, size=1000) is not None:
+        if owner.publish("q", sent, 10, size=1000, qos=0) is not None:
             sent += 10
         healthy.publish("h", sent)
     assert [peer.connected for peer in stuck] == [False, False]
@@ -852,12 +884,12 @@ def test_what_a_cancelled_consumer_does_not_settle_does_not_stop_everybody() -> 
     owner = filled(stage, 0)
     peer = stage.peer("peer", buffer=10**6)
     peer.consume("q", acks=False)
-    owner.publish("q", 0, 150, size=1000)
+    owner.publish("q", 0, 150, size=1000, qos=0)
     stage.turn()
     peer.cancel("q")
     sent = 150
     for _ in stage.steps(20):
-        if owner.publish("q", sent, 5, size=1000) is not None:
+        if owner.publish("q", sent, 5, size=1000, qos=0) is not None:
             sent += 5
     assert sent > 500, "publishers do not wait for ever"
 
@@ -906,11 +938,12 @@ def test_who_gets_nothing_anyway_does_not_keep_a_queue_from_being_given_up(who: 
     when = { ack_age = "500ms" }
     then = "return"
     """, memory="200KB", disk="0B", max_client_share="100%")
-    owner = filled(stage, 1 if who == "was relieved" else 0, single_active=who == "stands by")
+    owner = filled(stage, 0, single_active=who == "stands by")
     if who == "stands by":
         stage.peer("stuck", reads=STUCK, buffer=1000).consume("q", acks=None)
         stage.peer("next").consume("q")
     elif who == "was relieved":
+        owner.publish("q", 0, 1, qos=0)
         stage.peer("relieved").consume("q", 10, acks=False)
         stage.run(1)
     elif who == "paused":
@@ -919,7 +952,7 @@ def test_who_gets_nothing_anyway_does_not_keep_a_queue_from_being_given_up(who: 
         stage.peer("asked once").get("q")
     sent = 0
     for _ in stage.steps(20):
-        if owner.publish("q", sent, 10, size=1000) is not None:
+        if owner.publish("q", sent, 10, size=1000, qos=0) is not None:
             sent += 10
     assert sent > 500, "publishers do not wait for ever"
 

@@ -18,12 +18,16 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.lane import Lane
-from headway.core.pool import KNOWN_WITHIN_BYTES, Pool
+from headway.core.pool import KNOWN_WITHIN_BYTES, RESERVE, Pool
 from headway.core.state import ENTRY_BYTES, State
 from headway.core.subscription import Subscription
 from headway.core.topics import matches
 
+UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
+"""Reasons that nobody has set a limit for."""
+
 if TYPE_CHECKING:
+    from tests.sim.client import Client
     from tests.sim.world import World
 
 
@@ -141,11 +145,13 @@ def _limit(world: World) -> None:
     """Within the limit, but for what each publisher's last read brought (and the broker's own few words)."""
     pool = world.pool
     if pool.memory_bytes <= pool.memory_limit:
-        world.own_words = 0
+        world.own_words = world.closed_bytes = 0
         return
+    world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
     index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
-    allowed = pool.memory_limit + sum(world.last_reads.values()) + world.own_words + index
+    limit = max(pool.memory_limit, world.closed_bytes + pool.state_bytes + int(pool.memory_limit * RESERVE))
+    allowed = limit + sum(world.last_reads.values()) + world.own_words + index
     assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
 
 
@@ -176,7 +182,7 @@ def _liveness(world: World) -> None:
             reasons = client.session.paused_by
             assert reasons, "paused for no reason"
             for by in reasons:
-                assert isinstance(by, Pool) or by.gates, "paused, and the reason is gone"  # type: ignore[attr-defined]
+                assert isinstance(by, Pool | Lane) or by.gates, "paused, and the reason is gone"  # type: ignore[attr-defined]
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -244,11 +250,33 @@ def settled(world: World) -> None:
             assert subscription not in registry.watched
             assert not subscription.meter.slow
     for client in world.clients:
-        assert client.stream is None or not client.paused, f"{client.name} is still not read"
+        assert client.stream is None or not client.paused or _rightly(world, client), f"{client.name} is still not read"
         assert client.idle
     for model in world.models:
         if model.shared is None and model.live and model.subscription.session.outlet is not None:
             _complete(world, model)
+            _promised(world, model)
+
+
+def _rightly(world: World, client: Client) -> bool:
+    """It is not read for the sake of somebody durable who is away, and was promised what it has been sent."""
+    assert client.session is not None
+    away = [model.subscription for model in world.models if model.live and model.subscription.session.outlet is None]
+    return all(any(one.feed.lane is by and one.promised for one in away) for by in client.session.paused_by)
+
+
+def _promised(world: World, model: SubModel) -> None:
+    """What was confirmed to its publisher has been given to who is durable, or left out for a declared reason."""
+    subscription = model.subscription
+    unsure = model.conflates or model.replaced is not None or model.replaced_by is not None or model.excess
+    if not subscription.promised or unsure or model.filter[0] == "$" or subscription.request.options.start != "end":
+        return
+    missing = [s for s in model.expected if world.history.records[s].qos and s not in model.seen]
+    declared = sum(count for reason, count in subscription.gap_records.items() if reason not in UNDECLARED)
+    world.count("promised and given") if model.expected and not missing else None
+    assert len(missing) <= declared or not world.readable, (
+        f"{model}: {len(missing)} promised and not given, {dict(subscription.gap_records)}"
+    )
 
 
 def _complete(world: World, model: SubModel) -> None:

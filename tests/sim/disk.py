@@ -31,6 +31,10 @@ class Handle:
     def size(self) -> int:
         return len(self._data)
 
+    @property
+    def disk_bytes(self) -> int:
+        return len(self._data)
+
     def read(self, start: int, stop: int) -> bytes:
         assert not self.released, "read after release"
         assert 0 <= start <= stop <= len(self._data), "read outside the chunk"

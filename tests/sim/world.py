@@ -46,6 +46,7 @@ class World:
         self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, {"": pool}, chance.policies(rng))
         self.disk = Disk(rng, rng.choice((0.0, 0.0, 0.0, 0.3, 1.0)), rng.choice((0.0, 0.0, 0.0, 0.05)),
                          rng.choice((0.0, 0.1, 2.0)))
+        self.readable = not self.disk.unreadable
         self.shy = rng.choice((0.0, 0.1, 0.5))
         self.size_max = rng.choice((100, 2000, 20_000))
         self.history = History()
@@ -62,6 +63,8 @@ class World:
         self.charged: set[str] = set()
         self.last_reads: dict[str, int] = {}
         """By how much the pool grew with what was read last from each publisher."""
+        self.closed_bytes = 0
+        """The most that was in closed lanes, since then."""
         self.own_words = 0
         """... and, since it was within its limit, with what the broker itself and earlier connections published."""
         self.counts: dict[str, int] = {}

@@ -226,6 +226,12 @@ class Backlog:
             return self._taken[0].chunk.time_of(self._taken[0].at)
         return next((time for s in self.stretches if (time := s.oldest_time()) is not None), None)
 
+    @property
+    def head_is_held(self) -> bool:
+        """What is to be handed out next may not be given up."""
+        head = self.head()
+        return head is not None and head[0].held_from(head[1]) == head[1]
+
     def wants(self, chunk: Chunk) -> bool:
         """Some of the chunk is still to be handed out."""
         waits = any(s.chunk is chunk and s.position != s.end_position for s in self.stretches)

@@ -8,6 +8,7 @@ the caller. A caller runs, over and over: commands as they come; ``flush`` at th
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 
 from headway.core import pressure
 from headway.core.admission import Admission
@@ -250,13 +251,23 @@ class Broker:
         failures = self._disk_failures
         while failures and self.governor.cuts_left > 0:
             subscription = next(iter(failures))
-            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, failures.pop(subscription), (), now)
+            why = failures.pop(subscription)
+            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
         for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, now))
+            self.registry.effects.extend(pressure.spills(pool, self.registry.journaled, now))
             for doomed in islice(pressure.victims(pool, now), SACRIFICES_MAX):
                 self._sacrifice(doomed, now)
+                pool.hopeless = False
                 if self.governor.cuts_left <= 0:
                     break
+            pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
+            pool.closed_bytes = 0
+        for lane in [by for by in self.registry.paused if isinstance(by, Lane)]:
+            if lane.closed(now):
+                lane.pool.closed_bytes += lane.memory_bytes
+            else:
+                self.registry.resume(lane, now)
+        for pool in self._pools:
             if not pool.full:
                 self.registry.resume(pool, now)
 
@@ -274,14 +285,10 @@ class Broker:
                 self.governor.sacrifice(holder, doomed.reason, why, (reading,), now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
-        """A worker wrote a chunk of ``size`` bytes to disk, or failed to."""
+        """A worker wrote a chunk of ``size`` bytes to disk, or failed to: then it stays in memory."""
         lane.spilled(chunk, handle, size)
-        if handle is not None:
-            return
-        pool = lane.pool
-        pool.disk_broken_until_s, pool.disk_error = now + DISK_RETRY_S, error
-        why = f"what it had not read could not be written to disk ({error})"
-        self._disk_failures |= dict.fromkeys(pressure.late_for(chunk, now), why)
+        if handle is None:
+            lane.pool.disk_broken_until_s, lane.pool.disk_error = now + DISK_RETRY_S, error
 
     def _fell_behind(self, subscription: Subscription, now: float) -> None:
         self.governor.watch(subscription, now)
@@ -317,9 +324,9 @@ class Broker:
         self.flush(now)
 
     def spill(self, now: float) -> None:
-        """Send to disk what is more than pools may hold, and judge nobody for it."""
+        """At the start: what is more than pools may hold is left to the journal, and nobody is judged for it."""
         for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, now))
+            self.registry.effects.extend(pressure.spills(pool, inf, now))
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

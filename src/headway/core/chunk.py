@@ -4,10 +4,10 @@ The bytes are the wire bytes. Beside them stand plain integer arrays and nothing
 mapped or sent as it is:
 
 - ``ends``: where each record ends, relative to the chunk;
-- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``): what neighbouring
-  records share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that run's plus
-  the rest. A run that goes on where the one before ended has no entry of its own: a burst over many topics, which is
-  one run per record, would otherwise need ten times the memory for its index;
+- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``, ``run_hold``): what
+  neighbouring records share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that
+  run's plus the rest. A run that goes on where the one before ended has no entry of its own: a burst over many topics,
+  which is one run per record, would otherwise need ten times the memory for its index;
 - ``holes`` and ``expiries`` (see ``record.Frames``): None while every record so far can be sent as it is.
 
 What is appended to an empty chunk is not copied: all lanes that were given the same run share its bytes, and where
@@ -30,13 +30,13 @@ from math import inf
 from operator import sub
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.record import Frames, Run
+from headway.core.record import Frames, Hold, Run
 
 if TYPE_CHECKING:
     from headway.core.cursor import Cursor
 
 CHUNK_BYTES = 64 * 1024
-_NO_ENDS, _NO_NUMBERS, _NO_TIMES = array("I"), array("Q"), array("d")
+_NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_HOLDS = array("I"), array("Q"), array("d"), array("B")
 _NO_PUBLISHERS: dict[int, int] = {}
 """Of all chunks without records: most lanes are idle most of the time. Nobody writes into them."""
 
@@ -58,6 +58,10 @@ class SpillHandle(Protocol):
     def offset(self) -> int:
         """Where in that file they begin."""
 
+    @property
+    def disk_bytes(self) -> int:
+        """What they take up of the pool's disk; 0: the journal has them."""
+
     def read(self, start: int, stop: int) -> bytes:
         """Bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
 
@@ -69,11 +73,13 @@ class Chunk:
     """Records ``first_number`` … of a lane, at lane positions ``start`` … ``start + size``."""
 
     __slots__ = (
+        "bound",
         "by_publisher",
         "data",
         "ends",
         "expiries",
         "first_number",
+        "free",
         "holes",
         "kept",
         "largest",
@@ -81,6 +87,7 @@ class Chunk:
         "next",
         "run_expires",
         "run_first",
+        "run_hold",
         "run_publisher",
         "run_sequence",
         "run_time",
@@ -109,6 +116,7 @@ class Chunk:
         self.run_first = _NO_ENDS
         self.run_sequence = self.run_publisher = _NO_NUMBERS
         self.run_time = self.run_expires = _NO_TIMES
+        self.run_hold = _NO_HOLDS
         self.by_publisher = _NO_PUBLISHERS
         self.largest = 0
         self.soonest_s = inf
@@ -116,7 +124,11 @@ class Chunk:
         self.spill: SpillHandle | None = None
         self.spilling = False
         self.kept = True
-        """The journal has all its records."""
+        """The journal has all its records, or is given them in this turn."""
+        self.bound = False
+        """Some of them were promised, and are not in the journal."""
+        self.free = True
+        """None of them was promised to anybody."""
         self.marks: dict[object, bytes] | None = None
         """Per predicate one byte a record, 1 where it holds; see ``marked``."""
 
@@ -141,7 +153,7 @@ class Chunk:
     def index_bytes(self) -> int:
         """What stays in memory when the bytes have gone to disk."""
         per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
-        return 512 + per_record * len(self.ends) + 36 * len(self.run_first)
+        return 512 + per_record * len(self.ends) + 37 * len(self.run_first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -168,14 +180,17 @@ class Chunk:
         self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
         self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
         expires = inf if run.expires_s is None else run.expires_s
-        if not self._goes_on(before, sequence, now, expires, run.publisher):
+        hold = run.hold
+        if not self._goes_on(before, sequence, now, expires, run.publisher, hold):
             self.run_first.append(before)
             self.run_sequence.append(sequence)
             self.run_time.append(now)
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
-        if not run.kept:
-            self.kept = False
+            self.run_hold.append(hold)
+            self.kept &= hold is Hold.KEPT
+            self.bound |= hold is Hold.PROMISED
+            self.free &= hold is Hold.FREE
         self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         if largest > self.largest:
             self.largest = largest
@@ -187,6 +202,7 @@ class Chunk:
         self.ends, self.run_first = array("I"), array("I")
         self.run_sequence, self.run_publisher = array("Q"), array("Q")
         self.run_time, self.run_expires = array("d"), array("d")
+        self.run_hold = array("B")
         self.by_publisher = {}
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
@@ -205,12 +221,12 @@ class Chunk:
             self.ends.extend(range(fresh.start + shift, fresh.stop + shift, size))
         return size
 
-    def _goes_on(self, index: int, sequence: int, now: float, expires: float, publisher: int) -> bool:
+    def _goes_on(self, index: int, sequence: int, now: float, expires: float, publisher: int, hold: Hold) -> bool:
         """Record ``index``, the next one, belongs to the last run."""
         runs = self.run_first
         return (
             bool(runs) and self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
-            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires
+            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires and self.run_hold[-1] == hold
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -232,6 +248,20 @@ class Chunk:
     def sequence_of(self, index: int) -> int:
         run = self.run_of(index)
         return self.run_sequence[run] + index - self.run_first[run]
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last record; it has one."""
+        return self.sequence_of(len(self.ends) - 1)
+
+    def held_from(self, index: int) -> int:
+        """The first record from ``index`` on that may not be given up; their number if none is."""
+        if self.free or index >= len(self.ends):
+            return len(self.ends)
+        for run in range(self.run_of(index), len(self.run_first)):
+            if self.run_hold[run] != Hold.FREE:
+                return max(index, self.run_first[run])
+        return len(self.ends)
 
     def time_of(self, index: int) -> float:
         return self.run_time[self.run_of(index)]

@@ -98,6 +98,23 @@ class Cursor:
         sequence = chunk.sequence_of(chunk.index_at(self.position))
         return 0 if self.ended and sequence > self.ended else sequence
 
+    @property
+    def head_is_held(self) -> bool:
+        """The next record, where there is one, may not be given up."""
+        return self.position != self.end_position and self.held_number(None) == self.number
+
+    def held_number(self, stop: int | None) -> int:
+        """Number of the next record that may not be given up; ``stop`` (None: the end) if none before that is."""
+        chunk, number = self.chunk, self.number
+        stop = self.end_number if stop is None else stop
+        while chunk is not None and number < stop:
+            held = chunk.held_from(number - chunk.first_number)
+            if held < len(chunk):
+                return min(chunk.first_number + held, stop)
+            number = chunk.first_number + len(chunk)
+            chunk = chunk.next
+        return stop
+
     def wanted_sequence(self) -> int:
         """Sequence of the first record that is not settled; 0: there is none."""
         for number, chunk in self.unacknowledged.items():

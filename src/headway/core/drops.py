@@ -116,13 +116,19 @@ class Drops:
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
         """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
-        older ones, in a lane it has left, of the oldest."""
-        backlog = self._backlog
+        older ones, in a lane it has left, of the oldest. But nothing that somebody was promised."""
+        backlog, promises = self._backlog, self._queue.promises
         chunk = backlog.oldest_wanted(chunk)
-        while backlog.taken is not None and backlog.wants(chunk):
+        while backlog.taken is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             self.drop(1, reason)
+        if backlog.taken is not None:
+            return
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
-            self.drop(chunk.first_number + len(chunk) - backlog.cursor.number, reason)
+            number, stop = backlog.cursor.number, chunk.first_number + len(chunk)
+            upto = backlog.cursor.held_number(stop) if promises else stop
+            if upto == number:
+                return
+            self.drop(upto - number, reason)
             backlog.cursor.step()
 
     # -- length -----------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ class CloseConsumer(NamedTuple):
 
 
 class Spill(NamedTuple):
-    """Write these chunks of a lane, in order, to one file; then call ``Broker.spilled``."""
+    """These chunks of a lane leave memory: what the journal has is there, the rest is to be written, in order, to one
+    file; then call ``Broker.spilled``."""
 
     lane: Lane
     chunks: list[Chunk]

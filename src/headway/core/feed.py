@@ -87,6 +87,9 @@ class Feed:
             gate.session is not session and (gate.queue is None or gate.queue.gates) for gate in self.gates
         )  # fmt: skip
 
+    def is_read_by(self, session: Session) -> bool:
+        return any(one.feed is self for one in session.subscriptions.values())
+
     def wait(self, subscription: Subscription) -> None:
         """The subscription has been given everything; it waits for more."""
         subscription.session.caught_up(subscription)

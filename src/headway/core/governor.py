@@ -20,7 +20,7 @@ import msgspec
 from headway.core.admission import Admission
 from headway.core.advisory import Advisories
 from headway.core.condition import Reading
-from headway.core.effects import CloseChannel, CloseConsumer, Spill
+from headway.core.effects import CloseChannel, CloseConsumer
 from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.exactly import lose
@@ -31,7 +31,7 @@ from headway.core.moves import discard, start_conflating, stop_conflating, stop_
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
 from headway.core.poll import Poll
 from headway.core.pool import GRACE_S
-from headway.core.pressure import over_share
+from headway.core.pressure import gives_way, over_share, spill_of
 from headway.core.queues import Queues
 from headway.core.registry import Registry
 from headway.core.sampling import Shares, observe, with_peer
@@ -105,7 +105,7 @@ class Governor:
                 self._look(subscription, now, shares)
             except OSError as error:
                 why = f"what it had not read could not be read back from disk ({error.strerror or error})"
-                self.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now)
+                self.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
         return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
@@ -233,11 +233,9 @@ class Governor:
 
     def _offline(self, subscription: Subscription, now: float) -> None:
         """Send what the consumer still needs to disk, once for all who need it; again at each sweep."""
-        lane = subscription.feed.lane
-        if lane.pool.can_spill(now):
-            chunks = lane.spillable(subscription.cursor.lag_bytes)
-            if chunks:
-                self._registry.effects.append(Spill(lane, chunks))
+        spill = spill_of(subscription.feed.lane, subscription.cursor.lag_bytes, self._registry.journaled, now)
+        if spill is not None:
+            self._registry.effects.append(spill)
 
     def change_policy(self, subscription: Subscription, now: float) -> None:
         """The configuration was reloaded: the consumer's policy may be another now."""
@@ -301,7 +299,7 @@ class Governor:
         """One client may not take up more than its share of a pool, whatever room there is."""
         pool = subscription.session.pool
         over = over_share(pool, subscription, now)
-        if over is None:
+        if over is None or not gives_way(subscription):
             return False
         used, limit = over
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
@@ -326,9 +324,10 @@ class Governor:
         return True
 
     def sacrifice(
-        self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float
-    ) -> None:
-        """A pool is over its limit and this consumer stands in the way."""
+        self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float, *,
+        unreadable: bool = False,
+    ) -> None:  # fmt: skip
+        """A pool is over its limit and this consumer stands in the way; or what it is to be given cannot be read."""
         session, queue = subscription.session, subscription.queue
         # It is gone, but for what it has not settled.
         departed = queue is not None and subscription in queue.departed and bool(subscription.window.used)
@@ -348,16 +347,23 @@ class Governor:
         if session.outlet is not None:
             self._cut(subscription, reason, verdict.text, now)
         if not subscription.ended:
-            self._write_off(subscription, reason, now)
+            self._write_off(subscription, reason, now, unreadable=unreadable)
         elif departed:
             self._recover(subscription, now)
             self._registry.watched.pop(subscription, None)
 
-    def _write_off(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """A durable subscription loses what it holds: its cursor moves to the end, with a gap to be told of."""
-        session, cursor = subscription.session, subscription.cursor
+    def _write_off(self, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool) -> None:
+        """A durable subscription loses what comes next for it, up to what was promised: its cursor moves there, with a
+        gap to be told of. Where it cannot be read, and where nothing was promised, it loses all that it holds."""
+        cursor = subscription.cursor
         if subscription.queue is not None:
             subscription.queue.write_off(subscription, reason, now - GRACE_S)
+            return
+        if subscription.promised and not unreadable:
+            if not cursor.unacknowledged:
+                upto = cursor.held_number(subscription.stop)
+                self._registry.lost(subscription.skip_to(upto, reason), reason)
+                self._settle_down(subscription, reason, now)
             return
         channel = subscription.channel
         for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is subscription]:
@@ -370,7 +376,12 @@ class Governor:
                 subscription.note_gap(1, sequence, sequence, reason)
                 cursor.acknowledge(delivery.number)
         self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
-        if subscription.stop_number is not None:
+        self._settle_down(subscription, reason, now)
+
+    def _settle_down(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        """It was moved on, maybe to the end."""
+        session = subscription.session
+        if subscription.stop_number is not None and subscription.cursor.number >= subscription.stop:
             self._ending.end(subscription, reason, now)
         elif subscription in session.lagging and not subscription.has_more:
             subscription.feed.wait(subscription)

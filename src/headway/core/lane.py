@@ -8,10 +8,10 @@ no search.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headway.core.chunk import CHUNK_BYTES, Chunk, SpillHandle
-from headway.core.pool import Pool
+from headway.core.pool import GRACE_S, Pool
 from headway.core.record import Dialect, Frames, Run
 
 SPILL_BYTES_MIN = 8 * 1024
@@ -22,8 +22,8 @@ class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the record to come."""
 
     __slots__ = (
-        "count", "dialect", "dropped_sequence", "end", "first", "holding", "known_bytes", "largest", "last_sequence",
-        "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "tail", "to_spill",
+        "count", "dialect", "dropped_sequence", "end", "first", "full", "holding", "index_bytes", "known_bytes",
+        "largest", "last_sequence", "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "tail", "to_spill",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, pool: Pool, last_sequence: int = 0) -> None:
@@ -36,6 +36,11 @@ class Lane:
         self.spilling_bytes = 0
         """Part of ``resident_bytes`` that a worker is writing at this moment."""
         self.spilled_bytes = 0
+        """On the pool's disk; what the journal has is not among it."""
+        self.index_bytes = 0
+        """What is in memory of chunks that are not."""
+        self.full = False
+        """It takes up more than its share, and nothing of it could leave when that was last tried."""
         self.known_bytes = 0
         """When more than this stays in memory its pool is to be told."""
         self.dropped_sequence = last_sequence
@@ -50,6 +55,25 @@ class Lane:
     def staying_bytes(self) -> int:
         """In memory, and not on its way to disk."""
         return self.resident_bytes - self.spilling_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.resident_bytes + self.index_bytes
+
+    @property
+    def over_share(self) -> bool:
+        """It takes up more memory than one client may."""
+        return self.memory_bytes > int(self.pool.memory_limit * self.pool.client_share)
+
+    def closed(self, now: float) -> bool:
+        """There is no room for more: its own share, or its pool's memory, is used up by what cannot leave, and somebody
+        stands in it who should have taken what is there by now."""
+        self.full = self.full and self.over_share
+        return (self.full or self.pool.tight) and self.stuck(now)
+
+    def stuck(self, now: float) -> bool:
+        """The oldest that is held should have been taken by now."""
+        return len(self.first) > 0 and self.first.time_of(0) <= now - GRACE_S
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -122,15 +146,16 @@ class Lane:
 
     def _drop(self, chunk: Chunk) -> None:
         if len(chunk):
-            self.dropped_sequence = chunk.sequence_of(len(chunk) - 1)
+            self.dropped_sequence = chunk.last_sequence
         if chunk.spill is None:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
             if chunk.spilling:
                 self._on_its_way(chunk, -chunk.size)
         else:
-            self.spilled_bytes -= chunk.size
-            self.pool.disk_bytes -= chunk.size
+            self.spilled_bytes -= chunk.spill.disk_bytes
+            self.pool.disk_bytes -= chunk.spill.disk_bytes
+            self.index_bytes -= chunk.index_bytes
             self.pool.memory_bytes -= chunk.index_bytes
             chunk.spill.release()
             chunk.spill = None
@@ -138,8 +163,9 @@ class Lane:
 
     # -- spill ------------------------------------------------------------------------------------------------------
 
-    def spillable(self, wanted_bytes: int) -> list[Chunk]:
-        """The oldest resident chunks, up to about ``wanted_bytes``; they are marked as on their way to disk.
+    def spillable(self, wanted_bytes: int, may_leave: Callable[[Chunk], bool]) -> list[Chunk]:
+        """The oldest resident chunks, up to about ``wanted_bytes``, in front of the first that may not leave; they are
+        marked as on their way to disk.
 
         The tail is among them when it is worth a chunk of its own; a fresh one takes its place."""
         chosen = []
@@ -147,9 +173,11 @@ class Lane:
             self.to_spill = self.first
         while wanted_bytes > 0:
             chunk = self.to_spill
+            if chunk is self.tail and chunk.size < SPILL_BYTES_MIN:
+                break
+            if chunk.resident and not chunk.spilling and chunk.size and not may_leave(chunk):
+                break
             if chunk is self.tail:
-                if chunk.size < SPILL_BYTES_MIN:
-                    break
                 self._seal()
                 for cursor in list(chunk.standing):
                     cursor.step()  # who has everything would keep it for as long as nobody publishes
@@ -183,9 +211,10 @@ class Lane:
         chunk.spill = handle
         chunk.data = b""
         self.resident_bytes -= size
-        self.spilled_bytes += size
+        self.spilled_bytes += handle.disk_bytes
+        self.index_bytes += chunk.index_bytes
         self.pool.add_memory(chunk.index_bytes - size)
-        self.pool.add_disk(size)
+        self.pool.add_disk(handle.disk_bytes)
         self.pool.spilled.put(self)
 
     # -- reading ----------------------------------------------------------------------------------------------------

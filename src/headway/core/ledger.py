@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -192,6 +193,10 @@ class Ledger:
         self._runs: list[KeptRun] = []
         self._facts: list[Fact] = []
         self._last_number = 0
+        self.written_sequence = 0
+        """What of all there is up to this one was to be written is on disk."""
+        self._sequences: deque[tuple[int, int]] = deque()
+        """Of commits that are not: their numbers, and the last sequence of each."""
 
     def run(self, stream: str, run: Run, sequence: int, publisher: str) -> None:
         run.kept = True
@@ -219,7 +224,7 @@ class Ledger:
     def drop(self, reserved: int) -> None:
         """What was said so far is known; sequences up to ``reserved`` are set aside."""
         self._runs, self._facts, self.moved, self.flights, self.retained = [], [], {}, {}, {}
-        self.reserved = reserved
+        self.reserved = self.written_sequence = reserved
 
     @property
     def has_work(self) -> bool:
@@ -241,11 +246,14 @@ class Ledger:
         retained, self.retained = list(self.retained), {}
         places = [kept.place(sequence) for kept in moved]
         commit = Commit(self.number, runs, facts, places, retained, sequence)
+        self._sequences.append((self.number, sequence))
         self.number += 1
         return commit
 
     def written(self, number: int) -> list[Session]:
         """Everything up to this commit is on disk; who may be sent more now."""
+        while self._sequences and self._sequences[0][0] <= number:
+            self.written_sequence = self._sequences.popleft()[1]
         sessions, self.holding = self.holding, {}
         for session in sessions:
             frames = session.held_back.upto(number)

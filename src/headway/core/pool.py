@@ -12,8 +12,11 @@ What clients take up besides records (tab.py) counts as well, but for the first 
 megabyte can have clients, too. It cannot be written to disk, so it is refused where it would be more than
 ``CLIENTS_SHARE`` of the memory.
 
-So memory never exceeds the limit by more than what each publisher's last read brought. A lane belongs to one pool;
-a chunk's bytes are counted once, however many cursors stand in it.
+So memory never exceeds the limit by more than what each publisher's last read brought. Where what is above the mark
+cannot leave (it was promised, and there is no disk for it) the pool is *tight*: lanes that hold such take no more, and
+the others have ``RESERVE`` of the limit above what stays, so that they go on.
+
+A lane belongs to one pool; a chunk's bytes are counted once, however many cursors stand in it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
+RESERVE = 0.10
 STATES_SHARE = 0.5
 CLIENTS_SHARE = 0.5
 CLIENTS_FREE_BYTES = 16_000_000
@@ -68,6 +72,10 @@ class Pool:
         """After a failed write nothing is spilled before this time."""
         self.disk_error = ""
         """What went wrong at the last failed write."""
+        self.hopeless = False
+        """All was sent to disk that could be, all were given up who could be, and it is not enough."""
+        self.closed_bytes = 0
+        """Part of ``memory_bytes``, in lanes that are closed."""
         self.resident: Ranking[Lane] = Ranking(lambda lane: lane.staying_bytes, told=_resident_known)
         self.spilled: Ranking[Lane] = Ranking(lambda lane: lane.spilled_bytes)
         """Its lanes, by what they hold in memory and on disk."""
@@ -119,8 +127,14 @@ class Pool:
 
     @property
     def strained(self) -> bool:
-        """Something has to leave, memory or disk, and is not on its way yet."""
-        return self.disk_bytes > self.disk_limit or self.to_spill_bytes() > 0
+        """Something has to leave, memory or disk, and is not on its way yet; if it is known that nothing can, the next
+        tick is soon enough to try again."""
+        return not self.hopeless and (self.disk_full or self.to_spill_bytes() > 0)
+
+    @property
+    def tight(self) -> bool:
+        """Something has to leave memory, and cannot."""
+        return self.hopeless and self.to_spill_bytes() > 0
 
     def disk_broken(self, now: float) -> bool:
         """There is a disk, and it could not be written to a moment ago."""
@@ -129,9 +143,17 @@ class Pool:
     def can_spill(self, now: float) -> bool:
         return self.disk_limit > 0 and now >= self.disk_broken_until_s
 
+    def room_bytes(self, now: float) -> int:
+        """What may still be written to its disk; less than 0: nothing."""
+        return self.disk_limit - self.disk_bytes - self.spilling_bytes if self.can_spill(now) else -1
+
     @property
     def full(self) -> bool:
-        return self.memory_bytes > self.memory_limit
+        """Whoever publishes into it has to wait."""
+        if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
+            return self.memory_bytes > self.memory_limit
+        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes
+        return self.memory_bytes > stays + self.memory_limit * RESERVE
 
     @property
     def disk_full(self) -> bool:

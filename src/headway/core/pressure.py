@@ -3,13 +3,20 @@
 Rules, in order:
 
 1. *Memory over the high-water mark*: the oldest chunks of the lane that holds the most go to disk, once for all who
-   stand in them. Those cursors are offline now; nobody is told, nobody loses anything.
-2. *One client's lag over its share of the memory*: its lanes' chunks go to disk even while there is room.
+   stand in them. Those cursors are offline now; nobody is told, nobody loses anything. What the journal has needs no
+   room: it is only forgotten, whatever becomes of the spill's disk. What it has not is written to the spill's disk, as
+   long as that can be written, has room, and the lane has no more than one client's share of it.
+2. *One lane over a client's share of the memory*: its chunks go to disk even while there is room.
 3. *Disk over its limit* (or one client's lag over its share of the disk, or memory over the mark and no disk to be
    had): those furthest back in the lane that holds the most are given up, all who stand in the same oldest chunk
-   together, or nothing would be freed. Transient subscribers are disconnected; one that is durable keeps its session,
-   and its cursor moves to the end with a gap.
-4. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
+   together, or nothing would be freed. All who are connected are disconnected, and transient subscriptions end with
+   that. A durable subscription, or a queue that is nobody's alone, loses what comes next for it only as far as nobody
+   was promised it (QoS 0, not persistent, not confirmed), as a gap. **What was promised stays.**
+4. *What stays, and cannot leave memory*, closes its lane: when the lane takes up a client's share of the memory, or
+   when its pool is over the mark and there is nothing left to be done by 1 to 3. Whoever publishes to a closed lane is
+   not read until it is open again; nobody else is held up. Who reads the lane itself is held up only by the pool: its
+   own acknowledgements may be what it takes to open it.
+5. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
 
 ``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures; the Spark lab asks them of recorded
 ones. The functions after them ask them of the broker's own lanes.
@@ -57,17 +64,17 @@ class Victims(NamedTuple, Generic[S]):
     limit: int
 
 
-def to_spill(pool: Pool, resident: Ranking[L], now: float) -> Iterator[tuple[L, int]]:
-    """Lanes of the pool that should write so many bytes to disk (rules 1 and 2), each once. What one of them marks as
+def to_spill(pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOKS_MAX) -> Iterator[tuple[L, int]]:
+    """Lanes of the pool that should send so many bytes to disk (rules 1 and 2), each once. What one of them marks as
     on its way counts when the next is asked for."""
-    if not pool.can_spill(now):
-        return
     resident.wake(now)
     share_bytes = int(pool.memory_limit * pool.client_share)
     asked: list[L] = []
     try:
-        while lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1):
-            yield lane, max(pool.to_spill_bytes(), resident.holds(lane) - share_bytes)
+        while looks_max and (lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1)):
+            held = resident.holds(lane)
+            yield lane, max(pool.to_spill_bytes(), held - share_bytes)
+            looks_max -= resident.holds(lane) == held
             resident.forget(lane)
             asked.append(lane)
     finally:
@@ -85,7 +92,7 @@ def to_give_up(
         for found in _most_first(spilled, furthest_back, now, looks_max):
             yield Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
-                break
+                return  # what should leave memory has room now
     # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
         for found in _most_first(resident, furthest_back, now, looks_max):
@@ -122,10 +129,38 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
     return (used, limit) if used > limit else None
 
 
-def spills(pool: Pool, now: float) -> list[Spill]:
-    """Chunks that should leave memory now."""
-    found = ((lane, lane.spillable(wanted)) for lane, wanted in to_spill(pool, pool.resident, now))
-    return [Spill(lane, chunks) for lane, chunks in found if chunks]
+def spills(pool: Pool, journaled: float, now: float) -> list[Spill]:
+    """Chunks that should leave memory now. The journal has what it was given up to sequence ``journaled``."""
+    found: list[Spill] = []
+    pool.hopeless = True
+    for lane, wanted in to_spill(pool, pool.resident, now):
+        spill = spill_of(lane, wanted, journaled, now)
+        if spill is not None:
+            found.append(spill)
+        elif lane.stuck(now):
+            lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
+        else:
+            pool.hopeless = False  # it may be taken yet
+    return found
+
+
+def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spill | None:
+    """About so much of a lane, as far as it can leave memory; None: nothing can."""
+    pool = lane.pool
+    share = int(pool.disk_limit * pool.client_share) - lane.spilled_bytes
+    room = min(pool.room_bytes(now), share)
+
+    def may_leave(chunk: Chunk) -> bool:
+        nonlocal room
+        if chunk.kept and chunk.last_sequence <= journaled:
+            return True
+        if room < 0:
+            return False
+        room -= chunk.size
+        return True
+
+    chunks = lane.spillable(wanted_bytes, may_leave)
+    return Spill(lane, chunks) if chunks else None
 
 
 def victims(pool: Pool, now: float) -> Iterator[Victims[Holder]]:
@@ -134,7 +169,8 @@ def victims(pool: Pool, now: float) -> Iterator[Victims[Holder]]:
 
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:
-    """Those who still need the oldest chunk of a lane and should have taken it by now; not always all at once."""
+    """Those who still need the oldest chunk of a lane, should have taken it by now, and can be given up; not always all
+    at once."""
     oldest = lane.first
     if not len(oldest) or oldest.time_of(0) > now - GRACE_S:
         return []
@@ -151,18 +187,25 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     """Who is given up, that stands there by this cursor, for a chunk to be let go of."""
     owner = cursor.owner
     if not isinstance(owner, Queue):
-        return [owner] if owner is not None and is_late(owner, now) else []
+        return [owner] if owner is not None and is_late(owner, now) and gives_way(owner) else []
     holders = owner.holders(chunk, now - GRACE_S)
-    if owner.members or holders:
+    if owner.promises:
+        holders = [member for member in holders if gives_way(member)]
+    if holders or any(member.session.outlet is not None for member in owner.members):
         return [*holders]
     waiting = owner.backlog.oldest_time()
-    return [owner] if waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk) else []
+    late = waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk)
+    return [owner] if late and not (owner.promises and owner.backlog.head_is_held) else []
 
 
-def late_for(chunk: Chunk, now: float) -> list[Subscription]:
-    """Who should have taken a chunk by now that can go nowhere."""
-    late = dict.fromkeys(holder for cursor in chunk.standing for holder in _late(cursor, chunk, now))
-    return [holder for holder in late if isinstance(holder, Subscription)]
+def gives_way(subscription: Subscription) -> bool:
+    """Something would be freed if it were given up: it is connected, or nobody was promised what comes next for it."""
+    if subscription.session.outlet is not None or not subscription.promised:
+        return True
+    queue = subscription.queue
+    if queue is not None:
+        return queue.gets_back_from(subscription)
+    return not subscription.cursor.unacknowledged and not subscription.cursor.head_is_held
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

@@ -173,6 +173,8 @@ class Publishing:
         if session is not None:
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
+            if feed.lane.closed(now) and (key.pool.tight or not feed.is_read_by(session)):
+                registry.pause(session, feed.lane, now)
             if key.pool.full:
                 registry.pause(session, key.pool, now)
         return 1
@@ -206,7 +208,7 @@ def part_of(run: Run, start: int, stop: int) -> Run:
         [end - begin for end in run.ends[start:stop]], [body - begin for body in run.bodies[start:stop]],
         run.form, run.qos, run.retain, run.properties, run.expires_s,
     )  # fmt: skip
-    piece.publisher, piece.kept = run.publisher, run.kept
+    piece.publisher, piece.kept, piece.confirmed = run.publisher, run.kept, run.confirmed
     piece.exchange, piece.headers = run.exchange, run.headers
     return piece
 

@@ -164,6 +164,20 @@ class Queue:
         """All of its members would hold back publishers."""
         return all(member in self.feed.gates for member in self.takers)
 
+    @property
+    def promises(self) -> bool:
+        """What it was given outlives any of its consumers' connections."""
+        if self.ends_with_members:
+            return any(member.promised for member in self.members)
+        return self.owner is None
+
+    def gets_back_from(self, member: Subscription) -> bool:
+        """Some of what a member has not settled may go to others."""
+        return any(
+            d.subscription is member and (d.record is None or min(d.record.qos, member.request.qos) == 1)
+            for d in member.channel.in_flight.values()
+        )
+
     def miss(self, now: float) -> None:
         """Something waits, and nobody is there to be given it."""
         if self.absent is None and self.stand_in is not None:
@@ -269,10 +283,13 @@ class Queue:
             self.give_back(member.channel.take_back(delivery_id))
         return len(old)
 
-    def take_back(self, member: Subscription, reason: Reason) -> None:
-        """What the member has not settled is for others, unless nobody else may have it."""
+    def take_back(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
+        """What the member has not settled is for others, unless nobody else may have it: then it is lost; or, if not
+        all is to be taken, still the member's."""
         channel = member.channel
-        for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is member]:
+        for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
+            if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
+                continue
             delivery = lose(member, delivery_id)
             assert delivery is not None
             if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
@@ -308,9 +325,9 @@ class Queue:
         ]  # fmt: skip
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
-        """The member keeps its session, and nothing else: others get what it held; if nobody can, it is given up."""
-        self.take_back(member, reason)
-        if self.backlog.wants(self.feed.lane.first) and not self._anybody_moves(late_s):
+        """Others get what the member held. If nobody can, it is given up, unless somebody was promised it."""
+        self.take_back(member, reason, all_of_it=not member.promised)
+        if not self.promises and self.backlog.wants(self.feed.lane.first) and not self._anybody_moves(late_s):
             self._give_up(member, reason)
 
     def _anybody_moves(self, late_s: float) -> bool:

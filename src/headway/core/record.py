@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -102,12 +103,23 @@ class Record(msgspec.Struct, frozen=True):
         )
 
 
+class Hold(IntEnum):
+    """What binds the broker to a record that somebody durable has not been given."""
+
+    FREE = 0
+    """Nobody was promised it: it may be given up for want of room, as a gap."""
+    PROMISED = 1
+    """Its publisher is told that it is taken: it stays, in memory or on the spill's disk."""
+    KEPT = 2
+    """It is in the journal, or on its way there."""
+
+
 class Run:
     """Consecutive records of one topic from one publisher."""
 
     __slots__ = (
-        "bodies", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "origin", "properties",
-        "publisher", "qos", "retain", "topic",
+        "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "origin",
+        "properties", "publisher", "qos", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -141,12 +153,20 @@ class Run:
         """Where an exchange may route by them."""
         self.publisher = 0
         self.kept = False
-        """The journal has it."""
+        """The journal has it, or is given it in this turn."""
+        self.confirmed = False
+        """Its publisher is told that it is taken, whatever its QoS."""
         self.origin = ""
         """Where it is from, if that says more than who published it; see writers.py."""
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    @property
+    def hold(self) -> Hold:
+        if self.kept:
+            return Hold.KEPT
+        return Hold.PROMISED if self.qos or self.confirmed else Hold.FREE
 
     def payload(self, index: int) -> bytes:
         return self.data[self.bodies[index] : self.ends[index]]

@@ -11,6 +11,7 @@ import msgspec
 from headway.core.effects import Effect, Pause, Resume
 from headway.core.errors import Reason
 from headway.core.feed import Feed
+from headway.core.lane import Lane
 from headway.core.ledger import Ledger
 from headway.core.meter import Lateness
 from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
@@ -57,6 +58,8 @@ class Archive(Recorded, Protocol):
         """The records with ``after`` < offset <= ``upto``; None as any source of a preface. Raises OSError."""
 
 
+Holdup = Feed | Lane | Pool | Ledger
+"""What publishers wait for."""
 FORMER_PUBLISHERS_MAX = 10_000
 
 
@@ -90,7 +93,7 @@ class Registry:
         self.timers = Timers()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
-        self.paused: dict[Feed | Pool | Ledger, dict[Session, None]] = {}
+        self.paused: dict[Holdup, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
@@ -141,6 +144,11 @@ class Registry:
             self.gap_records.update(gaps)
             self.gap_records.subtract(counted or ())
             subscription.counted_gaps = gaps.copy()
+
+    @property
+    def journaled(self) -> int:
+        """The journal has what it was given up to this sequence."""
+        return 0 if self.ledger is None else self.ledger.written_sequence
 
     def keep_feed(self, feed: Feed, change: int) -> None:
         """One more that is durable reads it (1), or one less (-1)."""
@@ -211,8 +219,9 @@ class Registry:
 
     # -- backpressure to publishers ---------------------------------------------------------------------------------
 
-    def pause(self, session: Session, by: Feed | Pool | Ledger, now: float) -> None:
-        """Stop reading from a publisher on account of a feed's gate, a full pool, or a journal that is behind."""
+    def pause(self, session: Session, by: Holdup, now: float) -> None:
+        """Stop reading from a publisher on account of a feed's gate, a closed lane, a full pool, or a journal that is
+        behind."""
         if session.outlet is None:
             return
         if not session.paused_by:
@@ -233,13 +242,13 @@ class Registry:
             feed.gated_s += now - feed.gated_since_s
         self.resume(feed, now)
 
-    def resume(self, by: Feed | Pool | Ledger, now: float) -> None:
+    def resume(self, by: Holdup, now: float) -> None:
         """The gate opened, or the pool has room: read from whoever waited only for that."""
         for session in list(self.paused.get(by, ())):
             self._resume(session, by, now)
         self.paused.pop(by, None)
 
-    def _resume(self, session: Session, by: Feed | Pool | Ledger, now: float) -> None:
+    def _resume(self, session: Session, by: Holdup, now: float) -> None:
         self.paused[by].pop(session)
         if by in session.paused_by:
             del session.paused_by[by]

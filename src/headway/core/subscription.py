@@ -199,6 +199,11 @@ class Subscription:
         return self.queue.terms.durable
 
     @property
+    def promised(self) -> bool:
+        """What was confirmed to its publisher is kept for it while its client is away."""
+        return self.session.expiry_s > 0 and self.request.qos > 0
+
+    @property
     def lag_bytes(self) -> int:
         """Bytes of the lane it has not been given, in whatever form, and is going to be."""
         if self.queue is not None:

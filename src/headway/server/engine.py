@@ -283,6 +283,8 @@ class Engine:
         for chunk in [chunk for chunk in chunks if chunk.spilling]:
             handle = self.keeper.chunk(lane, chunk) if self.keeper is not None else None
             if handle is None:
+                if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
+                    chunk.kept = False  # it has been let go of there: who wants it is not durable
                 left.append(chunk)
             else:
                 self.broker.spilled(lane, chunk, chunk.size, handle, "", now)

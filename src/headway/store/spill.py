@@ -84,13 +84,13 @@ class SpillFile:
 class SpilledChunk:
     """Where one chunk's bytes are. ``fd`` and ``offset`` are for ``sendfile``."""
 
-    __slots__ = ("_file", "_offset", "size")
+    __slots__ = ("_file", "_offset", "disk_bytes", "size")
 
     def __init__(self, file: SpillFile, offset: int, size: int) -> None:
         file.hold()
         self._file = file
         self._offset = offset
-        self.size = size
+        self.size = self.disk_bytes = size
 
     @property
     def fd(self) -> int:

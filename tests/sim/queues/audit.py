@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.sim.queues.model import QueueModel, State
+from tests.sim.queues.model import PRESSURE, QueueModel, State
 
 from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
+from headway.core.errors import Reason
 from headway.core.feed import Feed
-from headway.core.pool import Pool
+from headway.core.lane import Lane
+from headway.core.pool import RESERVE, Pool
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World
@@ -108,13 +110,15 @@ def _limit(world: World) -> None:
     """Memory is within its limit, but for what each publisher's last read brought."""
     pool = world.pool
     if pool.memory_bytes <= pool.memory_limit:
-        world.last_own = 0
+        world.last_own = world.closed_bytes = 0
         for party in world.parties:
             party.last_bytes = 0
         return
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
     index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
-    allowed = pool.memory_limit + sum(party.last_bytes for party in world.parties) + world.last_own + index
+    world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
+    limit = max(pool.memory_limit, world.closed_bytes + int(pool.memory_limit * RESERVE))
+    allowed = limit + sum(party.last_bytes for party in world.parties) + world.last_own + index
     assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
 
 
@@ -134,7 +138,7 @@ def _nobody_forgotten(world: World) -> None:
         if party.paused:
             assert party.session.paused_by, "paused for no reason"
             for by in party.session.paused_by:
-                if isinstance(by, Pool):
+                if isinstance(by, Pool | Lane):
                     continue  # it is looked at with the clock
                 assert isinstance(by, Feed)
                 since = world.ungated.setdefault((party.name, by), world.now) if not by.gated else world.now
@@ -181,11 +185,22 @@ def settled(world: World) -> None:
         lost = model.counts[State.WAITS] + model.counts[State.PASSED]
         told = model.queue.drops.by_reason
         assert lost == told.total() - model.counts[State.REJECTED] - model.counts[State.PURGED], f"{model}: {told}"
+        _promised(world, model, lost)
     assert world.pool.memory_bytes == world.pool.disk_bytes == 0
     registry = world.broker.registry
     assert not registry.slow
     lagging = [subscription.filter for subscription in registry.watched if subscription.has_more]
     assert not lagging
+
+
+def _promised(world: World, model: QueueModel, lost: int) -> None:
+    """What was confirmed to its publisher is left out for declared reasons only, unless it is one connection's alone.
+    """
+    told = model.queue.drops.by_reason
+    pressed = sum(told[reason] for reason in (*PRESSURE, Reason.SPILL_FAILED))
+    promised = sum(entry.promised and entry.state in (State.WAITS, State.PASSED) for entry in model.entries.values())
+    kept = world.readable and not model.terms.exclusive
+    assert promised <= lost - pressed or not kept, f"{model}: {promised} promised and not given: {told}"
 
 
 def ended(world: World) -> None:

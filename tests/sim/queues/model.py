@@ -34,8 +34,11 @@ class State(Enum):
 class Entry:
     """One record in one queue."""
 
-    def __init__(self, number: int, order: int, priority: int, published_s: float, expires_s: float) -> None:
+    def __init__(self, number: int, order: int, priority: int, published_s: float, expires_s: float, *,
+                 promised: bool) -> None:
         self.number = number
+        self.promised = promised
+        """Its publisher was told that it is taken."""
         self.place = (-priority, order, number)
         self.published_s = published_s
         self.expires_s = expires_s
@@ -100,12 +103,12 @@ class QueueModel:
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
-    def published(self, number: int, priority: int, now: float, expires_s: float) -> None:
+    def published(self, number: int, priority: int, now: float, expires_s: float, *, promised: bool = False) -> None:
         priority = min(priority, self.terms.priorities)
         if self.terms.ttl_s is not None:
             expires_s = min(expires_s, now + self.terms.ttl_s)
         self._orders += 1
-        entry = self.entries[number] = Entry(number, self._orders, priority, now, expires_s)
+        entry = self.entries[number] = Entry(number, self._orders, priority, now, expires_s, promised=promised)
         self.counts[State.WAITS] += 1
         insort(self._waiting, entry.place)
 

@@ -67,7 +67,7 @@ class World:
         """Why queues may leave records out, besides what their terms and clients say."""
         self.may_return = self.may_delete = False
         self._permit()
-        self.last_own = 0
+        self.last_own = self.closed_bytes = 0
         """By how much the pool grew with what connections that are gone, and the broker itself, published."""
         self.ungated: dict[tuple[str, Feed], float] = {}
         """Publishers that wait for a lane that nobody holds back any more, and since when."""
@@ -139,6 +139,8 @@ class World:
         expires_s = inf if lifetime_s is None else self.now + lifetime_s
         source = party or self.parties[0]
         run = source.run(exchange, key, headers, payloads, priority, expires_s)
+        run.confirmed = party is not None and numbers[0] % 3 > 0
+        run.qos = int(run.confirmed)
         reached = self.wiring.reaches(exchange, key, headers)
         self.note("publishes", party.name if party else "the broker", exchange, key, numbers[0], len(numbers),
                   sorted(reached), priority, lifetime_s)  # fmt: skip
@@ -157,7 +159,7 @@ class World:
             model = self.models[name]
             taken = numbers[:accepted] if name == refusing else numbers
             for number in taken:
-                model.published(number, priority or 0, self.now, expires_s)
+                model.published(number, priority or 0, self.now, expires_s, promised=run.confirmed)
         if refusing is not None and accepted < len(numbers):
             self.count("refused")
             model = self.models[refusing]

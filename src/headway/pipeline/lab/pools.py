@@ -168,8 +168,9 @@ class PoolReplay:
                 if any(consumer.holding.flags & OFFLINE for consumer in lane.consumers.values()):
                     lane.spill(lane.end - lane.first)
         before = pool.memory_bytes
-        for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), now):
-            lane.spill(wanted)
+        if pool.can_spill(now):
+            for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), now):
+                lane.spill(wanted)
         self._relieve(number, now)
         crossed = min(before, int(pool.memory_limit * HIGH_WATER))
         gated = sum(any(c.holding.flags & GATES for c in lane.consumers.values()) for lane in self._lanes.values())

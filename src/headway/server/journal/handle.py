@@ -28,6 +28,7 @@ class JournalChunk:
 
     fd = -1
     offset = 0
+    disk_bytes = 0
     __slots__ = ("_chunk", "_dialect", "_shelf")
 
     def __init__(self, shelf: Shelf, chunk: Chunk, dialect: Dialect) -> None:

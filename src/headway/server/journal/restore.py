@@ -149,5 +149,4 @@ def _spill(broker: Broker, shelf: Shelf, now: float) -> None:
     for effect in broker.take_effects():
         if isinstance(effect, Spill):
             for chunk in effect.chunks:
-                handle = JournalChunk(shelf, chunk, effect.lane.dialect) if chunk.kept else None
-                broker.spilled(effect.lane, chunk, chunk.size, handle, "it is not in the journal", now)
+                broker.spilled(effect.lane, chunk, chunk.size, JournalChunk(shelf, chunk, effect.lane.dialect), "", now)

@@ -10,12 +10,15 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.chunk import Chunk
+from headway.core.errors import Reason
 from headway.core.fanout import STEPS_MAX, Fanout
+from headway.core.governor import LOOKS_MAX as LOOKS_A_SWEEP
 from headway.core.lane import Lane
 from headway.core.outlet import Outlet
 from headway.core.pool import Pool
 from headway.core.record import LOOKS_MAX, Record, Run
 from headway.core.replay import Replay
+from headway.core.session import BEHIND_MAX
 from headway.core.state import StatePass
 from headway.core.subscription import Subscription
 from headway.core.topictree import TopicTree
@@ -176,3 +179,44 @@ def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
         before, turns = len(read), turns + 1
     assert turns > 3000 // LOOKS_MAX
     assert not replay.fill(lane)
+
+
+@pytest.mark.parametrize("subscriptions", [3, 300])
+def test_a_look_at_one_is_no_look_at_all_of_its_client(subscriptions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(memory="2MB", disk="1GB")
+    client = stage.client("c", reads=STUCK, buffer=0)
+    for number in range(subscriptions):
+        client.subscribe(f"t/{number}")
+    publisher = stage.client("publisher")
+    for number in range(subscriptions):
+        publisher.publish(f"t/{number}", 0, 5)
+    stage.turn()
+    asked: list[Subscription] = []
+    gating = Subscription.gating_bytes.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Subscription, "gating_bytes", property(lambda self: asked.append(self) or gating(self)))
+    for _ in range(3):
+        del asked[:]
+        stage.tick()
+        assert len(asked) <= LOOKS_A_SWEEP * (1 + 3 * BEHIND_MAX)
+    wanted = sum(gating(subscription) for subscription in client.session.lagging)
+    assert client.session.holdings.gating_bytes == wanted, "all have been looked at"
+    client.reads = inf
+    client.outlet.capacity = 10**9
+    stage.broker.writable(client.session, stage.now)
+    stage.turn()
+    assert client.session.holdings.gating_bytes == client.session.holdings.disk_bytes == 0
+
+
+def test_many_small_lags_are_one_client_s_share_together() -> None:
+    stage = Stage(memory="200KB", disk="200KB", max_client_share="10%")
+    client = stage.client("c", reads=STUCK, buffer=0)
+    for number in range(100):
+        client.subscribe(f"t/{number}")
+    publisher = stage.client("publisher")
+    for round in range(20):
+        for number in range(100):
+            publisher.publish(f"t/{number}", round, 1, size=200)
+        stage.run(1)
+    last = stage.broker.verdicts.last("c")
+    assert last is not None
+    assert last.reason in (Reason.CLIENT_SHARE, Reason.MEMORY_LIMIT)

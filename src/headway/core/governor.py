@@ -275,7 +275,7 @@ class Governor:
         """Close the consumer's channel, where its client has consumers on others; else the connection."""
         session, channel = subscription.session, subscription.channel
         self.cuts_left -= 1
-        if all(other.channel is channel for other in session.subscriptions.values()):
+        if channel is session.channel or all(other.channel is channel for other in session.subscriptions.values()):
             self.give_up(session, reason, text, now)
             return
         self._flap.strike(session.client, now)

@@ -217,6 +217,9 @@ def is_late(subscription: Subscription, now: float) -> bool:
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
     """(used, limit) when the consumer's client takes up more than its share and has had the time to take it."""
-    lagging = list(subscription.session.behind())
-    over = beyond_share(pool, ((other.gating_bytes, other.feed.lane.spilled_bytes) for other in lagging), now)
-    return over if over is not None and any(is_late(other, now) for other in lagging) else None
+    session = subscription.session
+    over = beyond_share(pool, [(session.holdings.gating_bytes, session.holdings.disk_bytes)], now)
+    if over is None:
+        return None
+    late = subscription in session.lagging and is_late(subscription, now)
+    return over if late or any(is_late(other, now) for other in session.some_behind()) else None

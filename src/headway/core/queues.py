@@ -187,6 +187,7 @@ class Queues(Settling):
         del self._router.queues[queue.name], self._homes[queue]
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
+            queue.owner.holdings.note(queue, 0, 0)
         self._exchanges.remove_queue(queue.name)
         self._queues_bytes -= _queue_cost(queue.name, queue.terms)
         self._settle()

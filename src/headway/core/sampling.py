@@ -23,7 +23,8 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
     apart = subscription.counts_apart
     position_bytes = subscription.handed_bytes if apart else cursor.position
-    used_bytes = sum(other.gating_bytes for other in session.behind()) + _state_share(subscription)
+    session.look_at(subscription)
+    used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     return subscription.meter.observe(
         now,
         position_bytes=position_bytes,

@@ -48,15 +48,43 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     will: Will | None = None
 
 
+BEHIND_MAX = 16
+"""So many subscriptions of a client are looked at when one of them is."""
+
+
+class Holdings:
+    """What of lanes is kept for one client: sums over its subscriptions and queues, of each as it was when somebody
+    looked at it last. The sums are exact for who has few; nobody walks through ten thousand."""
+
+    __slots__ = ("_known", "disk_bytes", "gating_bytes")
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[int, int]] = {}
+        self.gating_bytes = 0
+        self.disk_bytes = 0
+        """Part of it that is on disk."""
+
+    def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
+        """``spilled_bytes``: of its lane."""
+        gating, disk = self._known.pop(holder, (0, 0))
+        self.gating_bytes -= gating
+        self.disk_bytes -= disk
+        if gating_bytes:
+            disk = min(gating_bytes, spilled_bytes)
+            self._known[holder] = gating_bytes, disk
+            self.gating_bytes += gating_bytes
+            self.disk_bytes += disk
+
+
 class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
         "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gone_since_s", "half_sent",
-        "held_back", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records", "max_packet_bytes",
-        "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool", "present", "protocol",
-        "published_bytes", "published_records", "queues", "ready", "refused_records", "rest", "stalled_s", "starved",
-        "subscriptions", "tab", "username", "will", "will_due",
+        "held_back", "holdings", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records",
+        "max_packet_bytes", "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool",
+        "present", "protocol", "published_bytes", "published_records", "queues", "ready", "refused_records", "rest",
+        "stalled_s", "starved", "subscriptions", "tab", "username", "will", "will_due",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
@@ -73,6 +101,7 @@ class Session:
         """Those for whom something waits; everybody else is in its feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
         """Of those: who may be able to go on, next the one that was given something longest ago."""
+        self.holdings = Holdings()
         self.starved: OrderedDict[Subscription, None] = OrderedDict()
         """Of those: who waits for credit, or for the journal."""
         self.half_sent: Subscription | None = None
@@ -142,6 +171,7 @@ class Session:
     def caught_up(self, subscription: Subscription) -> None:
         """Nothing waits for it any more, or it is over."""
         if self.lagging.pop(subscription, self) is None:
+            self.holdings.note(subscription, 0, 0)
             self.ready.pop(subscription, None)
             self.starved.pop(subscription, None)
 
@@ -173,12 +203,25 @@ class Session:
         self.tab.put(UNSETTLED, DELIVERY_BYTES * self.channel.used)
         return unsent
 
-    def behind(self) -> Iterator[Subscription]:
-        """What it takes up room with: those for whom something waits, and queues that are its alone."""
-        yield from self.lagging
-        for queue in self.queues:
+    def some_behind(self) -> Iterator[Subscription]:
+        """Some of what it takes up room with: those for whom something waits, and queues that are its alone."""
+        yield from islice(self.lagging, BEHIND_MAX)
+        for queue in islice(self.queues, BEHIND_MAX):
             if queue.owner is self and queue.backlog.has_more:
                 yield from islice((member for member in queue.members if member.session is self), 1)
+
+    def look_at(self, subscription: Subscription) -> None:
+        """Know what this one, and some others, keep from being let go of."""
+        self._note(subscription)
+        for other in self.some_behind():
+            self._note(other)
+
+    def _note(self, subscription: Subscription) -> None:
+        queue, lane = subscription.queue, subscription.feed.lane
+        if queue is None and subscription in self.lagging:
+            self.holdings.note(subscription, subscription.gating_bytes, lane.spilled_bytes)
+        elif queue is not None and queue.owner is self:
+            self.holdings.note(queue, queue.backlog.lag_bytes, lane.spilled_bytes)
 
     def expires_at(self) -> float:
         """When the session ends if the client stays away."""

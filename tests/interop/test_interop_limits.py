@@ -106,3 +106,23 @@ def test_3_1_1_knows_no_shares(broker: BrokerProcess, filter: str) -> None:
     with Raw(broker.port, "", 4) as raw:
         assert raw.subscribe(filter).codes == (0x80,)
         assert raw.subscribe("fine").codes == (0,)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_any_number_of_levels(broker: BrokerProcess, name: str, version: int) -> None:
+    topic = f"{name}/" + "/".join("abc" * 3000)
+    filters = [topic, f"{name}/+/" + "/".join(["+"] * 8999), f"{name}/" + "/".join("abc" * 100) + "/#"]
+    with Raw(broker.port, "", version).subscribed(*filters) as raw:
+        raw.published(topic, b"x")
+        assert raw.payloads(3) == [b"x"] * 3
+        raw.unsubscribe(*filters)
+        raw.published(topic, b"y")
+        assert raw.so_far() == []
+
+
+def test_what_breaks_the_protocol_before_it_is_greeted_is_refused(broker: BrokerProcess, name: str) -> None:
+    """Not told to disconnect: there is no connection before CONNACK."""
+    with Raw(broker.port, name, connect=False) as raw:
+        raw.send(encode_connect(Connect(5, name, True, session_expiry_s=60)) + b"\xff\xff")
+        assert raw.expect(ConnAck).code in (0, 0x81, 0x82)
+        raw.wait_end()

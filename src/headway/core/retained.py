@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 
 from headway.core.errors import Reason, Refused
 from headway.core.record import LOOKS_MAX, Record
+from headway.core.topics import TREE_LEVELS, is_deep
 from headway.core.topictree import TopicTree
 
 NOTHING = Record("", b"")
@@ -13,7 +14,7 @@ NOTHING = Record("", b"")
 
 class Retained:
     """Bounded: beyond ``topics_max`` topics, or ``bytes_max`` bytes of topics, payloads and properties, what would make
-    it grow is refused."""
+    it grow is refused; so are topics of very many levels, for each level is a node."""
 
     def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
         self.topics_max = topics_max
@@ -32,6 +33,9 @@ class Retained:
                 self._tree.delete(record.topic)
                 self.bytes -= old.size
             return
+        if is_deep(record.topic):
+            text = f"nothing is retained for a topic of more than {TREE_LEVELS} levels: {record.topic[:60]!r}..."
+            raise Refused(Reason.MEMORY_LIMIT, text)
         grown = record.size - (old.size if old else 0)
         if (old is None and len(self._tree) >= self.topics_max) or (grown > 0 and self.bytes + grown > self.bytes_max):
             raise Refused(Reason.MEMORY_LIMIT, f"no room to retain a record of topic {record.topic!r}")

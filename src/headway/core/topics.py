@@ -6,6 +6,7 @@ all levels from its parent down. Rules held by everything in here:
 - A topic and a filter have at least one character; levels may be empty ("/a" has two, the first of them empty).
 - "a/#" matches "a" and everything below it; "a/+" matches "a/" but not "a".
 - A filter that starts with a wildcard does not match a topic that starts with "$".
+- There may be any number of levels; only the length is limited.
 - Only ``validate_*`` and ``parse_share`` look for bad input. All else takes valid topics and filters as given.
 
 :class:`Trie` keeps filters and is asked with a topic (lanes, policies). topictree.py keeps topics and is asked
@@ -22,7 +23,10 @@ from typing import Generic, TypeVar
 from headway.core.errors import HeadwayError, Reason
 
 MAX_TOPIC_BYTES = 65_535
-MAX_LEVELS = 128
+TREE_LEVELS = 128
+"""Each level is a node of a tree. What has more of them than anybody needs stands apart, whole."""
+CACHED_CHARS = 512
+"""Tests of longer filters are not kept: there may be many, and each is larger than its filter."""
 SHARE_PREFIX = "$share/"
 
 H = TypeVar("H", bound=Hashable)
@@ -43,8 +47,6 @@ def _validate(text: str, kind: str) -> None:
         raise BadTopic(f"a {kind} has at least one character", kind)
     if "\0" in text:
         raise BadTopic(f"{kind} {_shown(text)} contains a NUL character", kind)
-    if text.count("/") >= MAX_LEVELS:
-        raise BadTopic(f"{kind} {_shown(text)} has {text.count('/') + 1} levels, {MAX_LEVELS} are allowed", kind)
     if text.isascii():
         size = len(text)
     else:
@@ -100,9 +102,52 @@ def has_wildcard(filter_: str) -> bool:
     return "+" in filter_ or "#" in filter_
 
 
-@lru_cache(maxsize=4096)
+def is_deep(text: str) -> bool:
+    """Whether a topic or filter has so many levels that it stands apart."""
+    return text.count("/") >= TREE_LEVELS
+
+
 def matcher(filter_: str) -> Callable[[str], object]:
     """A test to keep and call often: true for the topics that ``filter_`` matches. The work is done in C."""
+    if is_deep(filter_):
+        return _Deep(filter_)
+    return _cached_matcher(filter_) if len(filter_) <= CACHED_CHARS else _matcher(filter_)
+
+
+class _Deep:
+    """The same for filters with very many levels: a pattern of all of them would take too long to make."""
+
+    __slots__ = ("_dollar", "_levels", "_literals", "_more")
+
+    def __init__(self, filter_: str) -> None:
+        levels = filter_.split("/")
+        self._dollar = filter_[0] in "+#"
+        self._more = levels[-1] == "#"
+        if self._more:
+            levels.pop()
+        self._levels = len(levels)
+        self._literals: list[tuple[int, list[str]]] = []
+        """Runs of levels that are no wildcards, and where each begins."""
+        for at, level in enumerate(levels):
+            if level == "+":
+                continue
+            last, run = self._literals[-1] if self._literals else (0, [])
+            if run and last + len(run) == at:
+                run.append(level)
+            else:
+                self._literals.append((at, [level]))
+
+    def __call__(self, topic: str) -> bool:
+        return not (self._dollar and topic[0] == "$") and self.fits(topic.split("/"))
+
+    def fits(self, levels: list[str]) -> bool:
+        count = len(levels)
+        if count < self._levels or (count > self._levels and not self._more):
+            return False
+        return all(levels[at : at + len(run)] == run for at, run in self._literals)
+
+
+def _matcher(filter_: str) -> Callable[[str], object]:
     if not has_wildcard(filter_):
         return filter_.__eq__
     # No two neighbouring parts can match the same character, so there is nothing to try twice: time is linear.
@@ -112,6 +157,9 @@ def matcher(filter_: str) -> Callable[[str], object]:
     if hash_:
         pattern = r"[\s\S]*" if filter_ == "#" else pattern + r"(?:/[\s\S]*)?"
     return re.compile((r"(?!\$)" if filter_[0] in "+#" else "") + pattern).fullmatch
+
+
+_cached_matcher = lru_cache(maxsize=4096)(_matcher)
 
 
 def matches(filter_: str, topic: str) -> bool:
@@ -176,6 +224,7 @@ class Trie(Generic[H]):
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[H, None]] = {}
+        self._deep: dict[str, tuple[_Deep, dict[H, None]]] = {}
         # Filters that start with "$" have a tree of their own, and so do the topics: that is the whole of the $-rule.
         self._plain: _Node[H] = _Node()
         self._dollar: _Node[H] = _Node()
@@ -190,7 +239,13 @@ class Trie(Generic[H]):
 
     def add(self, filter_: str, value: H) -> bool:
         """False when ``value`` stood under ``filter_`` already."""
-        if has_wildcard(filter_):
+        if not has_wildcard(filter_):
+            values = self._exact.setdefault(filter_, {})
+        elif is_deep(filter_):
+            if filter_ not in self._deep:
+                self._deep[filter_] = _Deep(filter_), {}
+            values = self._deep[filter_][1]
+        else:
             node = self._root(filter_)
             for level in filter_.split("/"):
                 if level == "#":
@@ -200,8 +255,6 @@ class Trie(Generic[H]):
                     child = node.children[level] = _Node()
                 node = child
             values = node.below if filter_[-1] == "#" else node.values
-        else:
-            values = self._exact.setdefault(filter_, {})
         if value in values:
             return False
         values[value] = None
@@ -210,6 +263,8 @@ class Trie(Generic[H]):
 
     def remove(self, filter_: str, value: H) -> bool:
         """False when ``value`` did not stand under ``filter_``. Nodes that nothing needs any more go with it."""
+        if has_wildcard(filter_) and is_deep(filter_):
+            return self._remove_deep(filter_, value)
         path: list[tuple[_Node[H], str]] = []
         node = self._root(filter_)
         if has_wildcard(filter_):
@@ -239,10 +294,22 @@ class Trie(Generic[H]):
             node = parent
         return True
 
+    def _remove_deep(self, filter_: str, value: H) -> bool:
+        _, values = self._deep.get(filter_, (None, {}))
+        if value not in values:
+            return False
+        del values[value]
+        self._size -= 1
+        if not values:
+            del self._deep[filter_]
+        return True
+
     def match(self, topic: str) -> list[H]:
         """The values of all filters that match ``topic``, each once."""
         exact = self._exact.get(topic)
         found = [exact] if exact else []
+        if self._deep and topic.count("/") >= TREE_LEVELS - 1:  # of a filter's levels, the last may be "#"
+            found += [values for test, values in self._deep.values() if test(topic)]
         root = self._root(topic)
         if root.children or root.below:
             self._descend([root], topic.split("/"), found)

@@ -174,7 +174,7 @@ class MqttPeer:
         """The packet that ends the connection from our side; empty where the version has none."""
         error = self._decoder.error
         if error is not None and str(error) == text:
-            return self._replies_for(self._decoder.version).refuse(error, self.session is not None) or b""
+            return self._replies_for(self._decoder.version).refuse(error, self._greeted) or b""
         if not self._greeted:
             return b""
         return self._replies.disconnect_for(reason, text) or b""

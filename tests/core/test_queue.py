@@ -208,9 +208,9 @@ def test_what_is_not_in_flight_cannot_be_settled(stage: QueueStage, delivery_id:
     peer.consume("q", acks=False)
     stage.turn()
     peer.ack(3)
-    with pytest.raises(Refused, match=f"no delivery {delivery_id} ") as acked:
+    with pytest.raises(Refused, match=f"^unknown delivery tag {delivery_id}$") as acked:
         peer.ack(delivery_id)
-    with pytest.raises(Refused, match=f"no delivery {delivery_id} ") as nacked:
+    with pytest.raises(Refused, match=f"^unknown delivery tag {delivery_id}$") as nacked:
         peer.nack(delivery_id, requeue=True)
     assert acked.value.reason is nacked.value.reason is Reason.PRECONDITION_FAILED
     assert len(peer.ids()) == 9
@@ -347,6 +347,51 @@ def test_rejected_records_go_to_nobody_or_to_the_dead(stage: QueueStage, dead_le
     assert stage.queue("q").backlog.lag_records == 2
     letters = [(one.queue, one.reason, int(one.record.payload.split()[0])) for one in stage.dead]
     assert letters == ([("q", Reason.REJECTED, 1), ("q", Reason.REJECTED, 3)] if dead_letters else [])
+
+
+@pytest.mark.parametrize("how", ["nack", "leave", "get"])
+@pytest.mark.parametrize("limit", [0, 1, 3])
+@pytest.mark.parametrize("dead_letters", [False, True])
+def test_a_record_comes_back_so_often_and_no_more(stage: QueueStage, dead_letters: bool, limit: int, how: str) -> None:
+    """It is given to consumers once more than it may come back."""
+    filled(stage, 1, dead_letter_exchange="dlx" if dead_letters else None, returns_max=limit)
+    given = 0
+    while stage.queue("q").backlog.lag_records and given < 10:
+        peer = stage.peer(f"peer {given}")
+        if how == "get":
+            assert peer.get("q") is not None
+        else:
+            peer.consume("q", acks=False)
+        stage.turn()
+        assert [*peer.numbers] == [0] or how == "get"
+        given += 1
+        if how == "leave":
+            peer.leave()
+        else:
+            peer.nack(peer.id_of(0), requeue=True)
+            peer.leave()
+        stage.turn()
+    assert given == limit + 1
+    assert stage.counts("q") == {"delivery_limit": 1}
+    assert [(one.queue, one.reason) for one in stage.dead] == [("q", Reason.DELIVERY_LIMIT)] * dead_letters
+    assert stage.pool.memory_bytes == 0
+
+
+def test_only_what_comes_back_too_often_goes(stage: QueueStage) -> None:
+    filled(stage, 4, returns_max=1)
+    peer = stage.peer("peer")
+    peer.consume("q", acks=False)
+    for _ in range(2):
+        stage.turn()
+        peer.nack(peer.id_of(1), peer.id_of(2), requeue=True)
+    stage.turn()
+    peer.leave()
+    stage.turn()
+    heir = stage.peer("heir")
+    heir.consume("q", acks=None)
+    stage.turn()
+    assert heir.numbers == [0, 3]
+    assert stage.counts("q") == {"delivery_limit": 2}
 
 
 # -- by asking ------------------------------------------------------------------------------------------------------

@@ -111,6 +111,17 @@ def test_a_letter_without_properties_gets_headers(client: Client) -> None:
     assert set(found.headers) == {"x-death", *FIRST}
 
 
+def test_what_comes_back_too_often_is_a_dead_letter(client: Client) -> None:
+    client.declare("q", to("dead") | {"x-delivery-limit": 2})
+    client.put("q", b"poison")
+    for _ in range(3):
+        client.say(Basic.Get(queue="q"))
+        client.say(Basic.Nack(client.last(Content).method.delivery_tag, requeue=True))
+    found = letter(client)
+    assert (found.body, told(found)) == (b"poison", [("q", "delivery_limit", 1)])
+    assert client.take("q") is None
+
+
 def test_a_large_letter_comes_in_as_many_frames_as_it_takes(client: Client) -> None:
     client.declare("q", to("dead") | {TTL: 0})
     client.put("q", b"x" * 300_000, frame_max=131_072)

@@ -76,7 +76,12 @@ class Place(NamedTuple):
     chunk: Chunk
     at: int
     """Which of its chunk."""
-    redelivered: bool
+    returns: int
+    """How often it came back from a member."""
+
+    @property
+    def redelivered(self) -> bool:
+        return self.returns > 0
 
     @property
     def size(self) -> int:
@@ -268,10 +273,10 @@ class Backlog:
             return self._taken[0].chunk, self._taken[0].at
         return self.fresh()[1:] if self.has_fresh() else None
 
-    def take(self, stretch: Stretch, chunk: Chunk, index: int, *, redelivered: bool) -> None:
+    def take(self, stretch: Stretch, chunk: Chunk, index: int, *, returns: int) -> None:
         """Put a record that is out of order where it belongs."""
         rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
-        self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, redelivered))
+        self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, returns))
 
     def put(self, place: Place) -> None:
         heappush(self._taken, place)
@@ -297,7 +302,7 @@ class Backlog:
         while self.has_fresh():
             stretch, chunk, index = self.fresh()
             stretch.sent(chunk.first_number + index, chunk)
-            self.take(stretch, chunk, index, redelivered=False)
+            self.take(stretch, chunk, index, returns=0)
             stretch.advance(chunk.ends[index] - chunk.record_start(index))
 
     def _rank(self, chunk: Chunk, index: int) -> int:

@@ -27,7 +27,8 @@ class Delivery:
     """A record sent and not yet settled. ``released``: the client has it, its second acknowledgement is outstanding."""
 
     __slots__ = (
-        "chunk", "cursor", "index", "loose", "number", "record", "released", "sent_s", "sequence", "subscription",
+        "chunk", "cursor", "index", "loose", "number", "record", "released", "returns", "sent_s", "sequence",
+        "subscription",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, sent_s: float) -> None:
@@ -38,6 +39,8 @@ class Delivery:
         self.chunk: Chunk | None = None
         self.index = 0
         self.number = 0
+        self.returns = 0
+        """How often it had come back to its queue before."""
         self.record: Record | None = None
         """Set when the record did not come from a lane, or not in the subscription's own dialect."""
         self.loose: LooseEnds | None = None

@@ -110,6 +110,12 @@ class Drops:
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
             self.by_reason[Reason.REJECTED] += 1
 
+    def give_up(self, chunk: Chunk, index: int) -> None:
+        """It came back from members more often than it may."""
+        reason = Reason.DELIVERY_LIMIT
+        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+            self.lose(self._queue.next_member, chunk, index, reason)
+
     def purge(self) -> int:
         """Forget what waits. Returns how many records that was."""
         return self.drop(self._backlog.lag_records, Reason.PURGED)

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     NOT_RETAINED = "not_retained"
     QUEUE_LENGTH = "queue_length"
     REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery_limit"
     PURGED = "purged"
 
 

@@ -131,6 +131,8 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """Records of higher priority, up to this one, go first; 0: in the order they came."""
     single_active: bool = False
     """One consumer gets everything until it is gone."""
+    returns_max: int | None = None
+    """A record that came back from consumers more often than this goes to nobody any more."""
 
     @property
     def limited(self) -> bool:

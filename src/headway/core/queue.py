@@ -240,13 +240,19 @@ class Queue:
         self.backlog.settled(cursor)
 
     def give_back(self, delivery: Delivery) -> None:
-        """A record that was handed out takes its old place again, marked as redelivered."""
+        """A record that was handed out takes its old place again, marked as redelivered; unless it has come back too
+        often."""
         stretch, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
         assert isinstance(stretch, Stretch)
         assert chunk is not None
-        self.backlog.take(stretch, chunk, delivery.index, redelivered=True)
+        returns, limit = delivery.returns + 1, self.terms.returns_max
+        if limit is not None and returns > limit:
+            self.drops.give_up(chunk, delivery.index)
+            self.backlog.free(stretch, delivery.number)
+        else:
+            self.backlog.take(stretch, chunk, delivery.index, returns=returns)
         self.drops.came = inf
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
@@ -255,7 +261,7 @@ class Queue:
     def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
         """It was with a member when the process before this one ended."""
         assert isinstance(cursor, Stretch)
-        self.backlog.take(cursor, chunk, index, redelivered=True)
+        self.backlog.take(cursor, chunk, index, returns=1)
 
     def withdraw(self, delivery: Delivery) -> None:
         """What was taken back from a member is settled by it after all: if nobody has it yet, nobody needs to."""
@@ -485,6 +491,8 @@ class Queue:
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, first + at, number + at
             if taken is None:
                 stretch.sent(number + at, chunk)
+            else:
+                delivery.returns = taken.returns
         if deliveries and member.policy_state.minds_acks:
             self._on_lag(member, now)
         if taken is not None and not deliveries:

@@ -54,6 +54,7 @@ def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete:
         dead_letter_refused=overflow == "reject-publish-dlx",
         priorities=priorities,
         single_active=_read(arguments, "x-single-active-consumer", _flag) or False,
+        returns_max=_read(arguments, "x-delivery-limit", _limit),
     )
 
 
@@ -75,6 +76,11 @@ def _count(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise _bad(name, f"a number from 0 on, not {value!r}")
     return value
+
+
+def _limit(name: str, value: object) -> int | None:
+    """-1: there is none."""
+    return None if value == -1 else _count(name, value)
 
 
 def _milliseconds(name: str, value: object) -> int:

@@ -277,7 +277,7 @@ class House(Engine):
         address = f"127.0.0.1:{next(self._ports)}"
         pool = self.broker.registry.pool_of(listener)
         connection = ServerConnection(self, sock, address, listener, pool, self.now())  # type: ignore[arg-type]
-        self.connections[connection] = None
+        self.connections.add(connection, connection.opened_s + table.connect_timeout_s)
         connection.start(peer(self, connection, table))
         return connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from pamqp.commands import Basic, Confirm
@@ -25,7 +26,7 @@ class Person:
     def __init__(self, house: House, name: str) -> None:
         self.sock = Socket()
         self.connection = Connection(house, self.sock, name, "mqtt", house.broker.registry.pool_of("mqtt"), house.now())  # type: ignore[arg-type]
-        house.connections[self.connection] = None
+        house.connections.add(self.connection, inf)  # nobody sweeps
         self.connection.start(MqttPeer(house, self.connection, house.settings.listeners["mqtt"]))
         self.connection.read_bytes = READ
         self._decoder = Decoder(role="client", version=5)

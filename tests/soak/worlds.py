@@ -105,7 +105,7 @@ def _subscribe(sock: socket.socket, filters: list[str]) -> None:
     for start in range(0, len(filters), FILTERS_PER_PACKET):
         some = filters[start : start + FILTERS_PER_PACKET]
         sock.sendall(encode_subscribe(1, [Entry(one, 1) for one in some]))
-        left = 1 + 2 + 2 + 1 + len(some)
+        left = 2 + 2 + 1 + len(some)  # SUBACK
         while left > 0:
             left -= len(sock.recv(left))
 

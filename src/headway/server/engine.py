@@ -40,6 +40,7 @@ from headway.core.writers import Handing
 from headway.server.amqp.letters import bury
 from headway.server.auth import Users
 from headway.server.connection import Connection
+from headway.server.connections import Connections
 from headway.server.ends import Ends
 from headway.server.farewell import Farewells
 from headway.server.journal.keeper import Keeper
@@ -55,6 +56,12 @@ from headway.store.spill import SpilledChunk, SpillStore
 log = logging.getLogger("headway")
 
 SWEEP_CONNECTIONS_S = 1.0
+SWEEP_ON_S = 0.02
+"""Where more were due than are looked at in one go."""
+AGAIN_S = 0.5
+"""Nobody is looked at sooner than this after the last time."""
+HELD_AGAIN_S = 5.0
+"""Who is not read, for whatever reason, is looked at again so much later."""
 REPLIES_UNREAD_S = 30.0
 RING_EVERY_S = 0.005
 """More often than this nothing is done at its very time."""
@@ -97,7 +104,7 @@ class Engine:
         self.broker = make_broker(settings)
         self.broker.governor.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(Users(settings.auth.users), loop)
-        self.connections: dict[Connection, None] = {}
+        self.connections = Connections()
         self.farewells = Farewells(loop)
         self.parts = {pool: Parts(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
@@ -317,10 +324,11 @@ class Engine:
 
     def connected(self, connection: Connection) -> None:
         connection.admitted = True
+        self.look_at(connection)
         self.turn_soon()
 
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
-        self.connections.pop(connection, None)
+        self.connections.remove(connection)
         self._busy.pop(connection, None)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.governor.wall_offset_s)
@@ -348,18 +356,38 @@ class Engine:
         for parts in self.parts.values():
             for connection, text in parts.idlers(now):
                 connection.say_goodbye(Reason.CLIENT_MEMORY, text)
-        for connection in list(self.connections):
-            peer = connection.peer_side
-            peer.beat(now)
-            if peer.session is None:
-                limit_s = self.settings.listeners[connection.listener].connect_timeout_s
-                if now - connection.opened_s > limit_s and "memory" not in connection.held_by:
-                    connection.say_goodbye(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
-            elif not connection.held_by and now - connection.heard_s > 1.5 * peer.keep_alive_s:
-                connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
-            elif "replies" in connection.held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
-                connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
+        self._look_on()
         self.pulse.end("sweep", began)
+
+    def _look_on(self) -> None:
+        if self.connections.look(self.now(), self._look):
+            self.loop.call_later(SWEEP_ON_S, self._look_on)
+
+    def look_at(self, connection: Connection) -> None:
+        """At the next sweep: what it was waited for has changed."""
+        self.connections.look_at(connection, self.now())
+
+    def _look(self, connection: Connection, now: float) -> float:
+        """Has it not said who it is, or not been heard of for one and a half times its keep-alive, or not read what it
+        was answered? Returns when to look again."""
+        peer, held_by = connection.peer_side, connection.held_by
+        beat_s = peer.beat(now)
+        if peer.session is None:
+            limit_s = self.settings.listeners[connection.listener].connect_timeout_s
+            due_s = connection.opened_s + limit_s
+            if "memory" in held_by:
+                due_s = max(due_s, now + HELD_AGAIN_S)
+            elif due_s < now:
+                connection.say_goodbye(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
+        elif not held_by:
+            due_s = connection.heard_s + 1.5 * peer.keep_alive_s
+            if due_s < now:
+                connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
+        else:
+            due_s = now + HELD_AGAIN_S
+            if "replies" in held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
+                connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
+        return max(min(due_s, beat_s), now + AGAIN_S)
 
     async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
         """It takes a while, on purpose."""
@@ -378,7 +406,7 @@ class Engine:
         for handle in (self._ticks, self._sweeps, self._rings):
             if handle is not None:
                 handle.cancel()
-        for connection in list(self.connections):
+        for connection in self.connections:
             connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
         if self.keeper is not None:

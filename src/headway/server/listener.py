@@ -71,7 +71,7 @@ class Listener:
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
-        here = sum(1 for c in engine.connections if c.listener == self.name) if self._near_limit() else 0
+        here = engine.connections.by_listener[self.name]
         if here >= self.table.connections_max:
             engine.connections_refused += 1
             log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
@@ -83,8 +83,5 @@ class Listener:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
         connection = Connection(engine, sock, address, self.name, pool, engine.now())
-        engine.connections[connection] = None
+        engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         connection.start(PEERS[self.table.url.scheme](engine, connection, self.table))
-
-    def _near_limit(self) -> bool:
-        return len(self.engine.connections) >= self.table.connections_max

@@ -320,10 +320,10 @@ class AmqpPeer:
                 self.say(0, commands.Connection.Unblocked())
             self._after()
 
-    def beat(self, now: float) -> None:
-        """Called every second or so: let the client know that we are there, if nothing else has."""
+    def beat(self, now: float) -> float:
+        """Let the client know that we are there, if nothing else has. Returns when to be called again."""
         if not self._heartbeat_s or self.session is None:
-            return
+            return inf
         if self.connection.taken_bytes != self._taken_bytes:
             self._taken_bytes, self._beat_s = self.connection.taken_bytes, now
         elif now - self._beat_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
@@ -331,6 +331,8 @@ class AmqpPeer:
             self.write(HEARTBEAT)
             self._after()
             self.engine.turn_soon()
+            return now  # as soon as may be, or its own bytes would be taken for somebody else's, and put off the next
+        return min(now + self._heartbeat_s / 8, self._beat_s + self._heartbeat_s / 2)
 
     def pace(self, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""

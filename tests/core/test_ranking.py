@@ -53,7 +53,7 @@ def test_a_lane_that_was_sent_to_disk_whole_is_found_again_when_it_grows() -> No
     for records in (100, 20, 10):
         append(filled, *[1000] * records)
         assert ranking.most() is filled
-        chunks = filled.spillable(10**9)
+        chunks = filled.spillable(10**9, lambda _: True)
         ranking.forget(filled)
         ranking.put(filled)
         assert ranking.most() is None, "all of it is on its way"
@@ -65,11 +65,11 @@ def test_a_lane_whose_disk_failed_is_found_again() -> None:
     filled = lane()
     Cursor(filled)
     append(filled, *[1000] * 100)
-    chunks = filled.spillable(10**9)
+    chunks = filled.spillable(10**9, lambda _: True)
     assert filled.pool.resident.most() is None
     filled.spilled(chunks[0], None, chunks[0].size)
     assert filled.pool.resident.most() is filled
-    assert filled.spillable(1) == chunks[:1]
+    assert filled.spillable(1, lambda _: True) == chunks[:1]
 
 
 def test_what_is_known_of_many_that_grow_has_an_end() -> None:

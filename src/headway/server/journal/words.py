@@ -233,7 +233,7 @@ def read_fact(stored: Stored, wall_offset_s: float) -> Fact:
                 terms = terms._replace(gone_s=terms.gone_s - wall_offset_s)
         case "subscription" if terms is not None:
             asked = msgspec.convert(terms[1], _Request)
-            request = SubscribeRequest(**{field: getattr(asked, field) for field in asked.__struct_fields__})
+            request = SubscribeRequest(**msgspec.structs.asdict(asked))
             terms = SubscriptionTerms(terms[0], request, terms[2])
         case "queue" if terms is not None:
             terms = QueueKeptTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from headway.core.exchange import NO_HEADERS, Exchanges, Headers, hashable
 from headway.core.feed import Feed, FeedKey
-from headway.core.record import TOPICS, key_of
+from headway.core.record import TOPICS, key_of, topic_of
 from headway.core.state import State
 from headway.core.topics import Trie
 
 if TYPE_CHECKING:
     from headway.core.queue import Queue
 
+COPIES = "CC"
+"""The header with more routing keys for a message (sender-selected distribution)."""
 ROUTES_MAX = 100_000
 """Routes that are remembered; beyond that the memory starts afresh."""
 VALUE_MAX = 256
@@ -65,7 +67,17 @@ class Router:
         return route
 
     def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
-        """Where a record goes that was published to an exchange."""
+        """Where a record goes that was published to an exchange; also under the keys of its header CC."""
+        route = self._route_under(exchange, topic, headers)
+        copies = headers.get(COPIES) if headers else None
+        if not isinstance(copies, list | tuple):
+            return route
+        others = [self._route_under(exchange, topic_of(key), headers) for key in copies if isinstance(key, str)]
+        feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
+        states = dict.fromkeys(state for one in (route, *others) for state in one.states)
+        return Route(list(feeds), list(states), route.stream)
+
+    def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
         seen = self._seen(exchange, headers) if headers and self.exchanges.by_headers else ()
         if not seen:
             return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)

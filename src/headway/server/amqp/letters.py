@@ -14,6 +14,7 @@ from headway.core.broker import Broker
 from headway.core.effects import DeadLetter
 from headway.core.errors import Reason
 from headway.core.record import Run, key_of, topic_of
+from headway.core.router import COPIES
 from headway.wire.amqp.properties import read, with_headers, without_expiration
 from headway.wire.amqp.properties import write as write_properties
 
@@ -37,7 +38,8 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
         broker.registry.lost({record.publisher: 1}, letter.reason)
         return
     key = key_of(record.topic)
-    others = {name: value for name, value in headers.items() if name != _DEATHS}
+    gone = (_DEATHS,) if terms.dead_letter_key is None else (_DEATHS, COPIES)  # who it was copied to had it
+    others = {name: value for name, value in headers.items() if name not in gone}
     raw = without_expiration(raw)
     try:
         raw = with_headers(raw, _account(past, letter, reason, key, facts.expiration_ms, wall_s) | others)

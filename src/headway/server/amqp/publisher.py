@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from headway.core.publishing import part_of
-from headway.core.record import TOPICS, Run
+from headway.core.record import TOPICS, Run, topic_of
+from headway.core.router import COPIES
 from headway.core.session import Session
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
-from headway.wire.amqp.properties import Facts, read, with_reply_to
+from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 
 if TYPE_CHECKING:
     from headway.server.amqp.channel import AmqpChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
+HIDDEN = "BCC"
+HIDDEN_MARK = b"\x03BCC"
+"""How the header stands in properties."""
+KEYS_MAX = 100
 FACTS_MAX = 256
 """So many different properties are remembered as read,"""
 FACTS_BYTES_MAX = 512
@@ -50,7 +55,10 @@ class Publisher:
             raise ChannelFault(Code.ACCESS_REFUSED, "topics that start with $ are the broker's own")
         facts = self._read(item.properties)
         if facts.reply_to == REPLY_TO:
-            facts = self._with_own_reply_to(item.properties)
+            facts = self._with_own_reply_to(without_hidden(item.properties))
+        for key in (*keys_of(facts, COPIES), *self._hidden(item)):
+            if address.exchange == TOPICS and key.startswith("$"):
+                raise ChannelFault(Code.ACCESS_REFUSED, "topics that start with $ are the broker's own")
         if facts.user_id is not None and facts.user_id != peer.username:
             text = f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'"
             raise ChannelFault(Code.PRECONDITION_FAILED, text)
@@ -62,12 +70,16 @@ class Publisher:
     def _read(self, raw: bytes) -> Facts:
         facts = self._facts.get(raw)
         if facts is None:
-            facts = read(raw)
+            facts = read(without_hidden(raw))
             if len(raw) <= FACTS_BYTES_MAX:
                 if len(self._facts) >= FACTS_MAX:
                     self._facts.clear()
                 self._facts[raw] = facts
         return facts
+
+    def _hidden(self, item: Publish) -> list[str]:
+        """The keys it goes to besides that nobody is to see. Raises :class:`ChannelFault`."""
+        return keys_of(read(item.properties), HIDDEN) if HIDDEN_MARK in item.properties else []
 
     def _with_own_reply_to(self, raw: bytes) -> Facts:
         """A direct reply: whoever answers needs an address that leads here."""
@@ -88,9 +100,13 @@ class Publisher:
             accepted = count
         else:
             published = broker.publish_to(self._session, run, now)
-            accepted, kept = published.accepted, run.kept
-            if published.taken:
-                self._channel.peer.pace(published.taken)
+            accepted, kept, taken = published.accepted, run.kept, published.taken
+            for key in self._hidden(item):
+                other = under(run, key)
+                published = broker.publish_to(self._session, other, now)
+                accepted, kept, taken = min(accepted, published.accepted), kept or other.kept, taken + published.taken
+            if taken:
+                self._channel.peer.pace(taken)
             elif item.address.mandatory:
                 self._return(item, run, Code.NO_ROUTE, "NO_ROUTE")
         if self.confirms:
@@ -115,3 +131,37 @@ class Publisher:
                 self._channel.number, code, text, address.exchange, address.routing_key, item.properties,
                 run.payload(index), peer.frame_bytes_max,
             ))  # fmt: skip
+
+
+# -- other keys --------------------------------------------------------------------------------------------------------
+
+
+def keys_of(facts: Facts, header: str) -> list[str]:
+    """The routing keys of one of the two headers. Raises :class:`ChannelFault`."""
+    keys = facts.headers.get(header)
+    if keys is None:
+        return []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(keys) > KEYS_MAX:
+        text = f"the header {header} is an array of routing keys, {KEYS_MAX} at most"
+        raise ChannelFault(Code.PRECONDITION_FAILED, text)
+    return list(dict.fromkeys(map(str, keys)))
+
+
+def without_hidden(raw: bytes) -> bytes:
+    """The properties, without who else gets the message."""
+    if HIDDEN_MARK not in raw:
+        return raw
+    return with_headers(raw, {name: value for name, value in read(raw).headers.items() if name != HIDDEN})
+
+
+def under(run: Run, key: str) -> Run:
+    """The run, published under another key, and under no more than that: not again after a restart, either."""
+    properties, headers = run.properties, run.headers
+    if headers and COPIES in headers and properties.native is not None:
+        left = {name: value for name, value in headers.items() if name != COPIES}
+        facts = read(with_headers(properties.native, left))
+        properties, headers = facts.properties, facts.headers or None
+    return Run(
+        topic_of(key), run.data, run.ends, run.bodies, run.form, run.qos, run.retain, properties, run.expires_s,
+        run.exchange, headers,
+    )  # fmt: skip

@@ -141,7 +141,7 @@ def test_an_id_that_is_free_before_the_journal_knows_is_found(monkeypatch: pytes
     written: list[MqttPeer] = []
 
     def at_once(replies: Replies, packet_id: int, code: int = 0) -> bytes:
-        written[-1]._write(pubcomp(replies, packet_id, code))
+        written[-1].write(pubcomp(replies, packet_id, code))
         return b""
 
     def released(peer: MqttPeer, item: PubRel) -> None:

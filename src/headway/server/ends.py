@@ -71,7 +71,8 @@ class Ends:
     def of(self, name: str) -> list[End]:
         """Those of a client, or of a user that was not let in, the newest first."""
         name = _short(name)
-        return sorted((*self._clients.of(name), *self._strangers.of(name)), key=lambda end: -end.wall_s)
+        both = reversed((*self._clients.of(name), *self._strangers.of(name)))
+        return sorted(both, key=lambda end: -end.wall_s)  # of two at once, the later one first
 
 
 def _short(name: str) -> str:

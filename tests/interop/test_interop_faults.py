@@ -115,7 +115,7 @@ def test_the_largest_packet_is_taken_and_one_byte_more_is_not(broker: BrokerProc
         assert writer.farewell().code == 0x95
 
 
-@pytest.mark.parametrize("filter", ["a/#/b", "a#", "+a", "#/", "$share/g", "$share//a", "$share/+/a", "a/" * 200, ""])
+@pytest.mark.parametrize("filter", ["a/#/b", "a#", "+a", "#/", "+/+/#/"])
 def test_a_bad_filter_fails_and_the_good_ones_beside_it_do_not(broker: BrokerProcess, name: str, filter: str) -> None:
     with Raw(broker.port) as client:
         answer = client.subscribe(filter, name)

@@ -77,8 +77,11 @@ class Publishing:
                     refused = error
             published = self._take(session, run, first, self._registry.router.route(run.topic), now)
             taken += published.taken
-            work += 1 + published.taken * (1 + len(run) // RECORDS_A_UNIT)
-            if published.accepted < len(run):
+            count = len(run.ends)
+            work += 1 + published.taken
+            if count > RECORDS_A_UNIT:
+                work += published.taken * (count // RECORDS_A_UNIT)
+            if published.accepted < count:
                 refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
         return Some(done, taken, work, refused)
 

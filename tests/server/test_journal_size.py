@@ -115,3 +115,17 @@ def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) ->
     again = JournalStage(stage.files)
     assert again.keeper._tidying.snapshots == whole
     assert again.all_of("q") == [1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_removed_before_what_says_it_again_is_on_disk(seed: int) -> None:
+    stage = JournalStage(config='fsync = "off"\n')
+    come(stage, "keeper")
+    churn(stage, 12 + seed)
+    stage.keeper._snapshot_due = True
+    come(stage, "last but one")
+    come(stage, "last")
+    stage.loop.pass_time(6.0)
+    stage.turn()
+    after = stage.files.crash(random.Random(seed))
+    assert "keeper" in JournalStage(after).broker.registry.sessions

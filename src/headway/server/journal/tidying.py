@@ -5,6 +5,7 @@ Rules:
 - Behind it there may be much that has come and gone while an old record waits. A *stretch* is what lies between two
   snapshots. Where nobody wants a record of it, it says nothing that the later snapshot does not: it goes as well.
   Whatever somebody may want is in a lane (or is known to loose ends), so lanes are looked through, once per snapshot.
+- The snapshot that says again what is removed is on disk before, also where nothing else has to be.
 - A recorded topic loses what is older than its ``keep``, but nothing that somebody durable still needs.
 """
 
@@ -90,7 +91,7 @@ class Tidying:
             self.snapshots = self.snapshots[len(passed) - 1 :]
             self._freed = passed[-1]
             self._trimmed = max(self._trimmed, passed[-1])
-            self._free(main, partial(main.free_before, passed[-1]))
+            self._free(main, main.sync, partial(main.free_before, passed[-1]))
         elif self.snapshots and self.snapshots[-1] > self._looked_upto:
             self._looked_upto = self.snapshots[-1]
             begin = {segment.first_sequence for segment in main.segments}
@@ -105,10 +106,11 @@ class Tidying:
         at = bisect_right(self._holes, (last, inf)) - 1
         return first < self._trimmed or (at >= 0 and self._holes[at].last >= first)
 
-    def _free(self, stream: Stream, free: Callable[[], object]) -> None:
+    def _free(self, stream: Stream, *steps: Callable[[], object]) -> None:
         def work() -> None:
             try:
-                free()
+                for step in steps:
+                    step()
             except OSError as error:
                 log.error("cannot remove old segments from %s: %s", stream.folder, error.strerror or error)
 

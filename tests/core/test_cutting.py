@@ -89,3 +89,48 @@ def test_nor_does_a_pool_that_is_full_cut_all_at_once(disk: str) -> None:
     assert 0 < most <= CUTS_MAX
     assert all(stage.broker.verdicts.last(client.name) for client in clients)
     assert all((client.goodbye is None) == (disk != "0B") for client in clients)
+
+
+@pytest.mark.parametrize("disk", ["64MB", "0B"])
+def test_at_least_once_too_a_large_record_is_shared(disk: str) -> None:
+    """Only what stands in front of it, with the delivery id, is each one's own."""
+    stage = Stage(memory="64MB", disk=disk)
+    clients = [stage.consumer(f"stuck {number}", "t", 1, reads=STUCK, buffer=5000) for number in range(3)]
+    slow = stage.consumer("slow", "t", 1, reads=100_000.0, buffer=5000)
+    publisher = stage.client("publisher")
+    publisher.publish("t", 0, 1, size=RECORD_BYTES, qos=1)
+    publisher.publish("t", 1, 3, size=100, qos=1)
+    stage.run(0.2)
+    for client in clients:
+        assert len(client.outlet.out) + len(client.session.rest) < 1000, "a copy for it alone"
+        assert len(client.session.channel.in_flight) == 1
+    assert stage.pool.clients_bytes < RECORD_BYTES
+    stage.run(6)
+    assert slow.numbers == [0, 1, 2, 3]
+    assert not slow.session.channel.in_flight
+    clients[0].reads = 1e6
+    stage.run(3)
+    assert clients[0].numbers == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["vanishes", "is cut"])
+def test_who_comes_back_has_it_once_more_and_once_only(how: str) -> None:
+    stage = Stage(memory="64MB", disk="64MB")
+    client = stage.consumer("durable", "t", 1, reads=STUCK, buffer=5000, expiry_s=3600.0)
+    stage.client("publisher").publish("t", 0, 1, size=RECORD_BYTES, qos=1)
+    stage.client("another").publish("t", 1, 2, qos=1)
+    stage.run(0.2)
+    assert client.session.half_sent is not None
+    if how == "vanishes":
+        client.leave()
+    else:
+        stage.broker.governor.give_up(client.session, Reason.BLOCKED, "for the story", stage.now)
+        stage.turn()
+    client.reads = 1e6
+    client.seen.clear()
+    stage.run(1)
+    client.connect()
+    assert client.session.present
+    stage.run(5)
+    assert client.numbers == [0, 1, 2]
+    assert not client.session.channel.in_flight

@@ -9,12 +9,21 @@ import pytest
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.world import World
 
+from headway.core import delivery
+
 SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
 """Of the first forty: in these everything happens, mostly twice, that happens in any."""
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
+    run_seed(World, seed, steps_of_the_day(300))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+def test_records_that_are_shared_but_for_their_ids(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As only those are that are larger than any here."""
+    monkeypatch.setattr(delivery, "LARGE_BYTES", 300)
     run_seed(World, seed, steps_of_the_day(300))
 
 

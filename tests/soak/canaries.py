@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.soak.part import Part, Row
-from tests.soak.worlds import LONGEST_MS_MAX, P99_MS_MAX, RSS_BEYOND_POOL_BYTES_MAX, WORLDS, held
+from tests.soak.worlds import LONGEST_MS_MAX, P99_MS_MAX, RSS_BEYOND_POOL_BYTES_MAX, all_worlds, held
 
 SECONDS = 15.0
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
-    for name in WORLDS:
+    for name, setting in all_worlds().items():
         with tempfile.TemporaryDirectory() as folder:
-            told = held(name, Path(folder), SECONDS)
+            told = held(name, setting, Path(folder), SECONDS)
         say(str(told))
         song, limit = told.song, told.memory_limit_bytes + RSS_BEYOND_POOL_BYTES_MAX
         found = f"p99 {song.p99_ms:g} ms, longest {song.longest_ms:g} ms, lost {song.sent - song.received}"

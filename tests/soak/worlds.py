@@ -63,16 +63,20 @@ class Setting(NamedTuple):
     world: World
     memory: str
     disk: str
+    more: str = ""
+    """Of the configuration."""
+    journal: bool = False
 
 
-def held(name: str, folder: Path, seconds: float) -> Told:
+def held(name: str, setting: Setting, folder: Path, seconds: float) -> Told:
     """Run a world for so long once its trouble is there."""
-    setting = WORLDS[name]
     config = (
         f'[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
         f'[pool]\nmemory = "{setting.memory}"\ndisk = "{setting.disk}"\ndisk_path = "{folder}"\n'
-        f"[telemetry]\nenabled = false\n"
+        f"[telemetry]\nenabled = false\n{setting.more}"
     )
+    if setting.journal:
+        config += f'[journal]\npath = "{folder}/journal"\n'
     broker = BrokerProcess(folder, config, server={"sweep": "200ms"})
     try:
         with setting.world(broker):
@@ -91,7 +95,7 @@ def _peak_rss(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def _mqtt(broker: BrokerProcess, name: str, *, keep: bool = False, buffer: int | None = None) -> socket.socket:
+def mqtt(broker: BrokerProcess, name: str, *, keep: bool = False, buffer: int | None = None) -> socket.socket:
     sock = socket.socket()
     if buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -101,7 +105,7 @@ def _mqtt(broker: BrokerProcess, name: str, *, keep: bool = False, buffer: int |
     return sock
 
 
-def _subscribe(sock: socket.socket, filters: list[str]) -> None:
+def subscribe(sock: socket.socket, filters: list[str]) -> None:
     for start in range(0, len(filters), FILTERS_PER_PACKET):
         some = filters[start : start + FILTERS_PER_PACKET]
         sock.sendall(encode_subscribe(1, [Entry(one, 1) for one in some]))
@@ -111,7 +115,7 @@ def _subscribe(sock: socket.socket, filters: list[str]) -> None:
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Goes on in a thread, until the end."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), daemon=True)
@@ -130,11 +134,11 @@ def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
 def away(broker: BrokerProcess) -> Iterator[None]:
     """80,000 filters of clients that have gone and may come back."""
     for number in range(80):
-        sock = _mqtt(broker, f"away {number}", keep=True)
-        _subscribe(sock, [f"away/{number}/{part}" for part in range(1000)])
+        sock = mqtt(broker, f"away {number}", keep=True)
+        subscribe(sock, [f"away/{number}/{part}" for part in range(1000)])
         sock.sendall(encode_disconnect())
         sock.close()
-    publisher = _mqtt(broker, "publisher")
+    publisher = mqtt(broker, "publisher")
     for number in range(80):
         publisher.sendall(
             b"".join(encode_publish(f"away/{number}/{part}", bytes(100), qos=0) for part in range(1000))
@@ -168,7 +172,7 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
                     for part in range(100):
                         channel.basic_publish("amq.direct", f"stuck-{number}-{part}", body)
 
-        with _beside(publish):
+        with beside(publish):
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
                 pool = broker.get("/v1/broker")["pools"][0]
@@ -183,14 +187,14 @@ def selectors(broker: BrokerProcess) -> Iterator[None]:
     """500 stuck consumers, each with a selector of its own, so with a lane of its own; all want everything."""
     stuck = []
     for number in range(500):
-        sock = _mqtt(broker, f"selects {number}", buffer=4096)
+        sock = mqtt(broker, f"selects {number}", buffer=4096)
         sock.sendall(encode_subscribe(1, ["wide"], user=(("selector", f"n > {number}"),)))
         assert sock.recv(100)[0] == 0x90
         stuck.append(sock)
     frame = encode_publish("wide", bytes(1000), properties=Properties(user=(("n", "1000"),)))
 
     def publish(over: threading.Event) -> None:
-        sock = _mqtt(broker, "publisher")
+        sock = mqtt(broker, "publisher")
         sock.settimeout(0.5)
         while not over.is_set():
             try:
@@ -198,7 +202,7 @@ def selectors(broker: BrokerProcess) -> Iterator[None]:
             except TimeoutError:
                 continue
 
-    with _beside(publish):
+    with beside(publish):
         time.sleep(5)
         yield
     del stuck
@@ -209,8 +213,8 @@ def scrape(broker: BrokerProcess) -> Iterator[None]:
     """100,000 consumers, and somebody who asks for the metrics and the consumers all the time."""
     socks = []
     for number in range(100):
-        sock = _mqtt(broker, f"there {number}")
-        _subscribe(sock, [f"there/{number}/{part}" for part in range(1000)])
+        sock = mqtt(broker, f"there {number}")
+        subscribe(sock, [f"there/{number}/{part}" for part in range(1000)])
         socks.append(sock)
 
     def ask(over: threading.Event) -> None:
@@ -218,7 +222,7 @@ def scrape(broker: BrokerProcess) -> Iterator[None]:
             for path in ("/metrics", "/v1/broker", "/v1/consumers"):
                 broker.call(path)
 
-    with _beside(ask):
+    with beside(ask):
         yield
     del socks
 
@@ -231,11 +235,19 @@ WORLDS = {
 }
 
 
+def all_worlds() -> dict[str, Setting]:
+    """These, and those of other modules."""
+    from tests.soak import memory
+
+    return WORLDS | memory.WORLDS
+
+
 def main(names: list[str]) -> int:
     fine = True
-    for name in names or WORLDS:
+    worlds = all_worlds()
+    for name in names or worlds:
         with tempfile.TemporaryDirectory() as folder:
-            told = held(name, Path(folder), 15.0)
+            told = held(name, worlds[name], Path(folder), 15.0)
         print(told, flush=True)
         fine = fine and told.held
     return 0 if fine else 1

@@ -18,7 +18,7 @@ from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
 from headway.core.keeping import Keeping, SessionTerms
-from headway.core.moves import last_of_half_sent
+from headway.core.moves import go_back, last_of_half_sent
 from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry
@@ -130,7 +130,7 @@ class Admission:
         a failing disk has it); without, that record is to be sent again, whole."""
         rest: bytes | memoryview | None = b""
         if session.half_sent is not None and not last_word:
-            session.half_sent.rewind_record()
+            go_back(session.half_sent)
         elif last_word:
             rest = last_of_half_sent(session)
         session.half_sent = None

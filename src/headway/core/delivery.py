@@ -26,6 +26,8 @@ from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 
 BATCH_BYTES = 64 * 1024
+LARGE_BYTES = 64 * 1024
+"""A record that is larger is not copied for each consumer."""
 BATCH_RECORDS = 512
 """Of those that are written one by one."""
 Losses = Callable[[dict[int, int], Reason], None]
@@ -218,6 +220,9 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         return False
     kept, keeper = None, keeper_of(subscription)
     begin = chunk.record_start(first)
+    if keeper is None and _is_large(subscription, chunk, first):
+        _begin_large(subscription, chunk, first, now)
+        return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
     if holes is not None:
@@ -249,6 +254,31 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     write(subscription, frames, kept)
     cursor.advance(size)
     return True
+
+
+def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
+    """A copy of the record would be more than a batch, and only its delivery id is the consumer's own."""
+    large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
+    alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
+    return bool(large and alone) and not subscription.session.held_back.size
+
+
+def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: float) -> None:
+    """A thousand who are stuck in a record of a megabyte share it: of what is written to each, only what stands in
+    front, up to the delivery id, is its own. From there on the record is half sent, like any other."""
+    session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
+    assert chunk.holes is not None
+    begin, hole = chunk.record_start(index), chunk.holes[index]
+    head = chunk.read(begin, hole)
+    delivery_id = session.channel.next_id()
+    delivery = Delivery(subscription, now)
+    delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+    delivery.number = chunk.first_number + index
+    cursor.sent(delivery.number, chunk)
+    session.channel.add(delivery_id, delivery)
+    session.rest = bytes(head) + delivery_id.to_bytes(width, "big")
+    session.half_sent = subscription
+    cursor.advance(hole + width - begin)
 
 
 def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:

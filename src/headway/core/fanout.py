@@ -125,7 +125,8 @@ class Fanout:
             taken = outlet.send([session.rest], len(session.rest))
             whole = outlet.took(taken, len(session.rest), now)
             session.rest = session.rest[taken:]
-            return whole
+            if not whole:
+                return False
         subscription = session.half_sent
         if subscription is None:
             return True

@@ -45,7 +45,7 @@ LATE_S = 0.25
 """A sweep that comes this much too late is the broker's own fault."""
 LOOKS_MAX = 256
 CUTS_MAX = 32
-UNSENT_BYTES = 64 * 1024
+UNSENT_BYTES = 32 * 1024
 """Less than this written for one client alone is no reason to cut it."""
 GAP_TOLD_EVERY_S = 1.0
 

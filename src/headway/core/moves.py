@@ -39,7 +39,8 @@ def finish_half_sent(session: Session) -> bytes | memoryview:
         start, stop = _half_sent(session.half_sent)
         rest = chunk.read(start, stop)
         # A bytearray may grow, which it cannot while somebody looks at it; it is no larger than a chunk.
-        session.rest = bytes(rest) if type(chunk.data) is bytearray else rest
+        rest = bytes(rest) if type(chunk.data) is bytearray else rest
+        session.rest = bytes(session.rest) + rest if session.rest else rest
         session.half_sent = None
         cursor.advance(stop - start)
     return session.rest
@@ -66,9 +67,19 @@ def last_of_half_sent(session: Session) -> bytes | memoryview | None:
             return finish_half_sent(session)
         except OSError:
             pass
-    half.rewind_record()
+    go_back(half)
     session.half_sent = None
     return None
+
+
+def go_back(half_sent: Subscription) -> None:
+    """The rest of its record is not sent: all of it comes again, by the cursor, or from what is in flight."""
+    cursor = half_sent.cursor
+    if cursor.number in cursor.unacknowledged:
+        start, stop = _half_sent(half_sent)
+        cursor.advance(stop - start)
+    else:
+        half_sent.rewind_record()
 
 
 def free_cursor(subscription: Subscription) -> None:

@@ -1,0 +1,143 @@
+"""Worlds of clients that have the broker keep much for them alone, and of many that are cut at once (see worlds.py)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from tests.interop.process import BrokerProcess
+from tests.soak.worlds import Setting, beside, mqtt, subscribe
+
+from headway.wire.mqtt.client import encode_connect, encode_publish, encode_subscribe
+from headway.wire.mqtt.packets import Connect, Entry, Will
+
+CUT_AFTER_3_S = """
+[[policy]]
+name = "stuck"
+topics = ["large"]
+[[policy.rule]]
+when = { blocked_time = "3s" }
+then = "disconnect"
+"""
+MEGABYTE = bytes(990_000)
+
+
+@contextmanager
+def cut(broker: BrokerProcess, *, qos: int = 0, keep: bool = False) -> Iterator[None]:
+    """1,000 clients stuck in records of a megabyte; while the canary sings all of them are cut."""
+    stuck = []
+    for number in range(1000):
+        sock = mqtt(broker, f"stuck {number}", keep=keep, buffer=4096)
+        sock.sendall(encode_subscribe(1, [Entry("large", qos)]))
+        assert sock.recv(100)[0] == 0x90
+        stuck.append(sock)
+
+    def publish(over: threading.Event) -> None:
+        sock = mqtt(broker, "publisher")
+        sock.settimeout(0.5)
+        over.wait(2)
+        for number in range(5):
+            frame = encode_publish("large", MEGABYTE, qos=min(1, qos), packet_id=number + 1 if qos else 0)
+            at = 0
+            while at < len(frame) and not over.is_set():
+                try:
+                    at += sock.send(frame[at:])
+                except TimeoutError:
+                    continue
+
+    with beside(publish):
+        yield
+    stuck.clear()
+
+
+@contextmanager
+def parts(broker: BrokerProcess) -> Iterator[None]:
+    """600 clients with a megabyte each, of which all but the end has been sent; then all of them bring the rest."""
+    frame = encode_publish("parts", MEGABYTE)
+    clients = [mqtt(broker, f"part {number}") for number in range(600)]
+    sent = [0] * len(clients)
+    for sock in clients:
+        sock.setblocking(False)
+
+    def bring(over: threading.Event) -> None:
+        waits_until = time.monotonic() + 5
+        while not over.is_set() and min(sent) < len(frame):
+            upto = len(frame) - 10_000 if time.monotonic() < waits_until else len(frame)
+            for number, sock in enumerate(clients):
+                try:
+                    sent[number] += sock.send(frame[sent[number] : min(sent[number] + 50_000, upto)])
+                except BlockingIOError:
+                    continue
+            over.wait(0.01)
+
+    with beside(bring):
+        yield
+    clients.clear()
+
+
+@contextmanager
+def subscriptions(broker: BrokerProcess) -> Iterator[None]:
+    """100 clients ask for 1,000 filters each: as many as there is room for are granted."""
+    socks: list[socket.socket] = []
+
+    def ask(over: threading.Event) -> None:
+        for number in range(100):
+            sock = mqtt(broker, f"subscriber {number}")
+            subscribe(sock, [f"subscriptions/{number}/{part}" for part in range(1000)])
+            socks.append(sock)
+            if over.is_set():
+                return
+
+    with beside(ask):
+        yield
+    socks.clear()
+
+
+@contextmanager
+def wills(broker: BrokerProcess) -> Iterator[None]:
+    """5,000 clients with a will of 64 kB."""
+    yield from _many(broker, 5000, lambda number: Connect(
+        5, f"mortal {number}", will=Will("wills", bytes(60_000))
+    ))  # fmt: skip
+
+
+@contextmanager
+def names(broker: BrokerProcess) -> Iterator[None]:
+    """1,500 clients whose ids have 65,000 letters, and 1,500 with as many as are allowed."""
+    yield from _many(broker, 3000, lambda number: Connect(
+        5, f"{number} ".ljust(1024 if number % 2 else 65_000, "x")))  # fmt: skip
+
+
+def _many(broker: BrokerProcess, count: int, who: Callable[[int], Connect]) -> Iterator[None]:
+    socks: list[socket.socket] = []
+
+    def come(over: threading.Event) -> None:
+        for number in range(count):
+            sock = socket.create_connection(("127.0.0.1", broker.ports["mqtt"]))
+            sock.sendall(encode_connect(who(number)))
+            assert sock.recv(4096)[0] == 0x20
+            socks.append(sock)
+            if over.is_set():
+                return
+        while not over.is_set():
+            broker.call("/metrics")
+            over.wait(1)
+
+    with beside(come):
+        yield
+    socks.clear()
+
+
+WORLDS = {
+    "cut": Setting(cut, "256MB", "1GB", CUT_AFTER_3_S),
+    "cut, QoS 1": Setting(partial(cut, qos=1), "256MB", "1GB", CUT_AFTER_3_S),
+    "cut, durable": Setting(partial(cut, qos=1, keep=True), "256MB", "1GB", CUT_AFTER_3_S, journal=True),
+    "parts": Setting(parts, "256MB", "1GB"),
+    "subscriptions": Setting(subscriptions, "256MB", "1GB"),
+    "wills": Setting(wills, "256MB", "1GB"),
+    "names": Setting(names, "256MB", "1GB"),
+}

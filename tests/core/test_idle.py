@@ -77,6 +77,17 @@ def test_a_tick(records: int) -> None:
     assert many < few + 100, "more than numbers that take a line more to write"
 
 
+def test_a_tick_that_comes_late() -> None:
+    """The clocks of all who are watched are put right when each is looked at."""
+
+    def of(lanes: int) -> int:
+        stage = crowd(lanes, records=1)
+        stage.now += 5.0
+        return steps(lambda: stage.broker.tick(stage.now))
+
+    assert of(MANY) < of(FEW) + 100
+
+
 @pytest.mark.parametrize("disk", ["1GB", "0B"])
 def test_a_tick_while_the_memory_is_short(disk: str) -> None:
     """What the idle hold is below the mark in both; one lane is what there is to send to disk, or to give up."""

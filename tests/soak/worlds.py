@@ -111,7 +111,9 @@ def subscribe(sock: socket.socket, filters: list[str]) -> None:
         sock.sendall(encode_subscribe(1, [Entry(one, 1) for one in some]))
         left = 2 + 2 + 1 + len(some)  # SUBACK
         while left > 0:
-            left -= len(sock.recv(left))
+            came = sock.recv(left)
+            assert came, "the broker ended the connection"
+            left -= len(came)
 
 
 @contextmanager
@@ -156,7 +158,7 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
         for number in range(3):
             connection = stack.enter_context(pika.BlockingConnection(parameters))
             channel = connection.channel()
-            channel.basic_qos(1)
+            channel.basic_qos(prefetch_count=1)
             for part in range(100):
                 name = f"stuck-{number}-{part}"
                 channel.queue_declare(name)
@@ -228,10 +230,10 @@ def scrape(broker: BrokerProcess) -> Iterator[None]:
 
 
 WORLDS = {
-    "away": Setting(away, "512MB", "1GB"),
+    "away": Setting(away, "1200MB", "1GB"),
     "stuck queues": Setting(stuck_queues, "64MB", "128MB"),
     "selectors": Setting(selectors, "64MB", "256MB"),
-    "scrape": Setting(scrape, "256MB", "256MB"),
+    "scrape": Setting(scrape, "1500MB", "256MB"),
 }
 
 

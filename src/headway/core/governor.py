@@ -76,7 +76,9 @@ class Governor:
 
     def watch(self, subscription: Subscription, now: float) -> None:
         """The consumer has fallen behind."""
-        self._registry.watched.setdefault(subscription)
+        if subscription not in self._registry.watched:
+            self._registry.watched[subscription] = None
+            subscription.policy_state.late_s = self.late_s
 
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
         """Look at watched consumers and act on what their policies decide. ``late_s``: by how much the loop was late
@@ -88,8 +90,6 @@ class Governor:
         if late > self._late_after_s:
             self.late_s += late
             registry.lateness.add(now, late)
-            for subscription in registry.watched:
-                subscription.policy_state.shift(late)
             return shares
         registry.came_back.clear()
         for subscription in list(islice(registry.watched, LOOKS_MAX)):
@@ -109,6 +109,7 @@ class Governor:
         return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
+        subscription.policy_state.keep_up(self.late_s)
         sample = subscription.last_sample = observe(self._registry, subscription, now, shares)
         if self._registry.observer is not None:
             self._registry.observer.looked(subscription, sample, now)
@@ -245,11 +246,12 @@ class Governor:
             policy = self._registry.policy_of(subscription)
         if policy == subscription.policy:
             return
+        subscription.policy_state.keep_up(self.late_s)
         sample = observe(self._registry, subscription, now, {})
         state, decisions = replace_policy(subscription.policy, subscription.policy_state, policy, sample, now)
         for decision in decisions:
             self._decide(subscription, decision, sample, now)
-        subscription.policy, subscription.policy_state = policy, state
+        subscription.policy, subscription.policy_state, state.late_s = policy, state, self.late_s
         self.watch(subscription, now)
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:

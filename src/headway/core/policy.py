@@ -123,10 +123,12 @@ class _RuleState:
 class PolicyState:
     """Where the rules of one policy stand for one consumer."""
 
-    __slots__ = ("_rules", "minds_acks")
+    __slots__ = ("_rules", "late_s", "minds_acks")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [_RuleState() for _ in policy.rules]
+        self.late_s: float | None = None
+        """How late the broker had been in all when the clocks were last put right; None: they never ran."""
         self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
         """A consumer is to be looked at while it has something to acknowledge, though nothing waits for it."""
 
@@ -144,6 +146,12 @@ class PolicyState:
     def active(self) -> Iterator[int]:
         """Indexes of the rules that fired and have not stepped back."""
         return (index for index, state in enumerate(self._rules) if state.phase is _Phase.ACTIVE)
+
+    def keep_up(self, late_s: float) -> None:
+        """To be told before each look how late the broker has been in all: that is nothing against anybody."""
+        if self.late_s is not None and late_s > self.late_s:
+            self.shift(late_s - self.late_s)
+        self.late_s = late_s
 
     def shift(self, seconds: float) -> None:
         """Move all running clocks by the seconds that were the broker's own fault."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-TURN_WORK = 8192
+TURN_WORK = 4096
 """Of all connections together."""
-SHARE_WORK = 2048
+SHARE_WORK = 1024
 """Of one connection."""
-ITEMS_MAX = 2048
+ITEMS_MAX = 1024
 """Packets, or runs of them, decoded at once."""
 SUBSCRIBE_WORK = 16
 """What it takes to begin or end one subscription."""

@@ -120,13 +120,23 @@ def subscribe(sock: socket.socket, filters: list[str]) -> None:
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Goes on in a thread, until the end."""
     over = threading.Event()
-    thread = threading.Thread(target=work, args=(over,), daemon=True)
+    failed: list[Exception] = []
+
+    def try_to() -> None:
+        try:
+            work(over)
+        except Exception as error:  # noqa: BLE001  told when the thread has ended
+            failed.append(error)
+
+    thread = threading.Thread(target=try_to, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join(10)
+    for error in failed:
+        raise AssertionError("there was no trouble to hold out against") from error
 
 
 # -- the worlds -------------------------------------------------------------------------------------------------------

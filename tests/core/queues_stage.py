@@ -416,7 +416,7 @@ class QueueStage(Stage):
                 case Spill():
                     self.spills.append(effect)
                     self.disk.submit(effect, self.now)
-                case Pause(session) | Resume(session):
+                case Pause(session=session) | Resume(session):
                     self.clients[session.client].paused = isinstance(effect, Pause)
 
     def peer_of(self, session: Session) -> Peer:

@@ -326,7 +326,7 @@ class Stage:
                     self.disk.submit(effect, self.now)
                 case CloseConsumer(subscription, _):
                     self.asked_to_close.append(subscription.session.client)
-                case Pause(session) | Resume(session):
+                case Pause(session=session) | Resume(session):
                     self.clients[session.client].paused = isinstance(effect, Pause)
 
 

@@ -219,7 +219,7 @@ class World:
                 self.note("spill", len(effect.chunks))
                 self.count("spills")
                 self.disk.submit(effect, self.now)
-            case Pause(session) | Resume(session):
+            case Pause(session=session) | Resume(session):
                 for client in self.clients:
                     if client.session is session:
                         client.paused = isinstance(effect, Pause)

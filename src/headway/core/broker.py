@@ -261,13 +261,10 @@ class Broker:
                 if self.governor.cuts_left <= 0:
                     break
             pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
-            pool.closed_bytes = 0
-        for lane in [by for by in self.registry.paused if isinstance(by, Lane)]:
-            if lane.closed(now):
-                lane.pool.closed_bytes += lane.memory_bytes
-            else:
+            for lane in [lane for lane in pool.closed if not lane.closed(now)]:
+                del pool.closed[lane]
                 self.registry.resume(lane, now)
-        for pool in self._pools:
+            pool.closed_bytes = sum(lane.memory_bytes for lane in pool.closed)
             if not pool.full:
                 self.registry.resume(pool, now)
 

@@ -44,9 +44,10 @@ class Spill(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Stop reading from this publisher."""
+    """Stop reading from this publisher, and tell it why."""
 
     session: Session
+    why: str
 
 
 class Resume(NamedTuple):

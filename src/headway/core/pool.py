@@ -74,6 +74,8 @@ class Pool:
         """What went wrong at the last failed write."""
         self.hopeless = False
         """All was sent to disk that could be, all were given up who could be, and it is not enough."""
+        self.closed: dict[Lane, None] = {}
+        """Lanes that were closed when last looked at, and those that may be."""
         self.closed_bytes = 0
         """Part of ``memory_bytes``, in lanes that are closed."""
         self.resident: Ranking[Lane] = Ranking(lambda lane: lane.staying_bytes, told=_resident_known)

@@ -139,6 +139,7 @@ def spills(pool: Pool, journaled: float, now: float) -> list[Spill]:
             found.append(spill)
         elif lane.stuck(now):
             lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
+            pool.closed[lane] = None
         else:
             pool.hopeless = False  # it may be taken yet
     return found

@@ -177,6 +177,7 @@ class Publishing:
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
             if feed.lane.closed(now) and (key.pool.tight or not feed.is_read_by(session)):
+                key.pool.closed[feed.lane] = None
                 registry.pause(session, feed.lane, now)
             if key.pool.full:
                 registry.pause(session, key.pool, now)

@@ -23,6 +23,7 @@ from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.tab import Tab
 from headway.core.timers import Timers
+from headway.core.units import format_size
 
 if TYPE_CHECKING:
     from headway.core.observer import Observer
@@ -61,6 +62,15 @@ class Archive(Recorded, Protocol):
 Holdup = Feed | Lane | Pool | Ledger
 """What publishers wait for."""
 FORMER_PUBLISHERS_MAX = 10_000
+
+
+def why_wait(by: Holdup) -> str:
+    """What a publisher is told that has to wait."""
+    if isinstance(by, Feed):
+        return "consumers cannot keep up"
+    if isinstance(by, Lane):
+        return f"the room for what nobody takes is used up ({format_size(by.memory_bytes)} of memory)"
+    return "memory is used up" if isinstance(by, Pool) else "the journal cannot follow"
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -227,7 +237,7 @@ class Registry:
         if not session.paused_by:
             session.paused_since_s = now
             session.pauses += 1
-            self.effects.append(Pause(session))
+            self.effects.append(Pause(session, why_wait(by)))
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
 

@@ -218,10 +218,11 @@ class Session:
 
     def _note(self, subscription: Subscription) -> None:
         queue, lane = subscription.queue, subscription.feed.lane
+        most = lane.resident_bytes + lane.spilled_bytes  # the journal has the rest, and that takes up no room
         if queue is None and subscription in self.lagging:
-            self.holdings.note(subscription, subscription.gating_bytes, lane.spilled_bytes)
+            self.holdings.note(subscription, min(subscription.gating_bytes, most), lane.spilled_bytes)
         elif queue is not None and queue.owner is self:
-            self.holdings.note(queue, queue.backlog.lag_bytes, lane.spilled_bytes)
+            self.holdings.note(queue, min(queue.backlog.lag_bytes, most), lane.spilled_bytes)
 
     def expires_at(self) -> float:
         """When the session ends if the client stays away."""

@@ -264,12 +264,12 @@ class Engine:
                     outlet.say_goodbye(reason, text, rest)
             case Spill(lane, chunks):
                 self._send_to_disk(lane, chunks, now)
-            case Pause(session) if isinstance(session.outlet, Connection):
+            case Pause(session, why) if isinstance(session.outlet, Connection):
                 session.outlet.hold("publisher")
-                session.outlet.peer_side.paused(True)
+                session.outlet.peer_side.paused(why)
             case Resume(session) if isinstance(session.outlet, Connection):
                 session.outlet.let_go("publisher")
-                session.outlet.peer_side.paused(False)
+                session.outlet.peer_side.paused("")
             case Resume(session) if isinstance(session.outlet, Handing):
                 session.outlet.resumed()
             case CloseConsumer(subscription, verdict):

@@ -389,7 +389,7 @@ class World:
                 self.note("spill", len(effect.chunks))
                 self.count("spills")
                 self.disk.submit(effect, self.now)
-            case Pause(session) | Resume(session):
+            case Pause(session=session) | Resume(session):
                 for party in self.parties:
                     if party.session is session:
                         party.paused = isinstance(effect, Pause)

@@ -311,11 +311,11 @@ class AmqpPeer:
             cancelled(channel, subscription)
             self._after()
 
-    def paused(self, paused: bool) -> None:
-        """The client is (not) read, for it publishes faster than others can take."""
+    def paused(self, why: str) -> None:
+        """The client is not read, for it publishes faster than others can take; without a reason it is again."""
         if self.tells_blocked and self.session is not None:
-            if paused:
-                self.write(write_blocked("consumers cannot keep up"))
+            if why:
+                self.write(write_blocked(why))
             else:
                 self.say(0, commands.Connection.Unblocked())
             self._after()

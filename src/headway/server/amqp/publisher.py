@@ -93,6 +93,7 @@ class Publisher:
                 self.publish(item, part_of(run, index, index + 1))
             return
         broker, now = self._channel.peer.engine.broker, self._channel.peer.engine.now()
+        run.confirmed = self.confirms
         count = len(run)
         kept = False
         if item.address.immediate and not broker.takes_at_once(run, now):

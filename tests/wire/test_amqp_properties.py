@@ -104,7 +104,7 @@ def test_what_mqtt_has_no_room_for() -> None:
     assert facts.headers == headers
 
 
-@pytest.mark.parametrize("key", ["", "a.#", "a+b", "a\0b", "." * 200])
+@pytest.mark.parametrize("key", ["", "a.#", "a+b", "a\0b"])
 def test_a_reply_to_that_is_no_topic(key: str) -> None:
     facts = read(b"\x02\x00" + bytes([len(key)]) + key.encode())
     assert facts.properties.response_topic is None

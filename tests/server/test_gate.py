@@ -10,9 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
 from headway.server import admin, asked, gate
 from headway.server.admin import Admin
+from headway.server.asked import json_answer
 from headway.server.config import parse_settings
 from headway.server.engine import Engine
 
@@ -80,7 +82,10 @@ def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path, monkeypatch:
 
 def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "UNREAD_S", 0.05)
-    monkeypatch.setattr(admin.stats, "queues", lambda *_: ["x" * 50_000_000])
+    async def endless(*_: object) -> web.Response:
+        return json_answer("x" * 50_000_000)
+
+    monkeypatch.setattr(Admin, "_queues", endless)
 
     async def play(served: Admin) -> None:
         reader, writer = await connect(served, limit=1)
@@ -97,13 +102,13 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_request_that_holds_up_the_loop_is_put_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def holds_up(*_: object) -> list[object]:
+    async def holds_up(*_: object) -> web.Response:
         began = time.monotonic()
         while time.monotonic() - began < 0.2:
             pass
-        return []
+        return json_answer([])
 
-    monkeypatch.setattr(admin.stats, "queues", holds_up)
+    monkeypatch.setattr(Admin, "_queues", holds_up)
 
     async def play(served: Admin) -> None:
         pulse = served._engine.pulse

@@ -140,6 +140,8 @@ async def _send(request: web.Request, response: web.Response) -> None:
         async with asyncio.timeout(UNREAD_S):
             await response.prepare(request)
             await response.write_eof()
+    except ConnectionError:
+        pass  # the client is gone
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()

@@ -36,6 +36,14 @@ def test_records_are_never_split_between_chunks(
     assert filled.end == filled.pool.memory_bytes == sum(map(sum, runs))
 
 
+def test_each_chunk_knows_whose_records_it_has() -> None:
+    for publisher in (1, 2):
+        filled = lane()
+        Cursor(filled)
+        append(filled, 10, 10, publisher=publisher)
+        assert filled.first.publishers(0, 2) == {publisher: 2}
+
+
 ANY_SIZES = st.lists(st.integers(2, 60), min_size=1, max_size=8)
 ONE_SIZE = st.builds(lambda size, count: [size] * count, st.sampled_from([2, 7, 20, 70_000]), st.integers(1, 20))
 

@@ -288,6 +288,25 @@ def test_what_was_not_settled_goes_to_others(stage: QueueStage, how: str) -> Non
     assert stage.pool.memory_bytes == 0
 
 
+def test_what_a_consumer_asks_for_once_more_comes_to_it_under_new_ids(stage: QueueStage) -> None:
+    filled(stage, 3)
+    peer, other = stage.peer("peer"), stage.peer("other")
+    made = peer.consume("q", acks=False)
+    stage.turn()
+    other.consume("q")
+    peer.ack(peer.id_of(1))
+    peer.recover(requeue=False)
+    peer.hears_an_answer()
+    stage.turn()
+    assert [(one.number, one.redelivered) for one in peer.seen[3:]] == [(0, True), (2, True)]
+    assert peer.ids() == [one.id for one in peer.seen[3:]]
+    assert made.delivered_records == len(peer.seen)
+    peer.ack(*peer.ids())
+    stage.turn()
+    assert not other.seen
+    assert stage.pool.memory_bytes == 0
+
+
 def test_a_cancelled_consumer_leaves_what_it_has_with_its_channel(stage: QueueStage) -> None:
     filled(stage, 6)
     peer, other = stage.peer("peer"), stage.peer("other")

@@ -634,6 +634,27 @@ def test_by_headers(stage: QueueStage, peer: Peer) -> None:
     assert drained(stage, "any") == [0, 1, 3]
 
 
+def test_by_headers_though_another_exchange_is_deleted(stage: QueueStage, peer: Peer) -> None:
+    peer.declare("q")
+    peer.exchange("other")
+    peer.bind("q", "other", "k")
+    peer.bind("q", "amq.headers", "", a=1)
+    peer.broker.queues.delete_exchange("other", if_unused=False)
+    for number in (1, 2, 1):
+        peer.publish("k", number, exchange="amq.headers", a=number)
+    assert drained(stage, "q") == [1, 1]
+
+
+def test_headers_are_nobodys_business_when_their_exchange_is_deleted(stage: QueueStage, peer: Peer) -> None:
+    """What routes are remembered for does not depend on them any more."""
+    peer.declare("q")
+    peer.exchange("headers", "headers")
+    peer.bind("q", "headers", "", a=1)
+    assert stage.broker.registry.router.exchanges.by_headers == 1
+    peer.broker.queues.delete_exchange("headers", if_unused=False)
+    assert stage.broker.registry.router.exchanges.by_headers == 0
+
+
 def test_where_nobody_is_nothing_is_taken(stage: QueueStage, peer: Peer) -> None:
     peer.declare("q")
     for key, exchange in (("other", ""), ("k", "amq.direct"), ("k", "amq.topic"), ("k", "no such exchange")):

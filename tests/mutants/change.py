@@ -14,7 +14,9 @@ Only bodies of functions are changed. What the interpreter never runs (``if TYPE
 from __future__ import annotations
 
 import ast
+import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +38,8 @@ class Change(NamedTuple):
     stop: int
     old: str
     new: str
+    within: str
+    """The line it stands in."""
 
     def applied(self, source: str) -> str:
         return source[: self.start] + self.new + source[self.stop :]
@@ -71,7 +75,8 @@ class _Source:
         return begin + len(text.encode()[:column].decode())
 
     def change(self, kind: str, line: int, start: int, stop: int, new: str) -> Change:
-        return Change(self.file, kind, line, start, stop, self.text[start:stop], new)
+        within = self.text[self._lines[line - 1] : self._lines[line]].strip()
+        return Change(self.file, kind, line, start, stop, self.text[start:stop], new, within)
 
 
 def changes(file: Path) -> list[Change]:
@@ -79,6 +84,18 @@ def changes(file: Path) -> list[Change]:
     source = _Source(file)
     found = [change for function in _functions(source.tree) for change in _within(source, function)]
     return sorted(set(found), key=lambda change: (change.start, change.kind))
+
+
+def chosen_of(all_there_are: list[Change], count: int, seed: int) -> list[Change]:
+    """Some of them, by chance. A change in the source moves no other one in or out: what a seed chooses can be compared
+    with what it chose before."""
+    often: Counter[tuple[str, ...]] = Counter()
+    lots: list[tuple[float, Change]] = []
+    for change in all_there_are:
+        name = change.file.name, change.within, change.old, change.new
+        often[name] += 1
+        lots.append((random.Random(f"{seed} {name} {often[name]}").random(), change))
+    return [change for _, change in sorted(lots)[:count]]
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:

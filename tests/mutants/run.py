@@ -3,27 +3,36 @@
 Each change is made in a copy of the source, and the tests run on that copy, the quick ones first, until one fails. A
 change that every test lets pass has *survived*: either it changes nothing that anybody was promised, or a test is
 missing.
+
+Of the tests that run in one process (``TRACED``) only those run that call the changed function (callers.py), the
+quickest first. What the import of the core calls, every test does, so to speak: for that they run whole.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import NamedTuple
 
+from tests.mutants.callers import IMPORT
 from tests.mutants.change import Change
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src"
-STAGES = (("tests/core", "tests/wire"), ("tests/sim",), ("tests/server",), ("tests/crash",))
+TRACED = ("tests/core", "tests/wire", "tests/sim")
+WHOLE = ("tests/server", "tests/crash")
 TIMES_LONGER = 5.0
-"""A stage that takes this many times as long as without a change has hung: that is noticed too."""
-TIME_LEAST_S = 30.0
+"""Tests that take this many times as long as without a change have hung: that is noticed too."""
+TIME_LEAST_S = 60.0
+NOT_FOUND = 4
+"""pytest's exit code if a test that it was to run is not there."""
 
 
 class Outcome(NamedTuple):
@@ -33,20 +42,40 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+class Usual(NamedTuple):
+    """What the tests do without a change."""
+
+    callers: dict[tuple[str, int, int], list[str]]
+    """By function: the tests that call it."""
+    seconds: dict[str, float]
+    """By test, and by folder."""
+
+    def of(self, change: Change) -> list[str]:
+        """The tests that call the function, the quickest first."""
+        found = {
+            test for (name, first, last), tests in self.callers.items()
+            if name == change.file.name and first <= change.line <= last for test in tests
+        }  # fmt: skip
+        return list(TRACED) if IMPORT in found else sorted(found, key=self.seconds.__getitem__)
+
+
 class Copy:
     """A copy of the source that one worker changes and runs tests on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "src"
         self._scratch = folder / "tmp"
-        shutil.copytree(SOURCE, self._folder, ignore=shutil.ignore_patterns("__pycache__"))
+        self._callers = folder / "callers.json"
+        copytree(SOURCE, self._folder, ignore=ignore_patterns("__pycache__"))
 
-    def run(self, stage: tuple[str, ...], limit_s: float) -> str:
-        """The first test of a stage that fails; empty: all pass."""
+    def run(self, tests: list[str], limit_s: float, *options: str) -> str:
+        """The first of the tests that fails; empty: all pass."""
         # What is installed points at the source as it is; this path comes before it.
-        environment = os.environ | {"PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1", "HEADWAY_CALLERS": str(self._callers),
+        }  # fmt: skip
         arguments = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", "-rfE",
-                     f"--basetemp={self._scratch}", *stage]  # fmt: skip
+                     f"--basetemp={self._scratch}", *options, *tests]  # fmt: skip
         # A session of its own: brokers that a hung test has started end with it.
         process = subprocess.Popen(
             [sys.executable, *arguments], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE,
@@ -57,35 +86,43 @@ class Copy:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return f"{stage[0]}: it hangs"
+            return f"{tests[0]}: it hangs"
         if process.returncode == 0:
             return ""
         lines = said.splitlines() or ["nothing ran"]
+        if process.returncode == NOT_FOUND:
+            raise RuntimeError("\n".join(lines[-20:]))
         failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
-        return failed[0] if failed else f"{stage[0]}: {lines[-1]}"
+        return failed[0] if failed else f"{tests[0]}: {lines[-1]}"
 
-    def outcome(self, change: Change, usual_s: list[float]) -> Outcome:
-        """Run the stages on a changed source, and put it back. ``usual_s``: how long each takes without a change."""
+    def outcome(self, change: Change, usual: Usual) -> Outcome:
+        """Run the tests on a changed source, and put it back."""
         file = self._folder / change.file.relative_to(SOURCE)
         source = file.read_text()
         began = time.monotonic()
         file.write_text(change.applied(source))
         try:
-            for stage, usual in zip(STAGES, usual_s, strict=True):
-                noticed = self.run(stage, max(TIME_LEAST_S, usual * TIMES_LONGER))
+            for tests in (usual.of(change), *([folder] for folder in WHOLE)):
+                limit_s = max(TIME_LEAST_S, TIMES_LONGER * sum(map(usual.seconds.__getitem__, tests)))
+                noticed = self.run(tests, limit_s) if tests else ""
                 if noticed:
                     return Outcome(change, noticed, time.monotonic() - began)
             return Outcome(change, "", time.monotonic() - began)
         finally:
             file.write_text(source)
 
-    def usual_s(self) -> list[float]:
+    def usual(self) -> Usual:
         """Raises RuntimeError where a test fails without any change."""
-        found = []
-        for stage in STAGES:
+        seconds: dict[str, float] = {}
+        for tests, *options in (list(TRACED), "-p", "tests.mutants.callers"), *([[folder]] for folder in WHOLE):
             began = time.monotonic()
-            failed = self.run(stage, 1200.0)
+            failed = self.run(tests, 1200.0, *options)
             if failed:
                 raise RuntimeError(f"without any change: {failed}")
-            found.append(time.monotonic() - began)
-        return found
+            seconds |= dict.fromkeys(tests, time.monotonic() - began)
+        callers: dict[tuple[str, int, int], list[str]] = defaultdict(list)
+        for test, (took, functions) in json.loads(self._callers.read_text()).items():
+            seconds[test] = took
+            for name, first, last in functions:
+                callers[name, first, last].append(test)
+        return Usual(callers, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.mutants.change import changes
+from tests.mutants.change import changes, chosen_of
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,14 @@ def test_only_functions_are_changed(tmp_path: Path) -> None:
     file = tmp_path / "file.py"
     file.write_text("a = 1 < 2\nif a:\n    print(a)\n\nclass C:\n    b = 1 == 2\n")
     assert changes(file) == []
+
+
+def test_what_a_seed_chooses_does_not_depend_on_the_rest_of_the_source(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    lines = [f"    if a == {number}: b(c, {number})" for number in range(50)]
+    file.write_text("\n".join(["def f(a, b, c):", *lines]))
+    chosen = chosen_of(changes(file), 20, 1)
+    assert chosen != chosen_of(changes(file), 20, 2)
+    file.write_text("\n".join(["X = 1", "def f(a, b, c):", "    b(a)", *lines]))
+    again = chosen_of(changes(file), 21, 1)
+    assert {(one.within, one.old) for one in chosen} <= {(one.within, one.old) for one in again}

@@ -199,6 +199,7 @@ def test_what_is_made_goes_with_what_is_alive(monkeypatch: pytest.MonkeyPatch) -
         world.broker.queues.delete(queue, world.now)
         assert session.outlet is not None
         world.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, world.now, expiry_s=0.0)
+        world.broker.flush(world.now)
         world.tape.take(world.now)
     again, _ = world.tape.restored(world.now)
     assert list(again.registry.sessions) == ["keeper"]

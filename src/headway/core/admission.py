@@ -12,6 +12,7 @@ from math import inf
 
 import msgspec
 
+from headway.core.chores import END_WORK, Steps
 from headway.core.effects import Disconnect
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
@@ -28,7 +29,7 @@ from headway.core.tab import Tab
 
 class Admission:
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
-                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session, float], None]) -> None:
+                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session], Steps]) -> None:
         self._registry = registry
         self._keeping = keeping
         self._publishing = publishing
@@ -185,21 +186,18 @@ class Admission:
         session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
 
     def end(self, session: Session, reason: Reason, now: float) -> None:
-        """The session is over, and with it all its subscriptions."""
+        """The session is over, and with it all its subscriptions: these as turns go (chores.py), the journal knows it
+        by one word. Its name is free at once."""
         registry = self._registry
         if session.ended:
             return
         session.ended = True
         session.stop_timers()
         self._keeping.session_ended(session)
-        for subscription in list(session.subscriptions.values()):
-            self._ending.end(subscription, reason, now)
-        session.channel.clear()
-        self._on_end(session, now)
+        registry.chores.begin(self._clear_up(session, reason), now)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
-        session.tab.close()
         if session.published_records:
             registry.former[session.number] = session
             if len(registry.former) > FORMER_PUBLISHERS_MAX:
@@ -207,6 +205,16 @@ class Admission:
         will, session.pending_will = session.pending_will, None
         if will is not None:
             self._publish_will(will, now)
+
+    def _clear_up(self, session: Session, reason: Reason) -> Steps:
+        """What is left of a session that is over."""
+        chores = self._registry.chores
+        for subscription in list(session.subscriptions.values()):
+            self._ending.end(subscription, reason, chores.now)
+            yield END_WORK
+        session.channel.clear()
+        yield from self._on_end(session)
+        session.tab.close()
 
     # -- wills ------------------------------------------------------------------------------------------------------
 

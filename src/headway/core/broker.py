@@ -197,6 +197,8 @@ class Broker:
 
     def flush(self, now: float) -> None:
         """End of a turn: everything that came goes to everyone who can take it."""
+        if self.registry.chores:
+            self.registry.chores.turn(now)
         again, self.fanout.again = self.fanout.again, {}
         for session in again:
             self.fanout.pump(session, now)
@@ -231,7 +233,8 @@ class Broker:
     @property
     def has_work(self) -> bool:
         """Another flush is wanted at once."""
-        return bool(self.registry.dirty or self.registry.woken or self.fanout.again)
+        registry = self.registry
+        return bool(registry.dirty or registry.woken or self.fanout.again or registry.chores)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

@@ -78,9 +78,10 @@ class Ending:
 
     def set_free(self, subscription: Subscription) -> None:
         """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
-        session = subscription.session
+        if subscription.session.ended:
+            return  # nobody will settle it
         for delivery in subscription.channel.in_flight.values():
-            if session.ended or delivery.subscription is not subscription:
+            if delivery.subscription is not subscription:
                 continue
             with suppress(OSError):  # its disk failed: it cannot be sent again, should that be wanted
                 delivery.record = delivery_record(delivery)

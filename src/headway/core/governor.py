@@ -99,8 +99,8 @@ class Governor:
                 continue
             registry.watched.pop(subscription)
             registry.watched[subscription] = None
-            if subscription.queue in registry.came_back:
-                continue  # what another had to give back just now is nothing against this one
+            if subscription.session.ended or subscription.queue in registry.came_back:
+                continue  # nobody is left to be judged; or what another had to give back is nothing against this one
             try:
                 self._look(subscription, now, shares)
             except OSError as error:
@@ -334,6 +334,9 @@ class Governor:
         # It is gone, but for what it has not settled.
         departed = queue is not None and subscription in queue.departed and bool(subscription.window.used)
         if subscription.ended and not departed:
+            return
+        if session.ended and not departed:
+            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)  # its turn would come
             return
         pool = session.pool
         if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):

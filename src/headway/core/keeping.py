@@ -314,6 +314,8 @@ class Keeping:
         for of, told in self._obituaries.items():
             yield "deleted", of, told
         for number, subscription in self._subscriptions.items():
+            if not subscription.session.kept:
+                continue  # it ended with its session, whose name may be another's by now
             yield "subscription", number, self._terms(subscription)
         for writer, batch in self.batches.items():
             yield "batch", writer, batch

@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 
 from headway.core.channel import NO_LIMIT, Channel, Window
+from headway.core.chores import END_WORK, Steps
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
@@ -104,7 +105,7 @@ class Queues(Settling):
 
     def queue(self, session: Session, name: str) -> Queue:
         found = self._router.queues.get(name)
-        if found is None:
+        if found is None or (found.owner is not None and found.owner.ended):
             self._mourn(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
         if found.owner is not None and found.owner is not session:
@@ -114,6 +115,9 @@ class Queues(Settling):
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
         """The queue, made now or there before."""
         known = self._router.queues.get(name)
+        if known is not None and known.owner is not None and known.owner.ended:
+            self.delete(known, now)  # its turn would come
+            known = None
         if known is not None:
             self.queue(session, name)
             if known.terms.exclusive != terms.exclusive:
@@ -210,10 +214,13 @@ class Queues(Settling):
             if queue.terms.auto_delete and not queue.ended and not queue.consumers and not queue.ends_with_members:
                 self.delete(queue, now)
 
-    def session_ended(self, session: Session, now: float) -> None:
+    def session_ended(self, session: Session) -> Steps:
+        """What was its alone ends with it."""
+        chores = self._registry.chores
         for queue in list(self._registry.owned.pop(session, {})):
-            self.delete(queue, now)
-        self.tidy(now)
+            self.delete(queue, chores.now)
+            yield END_WORK
+        self.tidy(chores.now)
 
     def _expire_later(self, queue: Queue, now: float) -> None:
         idle_s = queue.terms.idle_s

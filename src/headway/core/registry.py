@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from headway.core.chores import Chores
 from headway.core.effects import Effect, Pause, Resume
 from headway.core.errors import Reason
 from headway.core.feed import Feed
@@ -101,6 +102,7 @@ class Registry:
         self.former: OrderedDict[int, Session] = OrderedDict()
         """Ended sessions whose records may still be lost to somebody: their counters go on."""
         self.timers = Timers()
+        self.chores = Chores()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
         self.paused: dict[Holdup, dict[Session, None]] = {}

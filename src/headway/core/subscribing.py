@@ -90,7 +90,7 @@ class Subscribing:
         subscription.gap = owed
         self._lease(subscription, now)
         if group is not None:
-            self._join_group(feed, subscription)
+            self._join_group(feed, subscription, now)
         elif old is not None:
             self._hand_over(old, subscription, estate, now)
         if estate is not None:
@@ -146,7 +146,7 @@ class Subscribing:
         subscription = self.enter(session, request, feed, policy, now)
         self._lease(subscription, now)
         if group is not None:
-            self._join_group(feed, subscription)
+            self._join_group(feed, subscription, now)
         else:
             self.give_state(subscription)
             if request.options.conflate_s is not None:
@@ -179,8 +179,12 @@ class Subscribing:
         if self._registry.observer is not None:
             self._registry.observer.began(subscription)
 
-    def _join_group(self, feed: Feed, subscription: Subscription) -> None:
+    def _join_group(self, feed: Feed, subscription: Subscription, now: float) -> None:
         queue = next(iter(feed.queues), None)
+        if queue is not None and all(member.session.ended for member in queue.members):
+            for member in list(queue.members):  # the group has ended with them, though their turn is to come
+                self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
+            queue = next(iter(feed.queues), None)
         if queue is None:
             queue = Queue(subscription.filter, feed, GROUP, self._registry, self._fanout, self._watch,
                           ends_with_members=True)  # fmt: skip

@@ -1,0 +1,156 @@
+"""Chores: what one command asks for and is too much for one turn."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.queues_stage import QueueStage
+from tests.core.stage import STUCK, Stage
+from tests.core.test_idle import steps
+
+from headway.core.chores import CHORES_WORK, Chores, Steps
+from headway.core.ending import Ending
+from headway.core.errors import Refused
+from headway.core.ledger import Ledger
+from headway.core.subscription import Subscription
+
+MANY = 1000
+A_TURN = CHORES_WORK // 16
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
+    """Subscriptions, as they end."""
+    made: list[Subscription] = []
+    end = Ending.end
+
+    def counted(self: Ending, subscription: Subscription, *args: object, **how: object) -> object:
+        if not subscription.ended:
+            made.append(subscription)
+        return end(self, subscription, *args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ending, "end", counted)
+    return made
+
+
+def test_they_are_done_one_after_the_other() -> None:
+    chores = Chores()
+    done: list[str] = []
+
+    def some(name: str, count: int) -> Steps:
+        for number in range(count):
+            done.append(f"{name}{number}")
+            yield CHORES_WORK // 4
+
+    chores.begin(some("a", 6), 1.0)
+    chores.begin(some("b", 1), 1.0)
+    assert done == ["a0", "a1", "a2", "a3"]
+    assert chores
+    chores.turn(2.0)
+    assert done[4:] == ["a4", "a5", "b0"]
+    assert chores.now == 2.0
+    assert not chores
+
+
+def left(stage: Stage, many: int = MANY) -> list[int]:
+    """A client of many filters leaves; how many lines of Python each turn takes until nothing is left of it."""
+    client = stage.client("c")
+    for number in range(many):
+        client.subscribe(f"t/{number}", 1)
+    stage.turn()
+    lines = [steps(client.leave)]
+    while stage.broker.has_work:
+        lines.append(steps(lambda: stage.broker.flush(stage.now)))
+    return lines
+
+
+def test_a_session_of_many_subscriptions_ends_little_by_little(ended: list[Subscription]) -> None:
+    stage = Stage()
+    before = stage.pool.clients_bytes
+    few = max(left(stage, A_TURN))
+    assert len(ended) == A_TURN
+    many = left(stage)
+    assert max(many) < few + 4 * MANY, "leaving looks at each once for what it gates, and no more"
+    assert len(many) >= MANY // A_TURN
+    assert len(ended) == A_TURN + MANY
+    assert stage.pool.clients_bytes == before, "all that it took up is given back"
+    assert not [feed for feed in stage.broker.registry.router.feeds if feed.filter.startswith("t/")]
+
+
+@pytest.mark.parametrize("how", ["taken over", "expired"])
+def test_a_new_session_of_the_name_is_not_the_old_one(ended: list[Subscription], how: str) -> None:
+    stage = Stage()
+    old = stage.client("c", expiry_s=60.0, reads=STUCK)
+    for number in range(MANY):
+        old.subscribe(f"t/{number}", 1)
+    old.leave()
+    if how == "expired":
+        stage.now += 61.0
+        stage.broker.registry.timers.run(stage.now)
+    else:
+        old.session.expiry_s = 0.0  # it is over, though nobody has come to see
+    new = stage.client("c", expiry_s=60.0)
+    assert new.session is not old.session
+    assert not new.session.present
+    assert 0 < len(ended) < MANY
+    new.subscribe(f"t/{MANY - 1}", 1)
+    stage.client("publisher").publish(f"t/{MANY - 1}", 7, 1, qos=1)
+    stage.turn()
+    assert len(ended) == MANY
+    assert new.numbers == [7]
+    assert stage.broker.registry.sessions["c"] is new.session
+    assert list(new.session.subscriptions) == [f"t/{MANY - 1}"]
+
+
+def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
+    """Whatever a snapshot says meanwhile, the next session of the name has none of it."""
+    stage = Stage()
+    ledger = Ledger()
+    stage.broker._keeping.begin(ledger)
+    old = stage.client("c", expiry_s=60.0)
+    for number in range(MANY):
+        old.subscribe(f"t/{number}", 1)
+    old.leave()
+    stage.broker.disconnect(old.session, old.outlet, "gone", stage.now)  # type: ignore[arg-type]
+    stage.now += 61.0
+    ledger.take(0)
+    stage.broker.registry.timers.run(stage.now)
+    assert len(ended) < MANY
+    stage.client("c", expiry_s=60.0).subscribe("mine", 1)
+    commit = ledger.take(0)
+    assert commit is not None
+    sessions = [fact for fact in commit.facts if fact.what == "session"]
+    assert [(fact.name, fact.terms is None) for fact in sessions] == [("c", True), ("c", False)]
+    told = [fact for fact in ledger.snapshot(0)[0] if fact.what == "subscription"]
+    assert [fact.terms.request.filter for fact in told] == ["mine"]  # type: ignore[attr-defined]
+
+
+def test_a_group_ends_with_its_last_member_though_its_turn_is_to_come(ended: list[Subscription]) -> None:
+    stage = Stage()
+    old, publisher = stage.client("c", reads=STUCK, buffer=0), stage.client("publisher")
+    for number in range(MANY):
+        old.subscribe(f"t/{number}", 1)
+    old.subscribe("$share/g/jobs", 1)
+    publisher.publish("jobs", 0, 5, qos=1)
+    stage.turn()
+    old.leave()
+    assert len(ended) < MANY
+    new = stage.consumer("new", "$share/g/jobs", 1)
+    publisher.publish("jobs", 5, 1, qos=1)
+    stage.turn()
+    assert new.numbers == [5]
+
+
+def test_queues_of_a_connection_that_is_gone_are_gone_though_their_turn_is_to_come() -> None:
+    stage = QueueStage()
+    old, other = stage.peer("old"), stage.peer("other")
+    for number in range(MANY):
+        old.declare(f"q{number}", exclusive=True)
+    stage.turn()
+    old.leave()
+    queues = stage.broker.registry.router.queues
+    assert MANY - A_TURN <= len(queues) < MANY
+    with pytest.raises(Refused, match="no queue"):
+        stage.broker.queues.queue(other.session, f"q{MANY - 1}")
+    fresh = other.declare(f"q{MANY - 1}", exclusive=True)
+    stage.turn()
+    assert list(queues.values()) == [fresh]

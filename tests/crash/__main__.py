@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash.story import FSYNC, Story
+from tests.crash.setting import FSYNC
+from tests.crash.story import Story
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "work": {},
     "done": {},
     "topics": {},
+    "hoard": {},
     "rota-0": {},
     "rota-1": {},
     "rota-2": {},
@@ -87,6 +88,8 @@ def look(world: World) -> None:
                 raw.open_channel()
             elif name not in UNCOUNTED:
                 world.tell(Counted(name, answer.message_count))
+        for name in EMPTIED:  # it may have been deleted, and not be back
+            raw.declare(name, durable=True, exclusive=False)
         for number, (name, kind) in enumerate(EXCHANGES.items(), 10):
             raw.open_channel(number)
             raw.do(Exchange.Declare(exchange=name, exchange_type=kind, passive=True), number)
@@ -107,10 +110,11 @@ def publishers(world: World) -> list[Actor]:
         Publisher(world, "p-orders", *orders, transient=0.2),
         Publisher(world, "p-more", orders[0]),
         Publisher(world, "p-work", ("", "work", ("work",)), window=10),
-        Publisher(world, "p-fan", ("fan", "", ("single", "pile")), ("", "pile", ("pile",))),
+        Publisher(world, "p-fan", ("fan", "", ("single", "pile")), ("", "pile", ("pile",)), transient=0.2),
         Purger(world, "p-heap", "heap", deletes=False),
         Purger(world, "p-fickle", "fickle", deletes=True),
-        Publisher(world, "fat-pile", ("", "pile", ("pile",)), window=10),
+        Publisher(world, "fat-pile", ("", "pile", ("pile",)), window=10, transient=0.3),
+        Publisher(world, "fat-hoard", ("", "hoard", ("hoard",)), window=10, transient=0.3),
         Binder(world, "p-rota", "rota", ("rota-0", "rota-1", "rota-2")),
         MqttActor(world, "m-one", "m/a/1", "m/a/2", "m/b/1", boxes=boxes, qos=1),
         MqttActor(world, "fat-topics", "m/a/4", boxes=boxes, window=5),
@@ -142,6 +146,7 @@ def consumers(world: World) -> list[Actor]:
         Consumer(world, "c-topics-2", "topics", prefetch=10),
         Consumer(world, "c-rota", "rota-1", alone=True),
         Worker(world, "w-work", "work", "done"),
+        Consumer(world, "c-hoard", "hoard", alone=True, careful=True, absence=(500, 3000)),
         *(
             Consumer(world, f"c-{queue}", queue, prefetch=500, alone=True, careful=True, absence=(30, 200))
             for queue in ("pile", "receipts", "graves", "done", "rota-0", "rota-2")

@@ -10,7 +10,8 @@ What is demanded, of every box (a durable queue, or a durable subscription; see 
   The same for what was purged or deleted.
 - *Nothing is delivered twice without reason.* Not while a client has it that is still connected and has not given it
   back, not as new if it was delivered since the broker began; so all that doubles records is a connection that ends, a
-  client that returns them, and a kill before a settlement was certain.
+  client that returns them, and a kill before a settlement was certain. (Who is cut off by the broker learns of it
+  later than others are given what it has.)
 - *Nothing appears* that was not published to this box; that was put off in a transaction whose commit was not asked
   for; that was published as transient, before the broker began; or that is not byte for byte what was published.
 - *Order.* What a connection is given of one publisher and as new goes up; who has a box to himself is given everything
@@ -31,6 +32,7 @@ from tests.crash.event import (
     Committed,
     Confirmed,
     Counted,
+    Cut,
     Delivered,
     Emptied,
     Event,
@@ -67,7 +69,7 @@ class Record:
 class Fate:
     """Of a record in a box."""
 
-    __slots__ = ("certain", "conn", "dead", "delivered", "died", "life", "settled")
+    __slots__ = ("by", "certain", "conn", "dead", "delivered", "died", "life", "settled")
 
     def __init__(self) -> None:
         self.delivered = 0
@@ -75,6 +77,8 @@ class Fate:
         """When it was delivered last."""
         self.conn = 0
         """Who has it; 0: nobody that is connected."""
+        self.by = 0
+        """To whom it was delivered last."""
         self.settled = False
         """A client said so."""
         self.certain = False
@@ -88,7 +92,7 @@ class Fate:
 
 
 class Conn:
-    __slots__ = ("certain", "holds", "put_off", "said")
+    __slots__ = ("certain", "cut", "doubts", "holds", "put_off", "said")
 
     def __init__(self) -> None:
         self.said: list[Fate] = []
@@ -97,6 +101,9 @@ class Conn:
         self.put_off: list[tuple[Fate | Record, str]] = []
         """What the transaction settles and publishes, and where the dead go."""
         self.holds: list[Fate] = []
+        self.cut = False
+        self.doubts: list[str] = []
+        """What is wrong unless it was cut off."""
 
 
 def split(record: str) -> tuple[str, int]:
@@ -112,6 +119,8 @@ class Checker:
         self._records: dict[str, Record] = {}
         self._fates: defaultdict[str, dict[str, Fate]] = defaultdict(dict)
         self._conns: defaultdict[int, Conn] = defaultdict(Conn)
+        self._doubted: dict[int, None] = {}
+        """Connections there are doubts about."""
         self._fresh: dict[tuple[str, str, int], int] = {}
         self._any: dict[tuple[str, str, int], int] = {}
 
@@ -170,7 +179,10 @@ class Checker:
                     if fate.conn == number:
                         fate.conn = 0
                 self._conns[number].holds = []
+            case Cut(number):
+                self._conns[number].cut = True
             case Killed(life):
+                self._resolve()
                 self.life = life + 1
             case Wrong(text):
                 self._say(text)
@@ -213,25 +225,45 @@ class Checker:
         if fate.certain:
             self._say(f"{box} delivered {name} again ({_shown(event)}), which was certainly settled")
         if fate.conn:
-            self._say(f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it")
+            self._doubt(fate, f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it")
         elif fate.delivered and fate.life == self.life and not event.again and box in record.boxes:
-            self._say(f"{box} delivered {name} as new, for the second time in this life")
-        self._order(event)
+            self._doubt(fate, f"{box} delivered {name} as new, for the second time in this life")
+        self._order(event, fate)
         fate.delivered += 1
+        fate.by = number
         fate.life = self.life
         fate.settled, fate.dead = False, ""
         fate.conn = number
         self._conns[number].holds.append(fate)
 
-    def _order(self, event: Delivered) -> None:
+    def _doubt(self, fate: Fate, text: str) -> None:
+        """It is wrong, unless who had the record was cut off."""
+        if fate.by:
+            self._conns[fate.by].doubts.append(text)
+            self._doubted[fate.by] = None
+        else:
+            self._say(text)
+
+    def _resolve(self) -> None:
+        """Who was cut off in this life knows it by now."""
+        for number in self._doubted:
+            conn = self._conns[number]
+            if not conn.cut:
+                for text in conn.doubts:
+                    self._say(text)
+            conn.doubts = []
+        self._doubted = {}
+
+    def _order(self, event: Delivered, fate: Fate) -> None:
         publisher, number = split(event.record)
         key = event.box, publisher, event.conn
         if event.box not in self._records[event.record].boxes:
             return  # dead letters come in the order in which they died
         if not event.again:
-            if number <= self._fresh.get(key, -1):
-                self._say(f"{event.box} delivered {event.record} as new behind {publisher}:{self._fresh[key]}")
-            self._fresh[key] = number
+            last = self._fresh.get(key, -1)
+            if number <= last:
+                self._doubt(fate, f"{event.box} delivered {event.record} as new behind {publisher}:{last}")
+            self._fresh[key] = max(number, last)
         if event.alone:
             if number <= self._any.get(key, -1):
                 self._say(f"{event.box} delivered {event.record} ({_shown(event)}) behind {publisher}:{self._any[key]}")
@@ -254,6 +286,7 @@ class Checker:
 
     def finish(self) -> None:
         """Everything that waited has been fetched and acknowledged."""
+        self._resolve()
         lost: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for name, record in self._records.items():
             if record.state is not State.CONFIRMED or not record.durable:

@@ -87,6 +87,13 @@ class Closed(NamedTuple):
     conn: int
 
 
+class Cut(NamedTuple):
+    """The client sees that the broker has ended its connection, or a part of it. What it has may be with others by
+    now, and for them it is new."""
+
+    conn: int
+
+
 class Killed(NamedTuple):
     life: int
 
@@ -99,5 +106,5 @@ class Wrong(NamedTuple):
 
 Event = (
     Sent | Confirmed | Delivered | Settled | Returned | Asked | Committed | RolledBack | Emptied | Counted | Closed
-    | Killed | Wrong
+    | Cut | Killed | Wrong
 )  # fmt: skip

@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.interop.waiting import until
 
 START_S = 30.0
-ENTRY = Path(__file__).with_name("eager.py")
+ROOT = Path(__file__).parents[2]
+FULL_DISK = "cannot write to"
 CONFIG = """
 [server]
 admin = "http://127.0.0.1:0"
@@ -26,8 +27,11 @@ url = "amqp://127.0.0.1:0"
 url = "mqtt://127.0.0.1:0"
 [pool]
 memory = "{memory}"
-disk = "1GB"
+disk = "{disk}"
 disk_path = "{folder}"
+[flap]
+base = "10ms"
+max = "10ms"
 [telemetry]
 enabled = false
 [journal]
@@ -41,20 +45,25 @@ class Life:
     """Begins at once; ``listening`` waits until it can be spoken to."""
 
     def __init__(
-        self, folder: Path, number: int, *, fsync: str = "always", segment: str = "100KB", memory: str = "64MB"
-    ) -> None:
+        self, folder: Path, number: int, *, fsync: str = "always", segment: str = "100KB", memory: str = "64MB",
+        disk: str = "1GB",
+    ) -> None:  # fmt: skip
+        folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / f"log-{number}"
         self._ready = folder / f"ready-{number}.json"
         config = folder / f"config-{number}.toml"
         config.write_text(
-            CONFIG.format(memory=memory, folder=folder, journal=folder / "journal", segment=segment, fsync=fsync)
+            CONFIG.format(
+                memory=memory, disk=disk, folder=folder, journal=folder / "journal", segment=segment, fsync=fsync
+            )
         )
         self.began_s = time.monotonic()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ENTRY), "serve", "--config", str(config), "--ready-file", str(self._ready)],
-                stdout=log, stderr=log,
+                [sys.executable, "-m", "tests.crash.eager", str(folder), "serve", "--config", str(config),
+                 "--ready-file", str(self._ready)],
+                stdout=log, stderr=log, cwd=ROOT,
             )  # fmt: skip
         self.pid = self.process.pid
         self.amqp = self.mqtt = 0
@@ -84,8 +93,10 @@ class Life:
             os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
 
-    def complaints(self) -> list[str]:
-        """What its log has that should not be there."""
+    def complaints(self, *, full_disk: bool = False) -> list[str]:
+        """What its log has that should not be there; of a full disk it may speak if there was one."""
         lines = self.log.read_text(errors="replace").splitlines()
+        if full_disk:
+            lines = [line for line in lines if FULL_DISK not in line]
         found = [at for at, line in enumerate(lines) if "Traceback" in line or "ERROR" in line]
         return ["\n".join(lines[found[0] : found[0] + 60])] if found else []

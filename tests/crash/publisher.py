@@ -51,7 +51,7 @@ class AmqpActor(Actor):
             case Basic.Nack():
                 self.wrong(f"{dict(said)}")
             case Channel.Close() | Connection.Close() | Basic.Cancel():
-                self.wrong(f"{said.name} {dict(said)}")
+                self.cut(f"{said.name} {dict(said)}")
             case _:
                 self.answer(channel, said)
 
@@ -62,6 +62,8 @@ class AmqpActor(Actor):
         """Anything else was said."""
 
     def farewell(self) -> None:
+        if self.world.setting.rough:
+            return
         self.raw.do(Connection.Close(200, "", 0, 0), 0)
         while not self.raw.ended:
             assert self.raw.read(10.0) or self.raw.ended, f"{self.name}: no end after connection.close"

@@ -15,6 +15,7 @@ from tests.crash.consumer import Consumer
 from tests.crash.event import Killed, Wrong
 from tests.crash.life import Life
 from tests.crash.publisher import AmqpActor
+from tests.crash.setting import FSYNC, Setting
 from tests.crash.subscriber import MqttActor, Subscriber
 
 STALLED_S = 10.0
@@ -27,9 +28,10 @@ KILLED_STARTING = 0.25
 """How many of the lives end before the broker listens."""
 CALM = 0.3
 TURN_S = 0.01
-FSYNC = ("always", "5ms", "off")
-MEMORY = ("2MB", "64MB")
-"""So little that what waits has to leave it, and so much that it has not."""
+EXAMPLES = 10
+"""So much of what is wrong in a life is said at once."""
+PATIENCE_S = 1.0
+"""After so long without a confirm somebody makes room on the disks, and everybody comes back."""
 
 
 class Told(NamedTuple):
@@ -83,15 +85,16 @@ class Story:
                 world.life.kill()
         checker = self._checker
         summary = (f"{self._lives} lives, {checker.confirmed} records confirmed, {checker.delivered} delivered, "
-                   f"{checker.again} of them again")  # fmt: skip
+                   f"{checker.again} of them again; {self.world.cuts} cut")  # fmt: skip
         return Told(checker.wrong, summary)
 
     # -- lives ------------------------------------------------------------------------------------------------------
 
     def _new_life(self) -> Life:
         self._lives += 1
-        fsync, memory = self._fsync or FSYNC[self._lives % len(FSYNC)], self.world.rng.choice(MEMORY)
-        return Life(self._folder, self._lives, fsync=fsync, memory=memory)
+        world, fsync = self.world, self._fsync or FSYNC[self._lives % len(FSYNC)]
+        setting = world.setting = Setting(world.rng, self._folder, fsync)
+        return Life(self._folder, self._lives, fsync=fsync, memory=setting.memory, disk=setting.disk)
 
     def _begin_life(self) -> None:
         life = self.world.life = self._new_life()
@@ -108,8 +111,16 @@ class Story:
         world = self.world
         world.calm = world.chance(CALM)
         began = len(world.events)
-        upto = began + world.rng.randint(*(EVENTS_CALM if world.calm else EVENTS))
-        self._go_on(self._actors, lambda: len(world.events) >= upto)
+        events = world.rng.randint(*(EVENTS_CALM if world.calm else EVENTS))
+
+        def over() -> bool:
+            done = len(world.events) - began
+            world.setting.at(done / events)
+            return done >= events
+
+        for actor in self._actors:
+            actor.away = world.setting.turns_away()
+        self._go_on(self._actors, over)
         self._end(world.life, f"after {len(world.events) - began} events")
 
     def _end(self, life: Life, when: str) -> None:
@@ -120,25 +131,27 @@ class Story:
         for actor in self._actors:
             actor.gone()
             actor.away = 0
-        for complaint in life.complaints():
+        for complaint in life.complaints(full_disk=bool(world.setting.trouble)):
             world.tell(Wrong(f"the broker complained:\n{complaint}"))
         world.tell(Killed(self._lives))
         self._check()
-        self._say(f"life {self._lives} killed {when}; {self._checker.confirmed} records confirmed, "
+        self._say(f"life {self._lives} ({world.setting}) killed {when}; {self._checker.confirmed} records confirmed, "
                   f"{len(self._checker.wrong)} wrong")  # fmt: skip
 
     def _check(self) -> None:
-        events = self.world.events
+        events, known = self.world.events, len(self._checker.wrong)
         for event in events[self._checked :]:
             self._checker.see(event)
         self._checked = len(events)
+        for text in self._checker.wrong[known : known + EXAMPLES]:
+            self._say(f"WRONG {text}")
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, actors: Sequence[Actor], done: Callable[[], bool]) -> None:
-        """Until it is done, or nothing was confirmed for long."""
+        """Until it is done, or nothing was confirmed for long though there is room on the disks, and all are there."""
         world = self.world
-        confirmed, moved_s = world.confirmed, time.monotonic()
+        confirmed, moved_s, relieved = world.confirmed, time.monotonic(), False
         while not done():
             there = {actor.raw.sock: actor for actor in actors if actor.raw is not None}
             for sock in select.select(list(there), [], [], TURN_S)[0]:
@@ -146,7 +159,12 @@ class Story:
             for actor in actors:
                 actor.step()
             if world.confirmed > confirmed:
-                confirmed, moved_s = world.confirmed, time.monotonic()
+                confirmed, moved_s, relieved = world.confirmed, time.monotonic(), False
+            elif not relieved and time.monotonic() - moved_s > PATIENCE_S:
+                moved_s, relieved = time.monotonic(), True
+                world.setting.relieve()
+                for actor in actors:
+                    actor.away = 0
             elif time.monotonic() - moved_s > STALLED_S:
                 waits = [a.name for a in actors if isinstance(a, AmqpActor | MqttActor) and a.unconfirmed]
                 world.tell(Wrong(f"nothing was confirmed for {STALLED_S:g} s; {', '.join(waits)} wait for it"))

@@ -73,7 +73,7 @@ class MqttActor(Actor):
             case PubRel(packet_id=number):
                 self.released(number)
             case Disconnect():
-                self.wrong(f"{item}")
+                self.cut(f"{item}")
 
     def message(self, message: Message) -> None:
         """A record was delivered."""

@@ -10,6 +10,7 @@ from tests.crash.event import (
     Committed,
     Confirmed,
     Counted,
+    Cut,
     Delivered,
     Emptied,
     Event,
@@ -44,6 +45,10 @@ RIGHT: dict[str, list[Event]] = {
     "rejected": [sent(A), Confirmed(A), given(A), Settled("q", A, 2, "dead"), given(A, 3, box="dead"),
                  Settled("dead", A, 3)],
     "counted": [sent(A), Confirmed(A), sent(B), Killed(1), Counted("q", 1), given(A, 3), done(A, 3)],
+    "taken from who was cut off, and learned it late": [
+        sent(A), sent(B), Confirmed(B), given(A), given(B, 3, alone=False), given(A, 3, alone=False), Cut(2), Closed(2),
+        done(A, 3), done(B, 3),
+    ],
     "rolled back": [sent(A), Confirmed(A), given(A), done(A, put_off=True), sent(B, 2, put_off=True), RolledBack(2),
                     done(A)],
 }  # fmt: skip
@@ -68,6 +73,9 @@ WRONG: dict[str, tuple[list[Event], str]] = {
     ),
     "to two at once": ([sent(A), Confirmed(A), given(A), given(A, 3, again=True), done(A, 3)], "has it"),
     "as new twice": ([sent(A), Confirmed(A), given(A), Closed(2), given(A, 3), done(A, 3)], "as new"),
+    "to two at once, and a third was cut off": (
+        [sent(A), Confirmed(A), given(A), Cut(4), given(A, 3), done(A, 3)], "connection 2 has it",
+    ),
     "out of order": ([sent(A), sent(B), given(B, alone=False), given(A, alone=False)], "behind p:2"),
     "backlog out of order": ([sent(A), sent(B), given(B, again=True), given(A, again=True)], "behind p:2"),
     "not committed": ([sent(A, put_off=True), Killed(1), given(A)], "not committed"),

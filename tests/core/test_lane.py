@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lanes import Handle, append, lane, sizes_of
 
 from headway.core import lane as lanes
+from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 
 
@@ -105,6 +108,29 @@ def test_what_nobody_needs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     fast.detach()
     assert (sizes_of(filled), filled.pool.memory_bytes) == ([0], 0), "detached cursors hold nothing, not even the tail"
     assert (filled.end, filled.count) == (500, 10), "positions and numbers go on"
+
+
+def test_what_was_dropped_is_gone_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "CHUNK_BYTES", 100)
+    filled = lane()
+    reader = Cursor(filled)
+    before = _chunks_alive()
+    for _ in range(50):
+        append(filled, 90, 90, 90)
+        reader.catch_up()
+    assert _chunks_alive() == before
+    append(filled, 90, 90)
+    assert len(filled.spillable(1000, lambda chunk: True)) > 0
+    reader.catch_up()
+    for _ in range(50):
+        append(filled, 90, 90, 90)
+        reader.catch_up()
+    assert _chunks_alive() <= before + 1
+
+
+def _chunks_alive() -> int:
+    gc.collect()
+    return sum(type(one) is Chunk for one in gc.get_objects())
 
 
 def test_a_spilled_chunk_is_counted_once_and_let_go_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,8 +118,10 @@ class Lane:
     def trim(self) -> None:
         """Drop what no cursor needs any more."""
         while not self.first.standing and self.first.next is not None:
-            self._drop(self.first)
-            self.first = self.first.next
+            gone, self.first = self.first, self.first.next
+            self._drop(gone)
+            if self.to_spill is gone:  # a chunk knows its next: it would keep all that ever come after it
+                self.to_spill = self.first
         if not self.first.standing:  # nobody stands anywhere: they read state
             self._restart()
 
@@ -169,8 +171,6 @@ class Lane:
 
         The tail is among them when it is worth a chunk of its own; a fresh one takes its place."""
         chosen = []
-        if self.to_spill.start < self.first.start:
-            self.to_spill = self.first
         while wanted_bytes > 0:
             chunk = self.to_spill
             if chunk is self.tail and chunk.size < SPILL_BYTES_MIN:

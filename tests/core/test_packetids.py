@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import sys
 from random import Random
+from typing import cast
 
 import pytest
 
+from headway.core.channel import Channel, Delivery
 from headway.core.packetids import PacketIds
+from headway.core.subscription import Subscription
 
 
 @pytest.mark.parametrize("ids", [3, 300, 65_535])
@@ -34,3 +37,10 @@ def test_all_of_them_take_little() -> None:
     for number in range(1, 65_536):
         found.discard(number)
     assert not pages
+
+
+def test_an_id_that_stands_for_something_is_not_given_again() -> None:
+    channel = Channel(10, id_max=5)
+    channel.in_flight[2] = Delivery(cast(Subscription, None), 0.0)
+    channel.doubtful.append(4)
+    assert [channel.next_id() for _ in range(6)] == [1, 3, 5, 1, 3, 5]

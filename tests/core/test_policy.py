@@ -263,6 +263,11 @@ def test_the_designs_example_reads_as_it_should():
     assert (second.for_s, second.retries, second.name, second.enforce) == (0.5, 3, "XAP", True)
 
 
+def test_within_may_be_just_as_long_as_all_the_times():
+    policy = policy_of('when = { lag_age = "1s" }\nthen = "notify"\nfor = "20s"\ntimes = 3\nwithin = "1m"')
+    assert policy.rules[0].within_s == 60.0
+
+
 def test_policies_are_values_that_go_through_json():
     when = "{ any = [ { lag_age = 1 }, { all = [ { lag_bytes = 1 }, { ack_age = 2 } ] } ] }"
     policy = policy_of(f'when = {when}\nthen = "notify"')

@@ -693,6 +693,15 @@ def test_what_a_consumer_takes_at_once_is_not_refused(stage: QueueStage, peer: P
     assert consumer.numbers == list(range(5))
 
 
+def test_what_it_takes_at_once_makes_room_for_the_next_run(stage: QueueStage, peer: Peer) -> None:
+    peer.declare("q", records_max=2, refuses=True)
+    consumer = reader(stage, "q", acks=None)
+    stage.turn()
+    assert [peer.publish("q", first, 2).accepted for first in range(0, 6, 2)] == [2] * 3  # type: ignore[union-attr]
+    stage.turn()
+    assert consumer.numbers == list(range(6))
+
+
 def test_what_one_queue_refuses_the_others_get(stage: QueueStage, peer: Peer) -> None:
     peer.declare("refusing", records_max=1, refuses=True)
     peer.declare("plain")

@@ -50,13 +50,14 @@ class Usual(NamedTuple):
     seconds: dict[str, float]
     """By test, and by folder."""
 
-    def of(self, change: Change) -> list[str]:
-        """The tests that call the function, the quickest first."""
+    def of(self, change: Change) -> list[list[str]]:
+        """The tests that call the function, the quickest first; then the others, if need be."""
         found = {
             test for (name, first, last), tests in self.callers.items()
             if name == change.file.name and first <= change.line <= last for test in tests
         }  # fmt: skip
-        return list(TRACED) if IMPORT in found else sorted(found, key=self.seconds.__getitem__)
+        callers = sorted(found - {IMPORT}, key=self.seconds.__getitem__)
+        return [callers, [*TRACED]] if IMPORT in found else [callers]
 
 
 class Copy:
@@ -102,7 +103,7 @@ class Copy:
         began = time.monotonic()
         file.write_text(change.applied(source))
         try:
-            for tests in (usual.of(change), *([folder] for folder in WHOLE)):
+            for tests in (*usual.of(change), *([folder] for folder in WHOLE)):
                 limit_s = max(TIME_LEAST_S, TIMES_LONGER * sum(map(usual.seconds.__getitem__, tests)))
                 noticed = self.run(tests, limit_s) if tests else ""
                 if noticed:

@@ -145,7 +145,6 @@ class Admission:
             session.stalled_s += now - session.paused_since_s
         for subscription in session.subscriptions.values():
             self._ending.open_gate(subscription, now)
-        self._fanout.again.pop(session, None)
         self._registry.woken |= session.queues
         return rest
 

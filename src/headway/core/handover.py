@@ -46,7 +46,6 @@ class Handover:
             old.lane_records_skipped += 1  # it is the new subscription that delivers it
             old.lane_bytes_skipped += size
             return record
-        self.close()
         raise StopIteration
 
     def close(self) -> None:

@@ -279,7 +279,8 @@ class Peer:
         self.broker.queues.refuse(self.channels[channel], list(ids), requeue=requeue)
 
     def recover(self, channel: int = 1, *, requeue: bool = True) -> None:
-        self.broker.queues.recover(self.channels[channel], self.stage.now, requeue=requeue)
+        for _ in self.broker.queues.recover(self.channels[channel], self.stage.now, requeue=requeue):
+            pass
 
     def close(self, channel: int = 1) -> None:
         self.broker.queues.close_channel(self.session, self.channels.pop(channel), self.stage.now)

@@ -154,3 +154,47 @@ def test_queues_of_a_connection_that_is_gone_are_gone_though_their_turn_is_to_co
     fresh = other.declare(f"q{MANY - 1}", exclusive=True)
     stage.turn()
     assert list(queues.values()) == [fresh]
+
+
+def test_a_channel_of_many_consumers_is_closed_little_by_little(ended: list[Subscription]) -> None:
+    stage = QueueStage()
+    peer, other = stage.peer("c"), stage.peer("other")
+    for number in range(MANY):
+        peer.declare(f"q{number}")
+        peer.consume(f"q{number}", acks=False)
+    peer.declare("last")
+    peer.consume("last", acks=False, exclusive=True)
+    other.publish("last", 0, 5000)
+    stage.turn()
+    assert len(peer.ids()) == 5000
+    lines = [steps(peer.close)]
+    assert not ended, "deliveries go back first"
+    fresh = peer.consume("last", acks=False, exclusive=True)
+    assert not fresh.gone, "the tag is free, and the queue"
+    chores = stage.broker.registry.chores
+    while chores:
+        lines.append(steps(lambda: chores.turn(stage.now)))
+    assert len(ended) == MANY + 1
+    assert len(lines) >= (5000 * 2 + MANY * 16) // CHORES_WORK
+    assert max(lines) < sum(lines) / 3
+    stage.turn()
+    assert peer.numbers == [*range(5000), *range(5000)]
+    assert peer.again == list(range(5000))
+
+
+def test_nothing_is_handed_out_on_a_channel_that_is_closed(ended: list[Subscription]) -> None:
+    stage = QueueStage()
+    peer, other = stage.peer("c"), stage.peer("other")
+    for number in range(MANY):
+        peer.declare(f"q{number}")
+        peer.consume(f"q{number}", acks=None)
+    stage.turn()
+    peer.close()
+    assert 0 < len(ended) < MANY
+    other.publish(f"q{MANY - 1}", 0, 3)
+    stage.turn()
+    assert len(ended) == MANY
+    assert not peer.seen
+    peer.consume(f"q{MANY - 1}")
+    stage.turn()
+    assert peer.numbers == [0, 1, 2]

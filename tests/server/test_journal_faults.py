@@ -209,7 +209,8 @@ def test_whatever_happens_what_was_confirmed_is_there_and_what_was_acknowledged_
         assert confirmed - maybe <= set(there), "what was confirmed is there"
         assert not gone & set(there), "what was acknowledged is not"
         assert set(there) <= set(range(1, number + 1))
-        stage.broker.queues.recover(stage.channel, stage.now)
+        for _ in stage.broker.queues.recover(stage.channel, stage.now):
+            pass
         acknowledged = [(one, after) for one, after in acknowledged if one not in there]
         publisher = Publisher(stage)
         publisher.told = []

@@ -72,7 +72,10 @@ NOTHING: dict[int, Delivery] = {}
 class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
-    __slots__ = ("_last_id", "doubtful", "id_max", "in_flight", "number", "owner", "replay", "taken_back", "whole")
+    __slots__ = (
+        "_last_id", "closed", "doubtful", "id_max", "in_flight", "members", "number", "owner", "replay", "taken_back",
+        "whole",
+    )  # fmt: skip
 
     def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
         super().__init__(limit)
@@ -81,6 +84,10 @@ class Channel(Window):
         """The number of its session, where that has several."""
         self.id_max = id_max
         """After it ids begin again at 1."""
+        self.closed = False
+        """Nothing more is handed out on it; what is left of it is dealt with as turns go."""
+        self.members: dict[Subscription, None] | tuple[()] = ()
+        """Consumers of queues, where a session has several channels."""
         self.whole: Window = self
         """That of its session, where that has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()

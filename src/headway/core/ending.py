@@ -49,6 +49,8 @@ class Ending:
         queue = subscription.queue
         if queue is not None:
             queue.leave(subscription)
+            if subscription.channel.members:
+                subscription.channel.members.pop(subscription, None)
         else:
             self._write_off(subscription, reason)
         registry.count(subscription)

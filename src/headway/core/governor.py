@@ -99,7 +99,7 @@ class Governor:
                 continue
             registry.watched.pop(subscription)
             registry.watched[subscription] = None
-            if subscription.session.ended or subscription.queue in registry.came_back:
+            if subscription.gone or subscription.queue in registry.came_back:
                 continue  # nobody is left to be judged; or what another had to give back is nothing against this one
             try:
                 self._look(subscription, now, shares)
@@ -335,7 +335,7 @@ class Governor:
         departed = queue is not None and subscription in queue.departed and bool(subscription.window.used)
         if subscription.ended and not departed:
             return
-        if session.ended and not departed:
+        if subscription.gone and not departed:
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)  # its turn would come
             return
         pool = session.pool

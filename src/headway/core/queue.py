@@ -141,7 +141,7 @@ class Queue:
     @property
     def consumers(self) -> list[Subscription]:
         """The members that are given records without asking."""
-        return [member for member in self.members if not member.request.polling]
+        return [member for member in self.members if not member.request.polling and not member.gone]
 
     @property
     def next_member(self) -> Subscription | None:

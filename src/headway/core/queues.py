@@ -200,7 +200,7 @@ class Queues(Settling):
         queue.drops.purge()
         for member in list(queue.members):
             self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
-            if not member.request.polling and not member.session.ended:
+            if not member.request.polling and not member.gone:
                 self._registry.effects.append(Cancelled(member))
         queue.close()
         self._registry.unused.pop(queue, None)
@@ -374,6 +374,8 @@ class Queues(Settling):
             policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
         subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
         subscription.channel = channel
+        channel.members = channel.members or {}
+        channel.members[subscription] = None
         subscription.window = Window(prefetch)
         queue.join(subscription)
         self._registry.ungate(queue.feed, now)
@@ -397,11 +399,26 @@ class Queues(Settling):
         return queue.get(member, now)
 
     def close_channel(self, session: Session, channel: Channel, now: float) -> None:
-        """All its consumers are gone; what they had not settled is for others."""
-        for subscription in [s for s in session.subscriptions.values() if s.channel is channel]:
-            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
-        self.recover(channel, now)
-        self.tidy(now)
+        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (chores.py), what
+        they had not settled goes to others, and they end."""
+        if channel.closed:
+            return
+        channel.closed = True
+        for member in channel.members:
+            member.paused = True
+            session.subscriptions.pop(member.request.key, None)
+            if member.queue is not None and member.queue.exclusive_consumer is member:
+                member.queue.exclusive_consumer = None
+        self._registry.chores.begin(self._clear_up(channel), now)
+
+    def _clear_up(self, channel: Channel) -> Steps:
+        """What is left of a channel that is closed."""
+        chores = self._registry.chores
+        yield from self.recover(channel, chores.now)
+        for member in list(channel.members):
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, chores.now)
+            yield END_WORK
+        self.tidy(chores.now)
 
 
 def _queue_cost(name: str, terms: QueueTerms) -> int:

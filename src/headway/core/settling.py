@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from headway.core.channel import Channel, Delivery
+from headway.core.chores import DELIVERY_WORK, Steps
 from headway.core.errors import Reason, Refused
 from headway.core.handing import resend
 from headway.core.registry import Registry
@@ -75,17 +76,19 @@ class Settling:
         if owner is not None:  # else its session has ended
             self._registry.woken |= owner.queues
 
-    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> None:
+    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> Steps:
         """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
-        is little enough not to be read from its queue."""
+        is little enough not to be read from its queue. Little by little; what is settled meanwhile is settled."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:
-            if not requeue and self._sent_again(channel, delivery_id, now):
+            yield DELIVERY_WORK
+            if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.queue is not None:
                 delivery.subscription.queue.give_back(delivery)
                 delivery.subscription.window.exhausted_since_s = None
         for delivery_id in [known for known in channel.taken_back if known not in keep]:
-            channel.forget(delivery_id)
-            self._wake(channel)
+            if channel.forget(delivery_id) is not None:
+                self._wake(channel)
+            yield DELIVERY_WORK
         self._credit_is_back(channel)

@@ -175,6 +175,11 @@ class Subscription:
         """Handed to this member of its group, as they stand in the lane."""
 
     @property
+    def gone(self) -> bool:
+        """Its session, or its channel, is over; its own turn may be to come (chores.py)."""
+        return self.session.ended or self.channel.closed
+
+    @property
     def counts_apart(self) -> bool:
         """Where its cursor is does not tell what it took."""
         return self.queue is not None

@@ -337,7 +337,8 @@ class Party:
             flight = self.flights.pop(key)
             if not flight.returned and not flight.model.gone:
                 flight.model.back(flight.entry)
-        self.world.broker.queues.recover(self.channels[channel], self.world.now)
+        for _ in self.world.broker.queues.recover(self.channels[channel], self.world.now):
+            pass
 
     def hears_an_answer(self) -> None:
         """The server writes something of its own, in the middle of a turn."""

@@ -158,7 +158,8 @@ def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
 
 
 def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
-    channel.queues.recover(channel.core, channel.now(), channel.named, requeue=command.requeue)
+    steps = channel.queues.recover(channel.core, channel.now(), frozenset(channel.named), requeue=command.requeue)
+    channel.peer.share.begin(steps)
 
 
 METHODS: dict[type, Any] = {

@@ -30,7 +30,7 @@ from math import inf
 from operator import sub
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.record import Frames, Hold, Run
+from headway.core.record import FREE, KEPT, PROMISED, Frames, Hold, Run
 
 if TYPE_CHECKING:
     from headway.core.cursor import Cursor
@@ -83,6 +83,7 @@ class Chunk:
         "holes",
         "kept",
         "largest",
+        "last_sequence",
         "marks",
         "next",
         "run_expires",
@@ -102,6 +103,10 @@ class Chunk:
     def __init__(self, start: int, first_number: int) -> None:
         self.standing: dict[Cursor, None] = {}
         self.next: Chunk | None = None
+        self.ends, self.run_first = _NO_ENDS, _NO_ENDS
+        self.run_sequence = self.run_publisher = _NO_NUMBERS
+        self.run_time = self.run_expires = _NO_TIMES
+        self.run_hold = _NO_HOLDS
         self.reset(start, first_number)
 
     def reset(self, start: int, first_number: int) -> None:
@@ -110,14 +115,14 @@ class Chunk:
         self.first_number = first_number
         self.data: bytes | bytearray | memoryview = b""
         self.size = 0
-        self.ends = _NO_ENDS
+        if self.ends is not _NO_ENDS:  # what had records once is going to have more: it keeps its index, empty
+            del self.ends[:], self.run_first[:], self.run_sequence[:], self.run_publisher[:]
+            del self.run_time[:], self.run_expires[:], self.run_hold[:]
         self.holes: array[int] | None = None
         self.expiries: array[int] | None = None
-        self.run_first = _NO_ENDS
-        self.run_sequence = self.run_publisher = _NO_NUMBERS
-        self.run_time = self.run_expires = _NO_TIMES
-        self.run_hold = _NO_HOLDS
         self.by_publisher = _NO_PUBLISHERS
+        self.last_sequence = 0
+        """Of its last record; 0: it has none."""
         self.largest = 0
         self.soonest_s = inf
         """When the first of its records expires."""
@@ -188,10 +193,17 @@ class Chunk:
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
             self.run_hold.append(hold)
-            self.kept &= hold is Hold.KEPT
-            self.bound |= hold is Hold.PROMISED
-            self.free &= hold is Hold.FREE
-        self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
+            if hold is not KEPT:
+                self.kept = False
+            if hold is not FREE:
+                self.free = False
+            if hold is PROMISED:
+                self.bound = True
+        self.last_sequence = sequence + count - 1
+        if self.by_publisher is _NO_PUBLISHERS:
+            self.by_publisher = {run.publisher: count}
+        else:
+            self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         if largest > self.largest:
             self.largest = largest
         if expires < self.soonest_s:
@@ -203,7 +215,6 @@ class Chunk:
         self.run_sequence, self.run_publisher = array("Q"), array("Q")
         self.run_time, self.run_expires = array("d"), array("d")
         self.run_hold = array("B")
-        self.by_publisher = {}
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
         """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""
@@ -249,17 +260,12 @@ class Chunk:
         run = self.run_of(index)
         return self.run_sequence[run] + index - self.run_first[run]
 
-    @property
-    def last_sequence(self) -> int:
-        """Of its last record; it has one."""
-        return self.sequence_of(len(self.ends) - 1)
-
     def held_from(self, index: int) -> int:
         """The first record from ``index`` on that may not be given up; their number if none is."""
         if self.free or index >= len(self.ends):
             return len(self.ends)
         for run in range(self.run_of(index), len(self.run_first)):
-            if self.run_hold[run] != Hold.FREE:
+            if self.run_hold[run] != FREE:
                 return max(index, self.run_first[run])
         return len(self.ends)
 

@@ -104,7 +104,8 @@ class Fanout:
         outlet = session.outlet
         if outlet is None or outlet.blocked or session.dead:
             return
-        session.go_on()
+        if session.starved:
+            session.go_on()
         budget, steps = outlet.taken_bytes + PUMP_BYTES, STEPS_MAX
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
             if session.channel.replay:

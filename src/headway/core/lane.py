@@ -147,7 +147,7 @@ class Lane:
         self.pool.spilled.forget(self)
 
     def _drop(self, chunk: Chunk) -> None:
-        if len(chunk):
+        if chunk.ends:
             self.dropped_sequence = chunk.last_sequence
         if chunk.spill is None:
             self.resident_bytes -= chunk.size

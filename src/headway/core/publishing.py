@@ -174,13 +174,14 @@ class Publishing:
             feed.lane.append(run, frames, first, now)
         registry.dirty[feed] = None
         if session is not None:
+            lane, pool = feed.lane, key.pool
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
-            if feed.lane.closed(now) and (key.pool.tight or not feed.is_read_by(session)):
-                key.pool.closed[feed.lane] = None
-                registry.pause(session, feed.lane, now)
-            if key.pool.full:
-                registry.pause(session, key.pool, now)
+            if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
+                pool.closed[lane] = None
+                registry.pause(session, lane, now)
+            if pool.memory_bytes > pool.memory_limit and pool.full:
+                registry.pause(session, pool, now)
         return 1
 
     def _append_selected(self, feed: Feed, run: Run, first: int, now: float) -> bool:

@@ -114,6 +114,10 @@ class Hold(IntEnum):
     """It is in the journal, or on its way there."""
 
 
+FREE, PROMISED, KEPT = Hold
+"""Looked up for each run."""
+
+
 class Run:
     """Consecutive records of one topic from one publisher."""
 
@@ -165,8 +169,8 @@ class Run:
     @property
     def hold(self) -> Hold:
         if self.kept:
-            return Hold.KEPT
-        return Hold.PROMISED if self.qos or self.confirmed else Hold.FREE
+            return KEPT
+        return PROMISED if self.qos or self.confirmed else FREE
 
     def payload(self, index: int) -> bytes:
         return self.data[self.bodies[index] : self.ends[index]]

@@ -162,15 +162,15 @@ class Engine:
         self._turn_due = False
         began = self.pulse.begin()
         self.turns += 1
-        self._go_on()
+        if self._busy:
+            self._go_on()
         self.broker.flush(began)
         self._carry_out(began)
         if self.keeper is not None:
             self.keeper.turn(began)
-        ended = time.monotonic()
+        ended = self.pulse.end("turn", began)
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
-        self.pulse.end("turn", began)
         if self.telemetry is not None and self._read_s is not None:
             self.telemetry.observer.turned(ended - self._read_s)
         self._read_s = None
@@ -184,7 +184,8 @@ class Engine:
 
     def share(self) -> int:
         """How much work a connection may ask for now."""
-        return max(0, min(SHARE_WORK, self._work_left))
+        left = self._work_left
+        return SHARE_WORK if left >= SHARE_WORK else max(0, left)
 
     def spent(self, work: int) -> None:
         self._work_left -= work

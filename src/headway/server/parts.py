@@ -80,7 +80,10 @@ class Parts:
 
     def came(self, connection: Connection, part: Part, now: float) -> None:
         """What it has sent of packets that are not whole."""
-        self._count(connection, part.bytes)
+        if part.bytes != connection.part_bytes:
+            self._count(connection, part.bytes)
+        if not self._reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
+            return  # it asks nobody, and brings nothing that somebody waits for
         granted, grant = 0, self._reading.get(connection)
         if grant is not None:
             granted = grant.bytes
@@ -132,6 +135,5 @@ class Parts:
             connection.let_go("memory")
 
     def _count(self, connection: Connection, part_bytes: int) -> None:
-        if part_bytes != connection.part_bytes:
-            self._pool.add_clients(part_bytes - connection.part_bytes)
-            connection.part_bytes = part_bytes
+        self._pool.add_clients(part_bytes - connection.part_bytes)
+        connection.part_bytes = part_bytes

@@ -75,12 +75,14 @@ class Pulse:
         self._gc_s = 0.0
         return self._clock()
 
-    def end(self, cause: str, began_s: float, who: object = None) -> None:
-        """The callback is over. ``who`` it was about."""
-        took_s = self._clock() - began_s - self._gc_s
+    def end(self, cause: str, began_s: float, who: object = None) -> float:
+        """The callback is over. ``who`` it was about. Returns when."""
+        ended_s = self._clock()
+        took_s = ended_s - began_s - self._gc_s
         self._taken[cause] += took_s
         if took_s > self._worst[0]:
             self._worst = took_s, cause, who
+        return ended_s
 
     def steps(self, cause: str, work: Coroutine[Any, Any, Any], who: object = None) -> _Steps:
         """To be awaited in place of ``work``: what it does between two waits is a callback."""

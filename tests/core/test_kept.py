@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from tests.core.queues_stage import PLAIN, QueueStage
 from tests.core.stage import STUCK
-from tests.sim.tape import Tape, wanted
+from tests.sim.tape import NothingRecorded, Tape, wanted
 
 from headway.core.errors import Reason
+from headway.core.folding import Folding
+from headway.core.ledger import Ledger
 
 
 class Kept(QueueStage):
@@ -85,3 +87,62 @@ def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(kept:
     kept.turn()
     assert len(away.seen) == 3
     assert publisher.session.lost_records == {Reason.TOO_LARGE_FOR_CLIENT: 3}
+
+
+def test_what_was_left_out_does_not_come_again_after_a_start() -> None:
+    kept = Kept("""
+        [[policy]]
+        name = "p"
+        [[policy.rule]]
+        when = { lag_records = 20 }
+        then = { action = "discard", which = "oldest", keep_records = 10 }
+    """)
+    publisher = kept.client("publisher")
+    kept.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False).subscribe("t", 1)
+    publisher.publish("t", 0, 60, qos=1)
+    kept.run(1)
+    _, ledger = kept.tape.restored(kept.now)
+    found = sorted(one.sequence for place in ledger.kept.values() for one in wanted(place))
+    written = sorted(kept.tape.written)
+    assert found == [*written[:5], *written[50:]], "what is in flight, and what was to be kept"
+
+
+def test_nobody_wants_what_a_deleted_queue_had() -> None:
+    stage, ledger, folding = QueueStage(), Ledger(), Folding()
+    stage.broker.keep(ledger, NothingRecorded())
+    owner = stage.peer("owner")
+
+    def needed() -> int:
+        commit = ledger.take(stage.broker.registry.sequence)
+        assert commit is not None
+        for fact in commit.facts:
+            folding.fact(fact, again=False)
+        return folding.needed()
+
+    owner.declare("q", durable=True)
+    assert needed() == 1
+    owner.publish("q", 1)
+    owner.delete("q")
+    assert needed() == 0
+
+
+def told_of_a_gap(max_packet_bytes: int) -> tuple[dict[str, int], int]:
+    """What a client that takes no larger packets is told with its next record, and the size of that."""
+    stage = QueueStage()
+    publisher, reader = stage.client("publisher"), stage.client("reader")
+    reader.leave()
+    reader.request = msgspec.structs.replace(reader.request, max_packet_bytes=max_packet_bytes)
+    reader.connect()
+    reader.subscribe("t").note_gap(3, 1, 3, Reason.DISCARDED)
+    before = reader.outlet.taken
+    publisher.publish("t", 7)
+    stage.turn()
+    assert reader.numbers == [7]
+    return reader.gap_told, reader.outlet.taken - before
+
+
+def test_a_gap_is_told_with_a_record_that_is_just_small_enough() -> None:
+    gap, size = told_of_a_gap(2**62)
+    assert gap == {"discarded": 3}
+    assert told_of_a_gap(size) == (gap, size)
+    assert told_of_a_gap(size - 1)[0] == {}

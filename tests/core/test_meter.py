@@ -211,6 +211,14 @@ def test_marks_count_episodes():
     assert look(meter, 7.0, 0, 100).slow_count == 2
 
 
+def test_a_broker_that_was_late_all_the_time_judges_no_rate():
+    late = Lateness()
+    meter = Meter(0.0, lateness=late)
+    look(meter, 10.0, 0, 1000, oldest_time_s=10.0)
+    late.add(12.0, 2.0)
+    assert not look(meter, 12.0, 0, 1000, oldest_time_s=10.0).rate_judged
+
+
 def test_nobody_is_charged_for_the_brokers_lateness():
     late = Lateness()
     meter = Meter(0.0, lateness=late)

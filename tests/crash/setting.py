@@ -57,7 +57,9 @@ class Setting:
         if self.trouble and self._begins <= part < self._ends:
             self._begins = 2.0
             room = journal_bytes(self._folder) + self._bytes if self.trouble == SHARED else 0
-            (self._folder / self.trouble).write_text(str(room))
+            written = self._folder / "to-be-told"
+            written.write_text(str(room))
+            written.rename(self._folder / self.trouble)  # the broker sees it whole
         elif part >= self._ends:
             self.relieve()
 

@@ -102,7 +102,7 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
             if chunk.spill is None:
                 resident += len(chunk.data)
             else:
-                spilled += chunk.size
+                spilled += chunk.spill.disk_bytes
                 memory += chunk.index_bytes
         assert feed.lane.resident_bytes == resident
         assert feed.lane.spilled_bytes == spilled
@@ -268,7 +268,7 @@ def _rightly(world: World, client: Client) -> bool:
 def _promised(world: World, model: SubModel) -> None:
     """What was confirmed to its publisher has been given to who is durable, or left out for a declared reason."""
     subscription = model.subscription
-    unsure = model.conflates or model.replaced is not None or model.replaced_by is not None or model.excess
+    unsure = model.conflates or model.replaced is not None or model.replaced_by is not None
     if not subscription.promised or unsure or model.filter[0] == "$" or subscription.request.options.start != "end":
         return
     missing = [s for s in model.expected if world.history.records[s].qos and s not in model.seen]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from tests.core.queues_stage import PLAIN
+from tests.sim.away import AwayWorld
 from tests.sim.once.world import World as OnceWorld
 from tests.sim.queues import chance
 from tests.sim.queues.world import World as QueueWorld
@@ -17,7 +18,9 @@ from tests.sim.tape import Tape, assert_the_same
 from tests.sim.world import World
 
 from headway.core.broker import Broker
+from headway.core.effects import Effect, Spill
 from headway.core.options import QueueTerms
+from headway.core.record import Hold, Run
 from headway.server.journal import words
 from headway.server.mqtt import MqttPeer
 from headway.wire.mqtt.packets import PubRel
@@ -98,6 +101,33 @@ class DurableTopics(Taped, World):
                 assert same or delivery_id in session.channel.doubtful, f"{client.name} holds {delivery_id}"
 
 
+class OnTape:
+    """A chunk's bytes, as the journal has them: they take up nothing of the spill's disk."""
+
+    fd, offset, disk_bytes = -1, 0, 0
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self._data[start:stop]
+
+    def release(self) -> None:
+        pass
+
+
+class DurableAway(DurableTopics, AwayWorld):
+    """Of what leaves memory only what is not on tape goes to the spill's disk, which is small, or takes nothing."""
+
+    def _carry_out_one(self, effect: Effect) -> None:
+        if isinstance(effect, Spill):
+            for chunk in effect.chunks:
+                if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
+                    self.count("forgotten")
+                    self.broker.spilled(effect.lane, chunk, chunk.size, OnTape(bytes(chunk.data)), "", self.now)
+        super()._carry_out_one(effect)
+
+
 @pytest.fixture
 def durable(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = chance.terms
@@ -121,6 +151,21 @@ def test_queues(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
 def test_topics(seed: int) -> None:
     run_seed(DurableTopics, seed, steps_of_the_day(120))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
+    run_seed(DurableAway, seed, steps_of_the_day(150))
+
+
+def test_what_is_on_tape_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator is worth something: that a full disk of the spill drops what the journal has, put back, is
+    found."""
+    assert counts_of(DurableAway, range(1, 3), 150)["forgotten"] > 10
+    monkeypatch.setattr(Run, "hold", Hold.FREE)
+    for seeds in (range(1, 4), range(4, 7)):
+        with pytest.raises(AssertionError, match="promised and not given"):
+            counts_of(DurableAway, seeds, 150)
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))

@@ -6,10 +6,12 @@ A failure names its seed; ``HEADWAY_SEED=n pytest tests/sim`` runs that one agai
 from __future__ import annotations
 
 import pytest
+from tests.sim.away import AwayWorld
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.world import World
 
 from headway.core import delivery
+from headway.core.record import Hold, Run
 
 SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
 """Of the first forty: in these everything happens, mostly twice, that happens in any."""
@@ -25,6 +27,18 @@ def test_records_that_are_shared_but_for_their_ids(seed: int, monkeypatch: pytes
     """As only those are that are larger than any here."""
     monkeypatch.setattr(delivery, "LARGE_BYTES", 300)
     run_seed(World, seed, steps_of_the_day(300))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
+    run_seed(AwayWorld, seed, steps_of_the_day(200))
+
+
+def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "hold", Hold.FREE)
+    for seeds in (range(1, 4), range(4, 7)):
+        with pytest.raises(AssertionError, match="promised and not given"):
+            counts_of(AwayWorld, seeds, 200)
 
 
 def test_same_seed_same_run() -> None:

@@ -21,6 +21,7 @@ from headway.core.effects import CloseConsumer, Disconnect, Effect, Pause, Resum
 from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
 from headway.core.outlet import Outlet
+from headway.core.policy import Policy
 from headway.core.pool import Pool
 from headway.core.record import Run
 from headway.core.registry import Limits
@@ -32,6 +33,9 @@ SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, 
 
 
 class World:
+    STATES = 0.5
+    """How often there is a declared state."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
@@ -43,7 +47,7 @@ class World:
         pool = Pool("global", rng.choice((40_000, 200_000, 2_000_000)), rng.choice((0, 100_000, 2_000_000)),
                     rng.choice((0.1, 0.5, 1.0)))
         self.pool = pool
-        self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, {"": pool}, chance.policies(rng))
+        self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, {"": pool}, self._policies())
         self.disk = Disk(rng, rng.choice((0.0, 0.0, 0.0, 0.3, 1.0)), rng.choice((0.0, 0.0, 0.0, 0.05)),
                          rng.choice((0.0, 0.1, 2.0)))
         self.readable = not self.disk.unreadable
@@ -72,12 +76,15 @@ class World:
         self._tap()
         self.records = Records(self)
         self.declared: list[tuple[str, str]] = []
-        if rng.random() < 0.5:
+        if rng.random() < self.STATES:
             self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
             self.broker.declare_state(*self.declared[0])
         self.clients = [Client(self, n, rng.choice(chance.MANNERS)) for n in range(rng.randint(3, 10))]
         self.clients.append(Client(self, 99, chance.HEALTHY))
         self.healthy = {client.name for client in self.clients if client.manner.healthy}
+
+    def _policies(self) -> tuple[Policy, ...]:
+        return chance.policies(self.rng)
 
     def _sizes(self) -> None:
         """Small chunks and batches, so that their edges come up all the time."""

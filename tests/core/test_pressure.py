@@ -8,6 +8,11 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.errors import Reason
+from headway.core.pool import RESERVE, STAYS_MAX
+from headway.core.publishing import SLICES_PER_POOL
+from headway.core.record import Properties, Run
+from headway.wire.mqtt.client import connect, encode_publish
+from headway.wire.mqtt.decoder import Decoder
 
 
 def crowd(stage: Stage) -> None:
@@ -199,3 +204,56 @@ def test_in_a_shared_group_those_go_who_do_not_acknowledge() -> None:
     assert not bad.connected
     assert sorted(set(good.numbers)) == list(range(800)), "and the others are given what it had"
     assert stage.broker.verdicts.last("good") is None
+
+
+def test_lanes_that_close_one_after_the_other_make_no_room_for_more() -> None:
+    """Each of those who are away has a lane of its own, what they hold was promised, and there is no disk."""
+    stage = Stage(memory="500KB", disk="0B", max_client_share="100%")
+    for number in range(130):
+        stage.consumer(f"away {number}", f"t/{number}", 1, expiry_s=3600.0).leave()
+    publisher = stage.client("publisher")
+    for number in range(130):
+        publisher.publish(f"t/{number}", 0, 40, size=250, qos=1)
+        stage.run(1.5)
+    assert stage.pool.memory_peak_bytes <= 500_000 * (STAYS_MAX + RESERVE) + 40 * 300, "but for what was brought last"
+
+
+def test_what_nobody_was_promised_makes_no_room_for_more() -> None:
+    """The stuck, each with a lane of its own, are given up, not all at once; meanwhile publishers wait."""
+    stage = Stage(memory="2MB", disk="2MB", max_client_share="100%")
+    stage.disk.delay_s = 1.0
+    for number in range(300):
+        stage.client(f"stuck {number}", reads=STUCK, buffer=500).subscribe("t", selector=f"n > {number}")
+    publisher = stage.client("publisher")
+    for _ in range(60):
+        if not publisher.paused:
+            stage.broker.publish(publisher.session, [selected_run(4, 400)], stage.now)
+        stage.run(0.125)
+        assert not stage.pool.closed_bytes
+    assert stage.pool.memory_peak_bytes <= 2_000_000 + 4 * 450 * 300, "what was brought last"
+
+
+
+def test_one_run_into_many_lanes_is_no_more_than_a_slice_above_the_limit() -> None:
+    stage = Stage(memory="1MB", disk="0B")
+    for number in range(100):
+        stage.client(f"stuck {number}", reads=STUCK, buffer=500).subscribe("t", selector=f"n > {number}")
+    publisher = stage.client("publisher")
+    left: Run | None = selected_run(500, 300)
+    slices = 0
+    while left is not None and not publisher.session.paused_by:
+        left = stage.broker.publish_some(publisher.session, [left], stage.now, inf).rest
+        slices += 1
+    assert left is not None, "the rest waits"
+    assert slices > 1
+    assert stage.pool.memory_peak_bytes <= 1_000_000 * (1 + 1 / SLICES_PER_POOL)
+
+
+def selected_run(count: int, size: int) -> Run:
+    """Records of the topic ``t`` whose property ``n`` is 1000."""
+    frame = encode_publish("t", bytes(size), properties=Properties(user=(("n", "1000"),)))
+    decoder = Decoder(topic_alias_max=0)
+    decoder.feed(connect("publisher", 5))
+    (run,) = decoder.feed(frame * count)
+    assert isinstance(run, Run)
+    return run

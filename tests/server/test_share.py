@@ -9,6 +9,7 @@ import pytest
 from pamqp.commands import Basic, Confirm
 from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
+from headway.core.record import Properties
 from headway.server.connection import Connection
 from headway.server.mqtt import MqttPeer
 from headway.server.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
@@ -76,9 +77,20 @@ def in_many_lanes(house: House) -> list[bytes]:
     return [encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number) for number in range(1, 21)]
 
 
+def through_many_selectors(house: House) -> list[bytes]:
+    """200 selectors that look at each record of one topic, and want it."""
+    other = Person(house, "other")
+    for number in range(200):
+        entry = Entry("/".join("+t"[number >> bit & 1] for bit in range(8)))
+        other.send(encode_subscribe(1, [entry], user=(("selector", f"n > {number}"),)))
+    house.run()
+    return [encode_publish("/".join("t" * 8), b"x", properties=Properties(user=(("n", "1000"),)))] * 1000
+
+
 @pytest.mark.parametrize(
-    "asked", [lambda _: publishes(), lambda _: publishes(retain=True), lambda _: subscribes(), in_many_lanes],
-    ids=["publishes", "retained", "subscribes", "lanes"],
+    "asked", [lambda _: publishes(), lambda _: publishes(retain=True), lambda _: subscribes(), in_many_lanes,
+              through_many_selectors],
+    ids=["publishes", "retained", "subscribes", "lanes", "selectors"],
 )  # fmt: skip
 def test_others_are_served_before_one_that_asks_for_much_is_done(
     house: House, asked: Callable[[House], list[bytes]]

@@ -18,7 +18,7 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.lane import Lane
-from headway.core.pool import KNOWN_WITHIN_BYTES, RESERVE, Pool
+from headway.core.pool import KNOWN_WITHIN_BYTES, RESERVE, STAYS_MAX, Pool
 from headway.core.state import ENTRY_BYTES, State
 from headway.core.subscription import Subscription
 from headway.core.topics import matches
@@ -150,7 +150,8 @@ def _limit(world: World) -> None:
     world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
     index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
-    limit = max(pool.memory_limit, world.closed_bytes + pool.state_bytes + int(pool.memory_limit * RESERVE))
+    stays = min(world.closed_bytes + pool.state_bytes, int(pool.memory_limit * STAYS_MAX))
+    limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
     allowed = limit + sum(world.last_reads.values()) + world.own_words + index
     assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
 
@@ -259,10 +260,16 @@ def settled(world: World) -> None:
 
 
 def _rightly(world: World, client: Client) -> bool:
-    """It is not read for the sake of somebody durable who is away, and was promised what it has been sent."""
+    """It is not read for the sake of somebody durable who is away, and was promised what it has been sent; or nobody
+    is, for such hold far more than the memory (one read brought it)."""
     assert client.session is not None
     away = [model.subscription for model in world.models if model.live and model.subscription.session.outlet is None]
-    return all(any(one.feed.lane is by and one.promised for one in away) for by in client.session.paused_by)
+    pool = world.pool
+    beyond = pool.closed_bytes + pool.state_bytes > pool.memory_limit * STAYS_MAX
+    return all(
+        any((one.feed.lane is by or (by is pool and beyond)) and one.promised for one in away)
+        for by in client.session.paused_by
+    )  # fmt: skip
 
 
 def _promised(world: World, model: SubModel) -> None:

@@ -67,9 +67,9 @@ class Lane:
 
     def closed(self, now: float) -> bool:
         """There is no room for more: its own share, or its pool's memory, is used up by what cannot leave, and somebody
-        stands in it who should have taken what is there by now."""
+        stands in it who should have taken what is there by now, and was promised it. (Who was not is given up.)"""
         self.full = self.full and self.over_share
-        return (self.full or self.pool.tight) and self.stuck(now)
+        return (self.full or self.pool.tight) and not self.first.free and self.stuck(now)
 
     def stuck(self, now: float) -> bool:
         """The oldest that is held should have been taken by now."""

@@ -12,9 +12,10 @@ What clients take up besides records (tab.py) counts as well, but for the first 
 megabyte can have clients, too. It cannot be written to disk, so it is refused where it would be more than
 ``CLIENTS_SHARE`` of the memory.
 
-So memory never exceeds the limit by more than what each publisher's last read brought. Where what is above the mark
-cannot leave (it was promised, and there is no disk for it) the pool is *tight*: lanes that hold such take no more, and
-the others have ``RESERVE`` of the limit above what stays, so that they go on.
+So memory never exceeds the limit by more than what each publisher's last slice brought (publishing.py). Where what is
+above the mark cannot leave (it was promised, and there is no disk for it) the pool is *tight*: lanes that hold such
+take no more, and the others have ``RESERVE`` of the limit above what stays, so that they go on. What stays counts up to
+``STAYS_MAX`` of the limit, or a thousand lanes that close one after the other would each make room for the next.
 
 A lane belongs to one pool; a chunk's bytes are counted once, however many cursors stand in it.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
 RESERVE = 0.10
+STAYS_MAX = 2.0
 STATES_SHARE = 0.5
 CLIENTS_SHARE = 0.5
 CLIENTS_FREE_BYTES = 16_000_000
@@ -155,7 +157,7 @@ class Pool:
         if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
             return self.memory_bytes > self.memory_limit
         stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes
-        return self.memory_bytes > stays + self.memory_limit * RESERVE
+        return self.memory_bytes > min(stays, self.memory_limit * STAYS_MAX) + self.memory_limit * RESERVE
 
     @property
     def disk_full(self) -> bool:

@@ -15,7 +15,8 @@ Rules, in order:
 4. *What stays, and cannot leave memory*, closes its lane: when the lane takes up a client's share of the memory, or
    when its pool is over the mark and there is nothing left to be done by 1 to 3. Whoever publishes to a closed lane is
    not read until it is open again; nobody else is held up. Who reads the lane itself is held up only by the pool: its
-   own acknowledgements may be what it takes to open it.
+   own acknowledgements may be what it takes to open it. A lane whose oldest records nobody was promised is not closed:
+   somebody is given up for it, and meanwhile all who publish to the pool wait.
 5. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
 
 ``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures; the Spark lab asks them of recorded

@@ -1,12 +1,15 @@
 """Publishing: a run gets its sequence numbers, and goes to the state, the retained records and the lanes it is for.
 
 Everything here happens once per run and distinct (filter, selector, dialect); never per subscriber. A run is written in
-each dialect once, whatever number of lanes want it so.
+each dialect once, whatever number of lanes want it so; a stretch of it that a selector wants as well.
+
+A run that is much, by what it takes up in all lanes together or by the work it is, is published in *slices*: in between
+its publisher may be told to wait, and the rest waits with it. So a pool is never more than a slice above its limit on a
+publisher's account. One record is never less than a slice.
 """
 
 from __future__ import annotations
 
-from math import inf
 from typing import NamedTuple
 
 from headway.core.effects import DeadLetter
@@ -22,7 +25,12 @@ from headway.core.state import State
 
 RECORDS_A_UNIT = 128
 """So many records more for a lane are as much work as another lane."""
-Encoded = dict[Dialect, Frames]
+SELECTED_A_UNIT = 4
+"""So many records that a selector looks at are as much work as another lane."""
+SLICE_WORK = 1024
+SLICES_PER_POOL = 32
+Encoded = dict[Dialect | tuple[Dialect, int, int], Frames]
+"""What a run is in each dialect; and what stretches of it are."""
 
 
 class Published(NamedTuple):
@@ -35,12 +43,13 @@ class Published(NamedTuple):
 
 class Some(NamedTuple):
     """What became of runs: how many of them were published, how many lanes and states took them, what work that was,
-    and the last refusal."""
+    the last refusal, and of the last run what is left to be published."""
 
     runs: int
     taken: int
     work: int
     refused: Refused | None
+    rest: Run | None = None
 
 
 class Publishing:
@@ -54,36 +63,54 @@ class Publishing:
         Raises :class:`Refused` where a retained record cannot be kept, or a queue refuses some; everybody else has them
         all the same.
         """
-        some = self.publish_some(session, runs, now)
-        if some.refused is not None:
-            raise some.refused
-        return some.taken
+        taken = 0
+        refused: Refused | None = None
+        for run in runs:
+            published, refusal = self._publish(session, run, self._registry.router.route(run.topic), now)
+            taken += published.taken
+            refused = refusal or refused
+        if refused is not None:
+            raise refused
+        return taken
 
-    def publish_some(self, session: Session | None, runs: list[Run], now: float, work_max: float = inf) -> Some:
-        """Publish runs in order until that comes to so much work, the first one in any case."""
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> Some:
+        """Publish runs in order until that comes to so much work, or the publisher has to wait; a slice of the first
+        one in any case."""
         taken, work, done = 0, 0, 0
         refused: Refused | None = None
         for run in runs:
-            if work >= work_max:
+            if work >= work_max or (done and session.paused_by):
                 break
             done += 1
-            first = self._count(session, run)
-            if run.retain:
-                try:
-                    self._retained.put(run.record(len(run) - 1, first, now))
-                    if self._registry.ledger is not None:
-                        self._registry.ledger.retained[run.topic] = None
-                except Refused as error:
-                    refused = error
-            published = self._take(session, run, first, self._registry.router.route(run.topic), now)
-            taken += published.taken
+            route, rest = self._registry.router.route(run.topic), None
             count = len(run.ends)
-            work += 1 + published.taken
+            if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
+                run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
+            published, refusal = self._publish(session, run, route, now)
+            refused = refusal or refused
+            taken += published.taken
+            work += 1 + published.taken + route.selecting * (count // SELECTED_A_UNIT)
             if count > RECORDS_A_UNIT:
                 work += published.taken * (count // RECORDS_A_UNIT)
-            if published.accepted < count:
-                refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
+            if rest is not None:
+                return Some(done, taken, work, refused, rest)
         return Some(done, taken, work, refused)
+
+    def _publish(self, session: Session | None, run: Run, route: Route, now: float
+                 ) -> tuple[Published, Refused | None]:
+        first = self._count(session, run)
+        refused: Refused | None = None
+        if run.retain:
+            try:
+                self._retained.put(run.record(len(run) - 1, first, now))
+                if self._registry.ledger is not None:
+                    self._registry.ledger.retained[run.topic] = None
+            except Refused as error:
+                refused = error
+        published = self._take(session, run, first, route, now)
+        if published.accepted < len(run.ends):
+            refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
+        return published, refused
 
     def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
         """Publish a run to ``run.exchange``."""
@@ -165,7 +192,7 @@ class Publishing:
             return 0
         registry = self._registry
         if feed.selector is not None:
-            if not self._append_selected(feed, run, first, now):
+            if not self._append_selected(feed, run, first, encoded, now):
                 return 0
         else:
             frames = encoded.get(key.dialect)
@@ -184,23 +211,42 @@ class Publishing:
                 registry.pause(session, pool, now)
         return 1
 
-    def _append_selected(self, feed: Feed, run: Run, first: int, now: float) -> bool:
+    def _append_selected(self, feed: Feed, run: Run, first: int, encoded: Encoded, now: float) -> bool:
         """Append the records the feed's selector wants, each stretch of neighbours as a run of its own."""
         assert feed.selector is not None
+        dialect = feed.key.dialect
         wanted = feed.selector.select(run)
         start = 0
         for at, index in enumerate(wanted, 1):
             if at < len(wanted) and wanted[at] == index + 1:
                 continue
-            piece = part_of(run, wanted[start], index + 1)
-            sequence = first + wanted[start]
-            feed.lane.append(piece, feed.key.dialect.encode(piece, sequence), sequence, now)
+            begin, stop = wanted[start], index + 1
+            piece, sequence = part_of(run, begin, stop), first + begin
+            key = dialect if piece is run else (dialect, begin, stop)
+            frames = encoded.get(key)
+            if frames is None:
+                frames = encoded[key] = dialect.encode(piece, sequence)
+            feed.lane.append(piece, frames, sequence, now)
             start = at
         return bool(wanted)
 
     def announce(self, record: Record, now: float) -> None:
         """Publish a record of the broker's own."""
         self.publish(None, [record.run()], now)
+
+
+def slice_of(run: Run, route: Route, session: Session) -> int:
+    """How many of the run's records are published at once."""
+    count = len(run.ends)
+    most = count
+    taken_bytes = len(run.data) * len(route.feeds)
+    slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
+    if taken_bytes > slice_bytes:
+        most = count * slice_bytes // taken_bytes
+    work = count * (len(route.feeds) // RECORDS_A_UNIT + route.selecting // SELECTED_A_UNIT)
+    if work > SLICE_WORK:
+        most = min(most, count * SLICE_WORK // work)
+    return max(1, most)
 
 
 def part_of(run: Run, start: int, stop: int) -> Run:

@@ -28,13 +28,15 @@ VALUE_MAX = 256
 class Route:
     """Where the records of one topic go."""
 
-    __slots__ = ("feeds", "kept", "states", "stream")
+    __slots__ = ("feeds", "kept", "selecting", "states", "stream")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
         self.states = states
         self.kept = any(feed.kept for feed in feeds)
         """Somebody durable gets them."""
+        self.selecting = sum(feed.selector is not None for feed in feeds)
+        """Feeds that look at each record before they take it."""
         self.stream = stream
         """Of the journal, where they are recorded; empty: they are not."""
 

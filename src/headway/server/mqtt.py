@@ -130,6 +130,8 @@ class MqttPeer:
         share.go_on()
         while at < len(items) and share.left > 0 and share.under_way is None and not self.waits:
             item = items[at]
+            if (type(item) is Run or type(item) is Publish) and self.granted.paused_by:
+                break  # what it brought goes on when it is read again
             if type(item) is Run:
                 at += self._publish_runs(items, at)
             else:
@@ -246,7 +248,8 @@ class MqttPeer:
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def _publish_runs(self, items: list[Item], at: int) -> int:
-        """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many."""
+        """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many; of the
+        one behind them there may be less left."""
         session, share = self.granted, self._share
         runs: list[Run] = []
         for item in islice(items, at, None):
@@ -263,7 +266,10 @@ class MqttPeer:
             self._pace(session, some.taken // some.runs)
         else:
             session.refused_records += 1  # QoS 0 has no answer; the client's counters show it
-        return some.runs
+        if some.rest is None:
+            return some.runs
+        items[at + some.runs - 1] = some.rest
+        return some.runs - 1
 
     def _pace(self, session: Session, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up

@@ -15,7 +15,7 @@ from headway.core.cursor import Cursor
 from headway.core.errors import Reason
 from headway.core.feed import Feed
 from headway.core.lane import Lane
-from headway.core.pool import RESERVE, Pool
+from headway.core.pool import RESERVE, STAYS_MAX, Pool
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World
@@ -117,7 +117,8 @@ def _limit(world: World) -> None:
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
     index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
     world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
-    limit = max(pool.memory_limit, world.closed_bytes + int(pool.memory_limit * RESERVE))
+    stays = min(world.closed_bytes, int(pool.memory_limit * STAYS_MAX))
+    limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
     allowed = limit + sum(party.last_bytes for party in world.parties) + world.last_own + index
     assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
 

@@ -143,6 +143,8 @@ class Actor:
 
     def leave(self, turns: int) -> None:
         self.farewell()
+        if self.world.setting.narrow:
+            self.world.tell(Cut(self.conn))
         self.gone()
         self.away = turns
 

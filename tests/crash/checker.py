@@ -14,8 +14,8 @@ What is demanded, of every box (a durable queue, or a durable subscription; see 
   later than others are given what it has.)
 - *Nothing appears* that was not published to this box; that was put off in a transaction whose commit was not asked
   for; that was published as transient, before the broker began; or that is not byte for byte what was published.
-- *Order.* What a connection is given of one publisher and as new goes up; who has a box to himself is given everything
-  in order, delivered again or not.
+- *Order.* What a connection is given of one publisher's connection and as new goes up; who has a box to himself is
+  given everything in order, delivered again or not.
 - *What waits can be counted.* After a start there is no less in a box than what was confirmed and not (even perhaps)
   settled, and no more than all that was published, certainly settled records aside.
 """
@@ -54,9 +54,9 @@ class State(Enum):
 
 
 class Record:
-    __slots__ = ("boxes", "conn", "durable", "life", "said", "state")
+    __slots__ = ("boxes", "confirmed_at", "conn", "durable", "life", "said", "sent_at", "state")
 
-    def __init__(self, sent: Sent, life: int, said: int) -> None:
+    def __init__(self, sent: Sent, life: int, said: int, at: int) -> None:
         self.boxes = sent.boxes
         self.conn = sent.conn
         self.durable = sent.durable
@@ -64,6 +64,12 @@ class Record:
         self.life = life
         self.said = said
         """How many settlements its connection had said before it."""
+        self.sent_at = at
+        self.confirmed_at: int | None = None
+
+    def comes_before(self, other: Record) -> bool:
+        """A connection that is not read may be outrun by the one that its client has next."""
+        return self.conn == other.conn or (self.confirmed_at is not None and self.confirmed_at < other.sent_at)
 
 
 class Fate:
@@ -116,6 +122,7 @@ class Checker:
         self.wrong: list[str] = []
         self.delivered = self.confirmed = self.again = 0
         self.life = 1
+        self._seen = 0
         self._records: dict[str, Record] = {}
         self._fates: defaultdict[str, dict[str, Fate]] = defaultdict(dict)
         self._conns: defaultdict[int, Conn] = defaultdict(Conn)
@@ -139,10 +146,11 @@ class Checker:
         return found
 
     def see(self, event: Event) -> None:
+        self._seen += 1
         match event:
             case Sent():
                 conn = self._conns[event.conn]
-                record = self._records[event.record] = Record(event, self.life, len(conn.said))
+                record = self._records[event.record] = Record(event, self.life, len(conn.said), self._seen)
                 if event.put_off:
                     conn.put_off.append((record, ""))
             case Confirmed(name):
@@ -188,7 +196,7 @@ class Checker:
                 self._say(text)
 
     def _confirm(self, record: Record) -> None:
-        record.state = State.CONFIRMED
+        record.state, record.confirmed_at = State.CONFIRMED, self._seen
         self.confirmed += 1
         conn = self._conns[record.conn]
         if not record.durable:
@@ -261,13 +269,19 @@ class Checker:
             return  # dead letters come in the order in which they died
         if not event.again:
             last = self._fresh.get(key, -1)
-            if number <= last:
+            if self._behind(event.record, publisher, last):
                 self._doubt(fate, f"{event.box} delivered {event.record} as new behind {publisher}:{last}")
             self._fresh[key] = max(number, last)
         if event.alone:
-            if number <= self._any.get(key, -1):
+            if self._behind(event.record, publisher, self._any.get(key, -1)):
                 self._say(f"{event.box} delivered {event.record} ({_shown(event)}) behind {publisher}:{self._any[key]}")
             self._any[key] = number
+
+    def _behind(self, record: str, publisher: str, last: int) -> bool:
+        """It comes behind one that it had to come before."""
+        if split(record)[1] > last:
+            return False
+        return self._records[record].comes_before(self._records[f"{publisher}:{last}"])
 
     def _count(self, box: str, count: int) -> None:
         least = most = 0

@@ -88,8 +88,8 @@ class Closed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The client sees that the broker has ended its connection, or a part of it. What it has may be with others by
-    now, and for them it is new."""
+    """The client sees that the broker has ended its connection, or a part of it; or it leaves while there is little
+    room. What it has may be with others by now or soon, and for them it is new."""
 
     conn: int
 

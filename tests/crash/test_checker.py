@@ -45,6 +45,7 @@ RIGHT: dict[str, list[Event]] = {
     "rejected": [sent(A), Confirmed(A), given(A), Settled("q", A, 2, "dead"), given(A, 3, box="dead"),
                  Settled("dead", A, 3)],
     "counted": [sent(A), Confirmed(A), sent(B), Killed(1), Counted("q", 1), given(A, 3), done(A, 3)],
+    "outrun on the next connection": [sent(A), sent(B, 3), given(B), given(A), done(A), done(B)],
     "taken from who was cut off, and learned it late": [
         sent(A), sent(B), Confirmed(B), given(A), given(B, 3, alone=False), given(A, 3, alone=False), Cut(2), Closed(2),
         done(A, 3), done(B, 3),
@@ -77,6 +78,9 @@ WRONG: dict[str, tuple[list[Event], str]] = {
         [sent(A), Confirmed(A), given(A), Cut(4), given(A, 3), done(A, 3)], "connection 2 has it",
     ),
     "out of order": ([sent(A), sent(B), given(B, alone=False), given(A, alone=False)], "behind p:2"),
+    "out of order, and confirmed before": (
+        [sent(A), Confirmed(A), sent(B, 3), given(B), given(A), done(A), done(B)], "behind p:2",
+    ),
     "backlog out of order": ([sent(A), sent(B), given(B, again=True), given(A, again=True)], "behind p:2"),
     "not committed": ([sent(A, put_off=True), Killed(1), given(A)], "not committed"),
     "rolled back": ([sent(A, put_off=True), RolledBack(1), given(A)], "not committed"),

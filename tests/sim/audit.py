@@ -250,13 +250,13 @@ def settled(world: World) -> None:
             assert not subscription.has_more, f"{session.client} reads, and {subscription.filter} does not arrive"
             assert subscription not in registry.watched
             assert not subscription.meter.slow
-    for client in world.clients:
-        assert client.stream is None or not client.paused or _rightly(world, client), f"{client.name} is still not read"
-        assert client.idle
     for model in world.models:
         if model.shared is None and model.live and model.subscription.session.outlet is not None:
             _complete(world, model)
             _promised(world, model)
+    for client in world.clients:
+        assert client.stream is None or not client.paused or _rightly(world, client), f"{client.name} is still not read"
+        assert client.idle
 
 
 def _rightly(world: World, client: Client) -> bool:

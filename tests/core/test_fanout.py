@@ -90,3 +90,25 @@ def test_a_client_that_catches_up_does_not_hold_up_the_turn(monkeypatch: pytest.
     stage.broker.writable(slow.session, stage.now)
     assert 5_000 <= slow.outlet.taken - taken < 5_000 + fanout.VIEWS_MAX * 1_200
     assert stage.broker.has_work, "the rest is asked for in the next turn"
+
+
+def test_a_turn_sends_so_much_and_the_rest_in_turns_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "FLUSH_BYTES", 50_000)
+    stage = Stage()
+    many = [stage.consumer(f"one {n}", "large", buffer=10**6) for n in range(40)]
+    other = stage.consumer("other", "small")
+    publisher = stage.client("publisher")
+    publisher.publish("large", 0, size=10_000)
+    turns, most, before = 0, 0, 0
+    while turns == 0 or stage.broker.has_work:
+        publisher.publish("small", turns)
+        stage.broker.flush(stage.now)
+        turns += 1
+        other.read(inf)
+        assert other.numbers == list(range(turns)), "nobody else waits"
+        taken = sum(one.outlet.taken_bytes for one in many)
+        most, before = max(most, taken - before), taken
+        assert turns < 50
+    assert most <= 50_000 + 11_000
+    stage.run(1)
+    assert [one.numbers for one in many] == [[0]] * 40

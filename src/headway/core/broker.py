@@ -199,9 +199,7 @@ class Broker:
         """End of a turn: everything that came goes to everyone who can take it."""
         if self.registry.chores:
             self.registry.chores.turn(now)
-        again, self.fanout.again = self.fanout.again, {}
-        for session in again:
-            self.fanout.pump(session, now)
+        self.fanout.go_on(now)
         dirty, self.registry.dirty = self.registry.dirty, {}
         for feed in dirty:
             if feed.queues:

@@ -8,11 +8,14 @@ Rules:
 - Bytes on one outlet are whole records: one that is half sent is finished before anything else is written.
 - A pump takes at most ``PUMP_BYTES``, so that a consumer catching up does not hold up the turn; the rest is asked for
   again in the next turn.
+- One feed's gain for many is ``FLUSH_BYTES`` in a turn, and so is what is asked for again: who is left over is lagging
+  for a turn or more, and goes on before those who come after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from headway.core.delivery import Losses, render, replay
 from headway.core.feed import Feed
@@ -21,6 +24,7 @@ from headway.core.session import Session
 from headway.core.subscription import Subscription
 
 PUMP_BYTES = 1024 * 1024
+FLUSH_BYTES = 16 * 1024 * 1024
 STEPS_MAX = 256
 """So often a subscription of one client is given something before the others' turn comes."""
 STEPS_ONE_BY_ONE = 64
@@ -48,7 +52,10 @@ class Fanout:
     def flush(self, feed: Feed, now: float) -> None:
         """Offer what a feed has gained to everyone who was caught up."""
         lane = feed.lane
-        end = feed.flushed = lane.end
+        gain, feed.flushed = lane.end - feed.flushed, lane.end
+        end = lane.end
+        if gain * len(feed.waiting) > FLUSH_BYTES:
+            self._put_off(feed, FLUSH_BYTES // gain, now)
         offers: dict[int, Offer] = {}
         laggards: list[Subscription] = []
         for subscription in feed.waiting:
@@ -84,6 +91,28 @@ class Fanout:
             self.lag(subscription, now)
         for subscription in laggards:
             self.pump(subscription.session, now)
+
+    def _put_off(self, feed: Feed, count: int, now: float) -> None:
+        """Only so many are offered what a feed has gained; the others in turns to come."""
+        later = [one for one in islice(feed.waiting, max(1, count), None) if one.has_more]
+        for subscription in later:
+            self.lag(subscription, now)
+            self.again[subscription.session] = None
+
+    def go_on(self, now: float) -> None:
+        """With those who had more to take, as far as one turn goes."""
+        again, self.again = self.again, {}
+        left, waiting = FLUSH_BYTES, iter(again)
+        for session in waiting:
+            outlet = session.outlet
+            if outlet is None:
+                continue
+            before = outlet.taken_bytes
+            self.pump(session, now)
+            left -= outlet.taken_bytes - before
+            if left <= 0:
+                self.again = dict.fromkeys(waiting) | self.again  # it is their turn first
+                return
 
     def lag(self, subscription: Subscription, now: float) -> None:
         """The subscription has something waiting and is not caught up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,12 +125,21 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, broker: BrokerProcess) 
 
 def test_what_failed_leaves_nothing_behind(spark: SparkSession, broker: BrokerProcess) -> None:
     """One task is done, the other comes to a row that cannot be."""
-    rows = spark.range(2, numPartitions=2).select(F.lit("x").alias("payload"), F.lit("out/failed").alias("topic"))
-    bad = F.when(F.spark_partition_id() == 1, F.lit("#")).otherwise(F.col("topic"))
+    staged = broker.folder / "journal" / "staged"
+
+    @F.udf("string")
+    def topic(task: int) -> str:
+        """The bad row comes once the broker has the part of the other task."""
+        until = time.monotonic() + 60
+        while task == 1 and not list(staged.glob("spark-*/*.arrow")) and time.monotonic() < until:
+            time.sleep(0.01)
+        return "#" if task == 1 else "out/failed"
+
+    rows = spark.range(2, numPartitions=2).select(F.lit("x").alias("payload"))
     with pytest.raises(PySparkException, match="wildcard"):
-        write(rows.withColumn("topic", bad), broker)
+        write(rows.withColumn("topic", topic(F.spark_partition_id())), broker)
     assert payloads(broker, "out/failed") == []
-    assert list((broker.folder / "journal" / "staged").glob("spark-*")) == []
+    assert list(staged.glob("spark-*")) == []
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_named(spark: SparkSession, broker: BrokerProcess) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from headway.core.keys import compile_key
 from headway.core.pool import Pool
 from headway.core.record import Record
-from headway.core.state import ENTRY_BYTES, State
+from headway.core.state import ENTRY_BYTES, FORGET_ENTRIES, State
 
 
 def record(key: str, sequence: int, topic: str = "t") -> Record:
@@ -100,3 +102,14 @@ def test_state_and_lane_together_lose_and_double_nothing(steps: list[tuple[str, 
         for key, sequence in got:
             newest[key] = max(sequence, newest.get(key, 0))
         assert newest == latest
+
+
+def test_a_state_that_is_over_goes_little_by_little_and_counts_no_more() -> None:
+    state = a_state()
+    keys = 10 * FORGET_ENTRIES + 1
+    for number in range(keys):
+        state.put(record(str(number), number + 1))
+    steps = state.close()
+    assert state.pool.memory_bytes == 0
+    left = [keys, *(len(state) for _ in steps)]
+    assert [before - after for before, after in pairwise(left)] == [FORGET_ENTRIES] * 10 + [1]

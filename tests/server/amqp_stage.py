@@ -388,16 +388,13 @@ class Client:
         self._asked = 0
         self._parts: dict[int, list[Any]] = {}
         self.connection = house.accept(self.sock, **listener)
+        peer = self.connection.peer_side
+        assert isinstance(peer, AmqpPeer)
+        self.peer = peer
         if begin:
             self.begin(heartbeat, frame_max, channel_max)
             for number in range(1, channels + 1):
                 assert self.say(Channel.Open(), channel=number) == [f"{number} Channel.OpenOk"]
-
-    @property
-    def peer(self) -> AmqpPeer:
-        peer = self.connection.peer_side
-        assert isinstance(peer, AmqpPeer)
-        return peer
 
     @property
     def open(self) -> bool:

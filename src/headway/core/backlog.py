@@ -180,6 +180,7 @@ class Backlog:
             stretch.feed.limited.pop(self._queue, None)
             self._let_go(stretch.feed)
         self.settling.clear()
+        del self._queue
 
     # -- how much waits ---------------------------------------------------------------------------------------------
 

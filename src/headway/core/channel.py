@@ -67,6 +67,8 @@ class Window:
 
 
 NOTHING: dict[int, Delivery] = {}
+BOUNDLESS = Window(NO_LIMIT)
+"""Of a channel that is its session's only one. Nobody writes into it."""
 
 
 class Channel(Window):
@@ -88,7 +90,7 @@ class Channel(Window):
         """Nothing more is handed out on it; what is left of it is dealt with as turns go."""
         self.members: dict[Subscription, None] | tuple[()] = ()
         """Consumers of queues, where a session has several channels."""
-        self.whole: Window = self
+        self.whole: Window = BOUNDLESS
         """That of its session, where that has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
         self.replay: list[int] = []
@@ -135,7 +137,7 @@ class Channel(Window):
         self.used += count
         if window is not self:
             window.used += count
-        if self.whole is not self:
+        if self.whole is not BOUNDLESS:
             self.whole.used += count
 
     def remove(self, delivery_id: int) -> Delivery | None:
@@ -184,4 +186,5 @@ class Channel(Window):
     def clear(self) -> None:
         for delivery_id in list(self.in_flight):
             self.remove(delivery_id)
+        self.taken_back = NOTHING
         self.replay.clear()

@@ -234,7 +234,8 @@ class Cursor:
             self._lower_to(self.lane.tail)
 
     def close(self) -> None:
-        """Stand nowhere and want nothing."""
+        """Stand nowhere and want nothing; it is nobody's any more."""
+        self.owner = None
         self.detach()
         if self.unacknowledged:
             self.unacknowledged.clear()

@@ -44,8 +44,9 @@ class Drops:
         self._bell: Timer | None = None
 
     def stop(self) -> None:
-        """The queue is over."""
+        """The queue is over: nothing of it is left out any more."""
         stop(self._bell)
+        del self._queue
 
     # -- leaving out ------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class Ending:
             self.set_free(subscription)
             subscription.cursor.close()
             feed.settle_down()  # it may have been the last that wanted what is there
-        self._release_state(subscription)
+        self._release_state(subscription, now)
         if subscription in feed.gates:
             self.open_gate(subscription, now)
         if queue is not None and queue.ends_with_members and not queue.members:
@@ -99,7 +99,7 @@ class Ending:
         subscription.note_gap(owed, subscription.conflated_upto, lane.last_sequence, reason)
         subscription.conflate_owed = 0
 
-    def _release_state(self, subscription: Subscription) -> None:
+    def _release_state(self, subscription: Subscription, now: float) -> None:
         subscription.close_prefaces()
         state, subscription.state = subscription.state, None
         if state is None:
@@ -107,7 +107,7 @@ class Ending:
         state.readers -= 1
         if state.readers == 0 and not state.declared:
             self._registry.router.remove_state(state)
-            state.close()
+            self._registry.chores.begin(state.close(), now)
 
     def open_gate(self, subscription: Subscription, now: float) -> None:
         """This consumer holds back publishers no longer."""

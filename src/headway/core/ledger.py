@@ -218,6 +218,7 @@ class Ledger:
         return found
 
     def forget(self, kept: Kept) -> None:
+        kept.cursors = []
         self.kept.pop(kept.number, None)
         self.moved.pop(kept, None)
 

@@ -13,7 +13,7 @@ looked at, judged, shown, cut off; and its place outlives the process, so what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headway.core.chunk import SpillHandle
@@ -71,14 +71,15 @@ class Telling(Outlet):
 
 
 class PollCursor(Cursor):
-    """``offset``: of the next record that is wanted. ``ends_at``: the last offset there is."""
+    """``offset``: of the next record that is wanted, of those ``recorded`` that match ``filter``."""
 
-    __slots__ = ("ends_at", "offset")
+    __slots__ = ("filter", "offset", "recorded")
+    filter: str
     offset: int
-    ends_at: Callable[[], int]
+    recorded: Recorded
 
     def fresh_sequence(self) -> int:
-        return self.offset if self.offset <= self.ends_at() else 0
+        return self.offset if self.offset <= self.recorded.behind(self.filter, self.offset).last else 0
 
     def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
         return [(self.offset, max(last, self.offset))]
@@ -93,7 +94,7 @@ class Poll(Subscription):
         self.cursor.close()
         self.place = PollCursor(feed.lane, self)
         self.place.offset = offset
-        self.place.ends_at = lambda: self.behind.last
+        self.place.filter, self.place.recorded = feed.key.filter, recorded
         self.cursor = self.place
         self._recorded = recorded
 

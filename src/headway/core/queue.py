@@ -130,6 +130,8 @@ class Queue:
     def close(self) -> None:
         """The queue is over; its members have left."""
         self.ended = True
+        self.stand_in = None
+        self.departed.clear()
         stop(self.expiry)
         self.drops.stop()
         self.dismiss()

@@ -223,18 +223,16 @@ class Queues(Settling):
         self.tidy(chores.now)
 
     def _expire_later(self, queue: Queue, now: float) -> None:
+        if queue.terms.idle_s is not None:
+            queue.expiry = self._registry.timers.at(now + queue.terms.idle_s, partial(self._expire, queue))
+
+    def _expire(self, queue: Queue, now: float) -> None:
         idle_s = queue.terms.idle_s
-        if idle_s is None:
-            return
-
-        def expire(when: float) -> None:
-            if not queue.consumers and queue.used_s + idle_s <= when:
-                self.delete(queue, when)
-            else:
-                since = when if queue.consumers else queue.used_s
-                queue.expiry = self._registry.timers.at(since + idle_s, expire)
-
-        queue.expiry = self._registry.timers.at(now + idle_s, expire)
+        assert idle_s is not None
+        if not queue.consumers and queue.used_s + idle_s <= now:
+            self.delete(queue, now)
+        else:
+            self._expire_later(queue, now if queue.consumers else queue.used_s)
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headway.core.chores import Steps
 from headway.core.keys import KeyOf
 from headway.core.pool import Pool
 from headway.core.record import LOOKS_MAX, Record
@@ -23,6 +24,9 @@ POOL_SHARE = 0.25
 """How much of its pool's memory one state may take up."""
 ENTRY_BYTES = 500
 """What an entry costs beside its payload and topic: measured with tracemalloc, rounded up."""
+FORGET_ENTRIES = 256
+FORGET_WORK = 128
+"""What it takes to forget so many."""
 
 
 class Entry:
@@ -85,9 +89,18 @@ class State:
             grown -= self._evict(ends.after)
         return grown
 
-    def close(self) -> None:
-        """Nobody asks for it any more."""
+    def close(self) -> Steps:
+        """Nobody asks for it any more. What is left to do is to let go of the entries, which know each other."""
         self.pool.add_state(-self.bytes)
+        self.bytes = 0
+        return self._forget()
+
+    def _forget(self) -> Steps:
+        while self._entries:
+            for _ in range(min(FORGET_ENTRIES, len(self._entries))):
+                self._unlink(self._entries.popitem()[1])
+            yield FORGET_WORK
+        del self._ends.before, self._ends.after
 
     def _evict(self, entry: Entry) -> int:
         """Forget a key. A pass that was about to read it has missed a record, and knows so."""

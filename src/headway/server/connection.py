@@ -111,8 +111,7 @@ class Connection(Outlet):
         """A write failed: there is nothing to wait for (and the loop would not let us)."""
 
     def __str__(self) -> str:
-        session = self.peer_side.session
-        return f"{session.client} ({self.address})" if session is not None else self.address
+        return f"{self.client} ({self.address})" if self.admitted else self.address
 
     def start(self, peer: Peer) -> None:
         self.peer_side = peer
@@ -121,6 +120,8 @@ class Connection(Outlet):
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        if not self.open:
+            return  # somebody else who was called before has ended it
         try:
             data = self.sock.recv(self.parts.limit_of(self))
         except BlockingIOError:
@@ -220,6 +221,8 @@ class Connection(Outlet):
             self.host.loop.add_writer(self.sock, self._on_writable)
 
     def _on_writable(self) -> None:
+        if not self.open:
+            return
         began = self.host.pulse.begin()
         self._writing = False
         self.host.loop.remove_writer(self.sock)
@@ -243,7 +246,7 @@ class Connection(Outlet):
 
     def out_soon(self) -> None:
         """There is something to say that no turn brought about."""
-        session = self.peer_side.session
+        session = self.peer_side.session if self.open else None
         if session is not None and session.outlet is self:
             self.host.say_soon(session)
 
@@ -274,6 +277,8 @@ class Connection(Outlet):
         """Finish what is half sent, tell the client why, and close once it has heard (or will not). ``rest`` is of a
         record whose session has gone already; None: it cannot be had, and no word can be said in the middle of a
         record."""
+        if not self.open:
+            return
         unfinished = self.peer_side.unfinished() if rest is not None else None
         if rest is None or unfinished is None:
             self.close(reason, text)
@@ -288,6 +293,7 @@ class Connection(Outlet):
                 self.sock.close()
 
     def _end(self, reason: Reason, text: str) -> bool:
+        """Nobody calls its peer from here on: they would keep each other."""
         if not self.open:
             return False
         self.open = False
@@ -295,6 +301,7 @@ class Connection(Outlet):
         self.host.loop.remove_writer(self.sock)
         self.parts.gone(self, self.host.now())
         self.peer_side.connection_lost(reason)
+        del self.peer_side
         self.host.closed(self, reason, text)
         return True
 

@@ -43,6 +43,11 @@ class Greeting:
         self._due: tuple[int, bytes] | None = None
         """The commit that CONNACK waits for, and CONNACK."""
 
+    def over(self) -> None:
+        """Its connection has ended."""
+        self._due = None
+        del self._peer
+
     def begin(self, packet: Connect) -> None:
         peer = self._peer
         peer.connection.client, peer.connection.username = packet.client_id, packet.username or ""
@@ -68,14 +73,13 @@ class Greeting:
                 return
             peer.waits = True
             peer.connection.hold("password")
-            peer.engine.spawn(self._check(packet, packet.username, password))
+            peer.engine.spawn(self._check(peer, packet, packet.username, password))
 
     @property
     def _anonymous(self) -> bool:
         return self._peer.listener.allows_anonymous(bool(self._peer.engine.logins.users))
 
-    async def _check(self, packet: Connect, username: str, password: bytes) -> None:
-        peer = self._peer
+    async def _check(self, peer: MqttPeer, packet: Connect, username: str, password: bytes) -> None:
         right = await peer.engine.check_password(username, password, peer.connection)
         peer.waits = False
         if not peer.connection.open:
@@ -156,10 +160,9 @@ class Greeting:
 
     def kept(self, number: int) -> None:
         """The journal has everything up to this commit."""
-        peer = self._peer
-        if self._due is None or not peer.connection.open:
+        if self._due is None:
             return
-        due, greeting = self._due
+        peer, (due, greeting) = self._peer, self._due
         if number < due:
             assert peer.engine.keeper is not None
             peer.engine.keeper.wait(self)

@@ -183,6 +183,8 @@ class MqttPeer:
     def cancelled(self, subscription: Subscription) -> None: ...
 
     def connection_lost(self, reason: Reason) -> None:
+        self._greeting.over()
+        self._share.under_way = None
         session, self.session = self.session, None
         if session is not None:
             self.engine.broker.disconnect(

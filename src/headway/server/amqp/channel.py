@@ -100,6 +100,7 @@ class AmqpChannel:
         self._take_off_tab()
         self.peer.answers.forget(self.number)
         self.tags.clear()
+        self._publisher.over()
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction puts off --------------------------------------------------------------------------------

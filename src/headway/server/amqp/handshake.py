@@ -41,6 +41,10 @@ class Handshake:
         """What comes next."""
         self.checking = False
 
+    def over(self) -> None:
+        """Its connection has ended."""
+        del self._peer
+
     def begin(self, version: Version | None) -> None:
         peer = self._peer
         if version is None:
@@ -90,10 +94,9 @@ class Handshake:
         else:
             self.checking = True
             peer.connection.hold("password")
-            peer.engine.spawn(self._check(login, told=bool(able.get("authentication_failure_close"))))
+            peer.engine.spawn(self._check(peer, login, told=bool(able.get("authentication_failure_close"))))
 
-    async def _check(self, login: Login, *, told: bool) -> None:
-        peer = self._peer
+    async def _check(self, peer: AmqpPeer, login: Login, *, told: bool) -> None:
         right = await peer.engine.check_password(login.user, login.password, peer.connection)
         self.checking = False
         if not peer.connection.open:

@@ -372,10 +372,13 @@ class AmqpPeer:
         return write_close_connection(self.version, code_of(reason), text)
 
     def connection_lost(self, reason: Reason) -> None:
+        self._handshake.over()
+        self.share.under_way = None
         session, self.session = self.session, None
         if session is None:
             return
         for channel in self.channels.values():
-            channel.close()
+            if not channel.closing:
+                channel.close()
         self.channels.clear()
         self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)

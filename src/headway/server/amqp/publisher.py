@@ -43,6 +43,10 @@ class Publisher:
         """Of the last message, since confirms were asked for."""
         self.confirms = False
 
+    def over(self) -> None:
+        """Its channel is closed."""
+        del self._channel
+
     def checked(self, item: Publish) -> Run:
         """The run with all that is to be known of it. Raises :class:`ChannelFault` if it may not be published."""
         run, address, peer = item.run, item.address, self._channel.peer

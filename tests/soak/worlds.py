@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,6 +159,12 @@ def away(broker: BrokerProcess) -> Iterator[None]:
     yield
 
 
+def _leave(connection: pika.BlockingConnection) -> None:
+    """Unless it was cut: at the disk limit that is how it may end."""
+    with suppress(pika.exceptions.AMQPError):
+        connection.close()
+
+
 @contextmanager
 def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
     """300 queues whose consumers settle nothing, at the pool's disk limit, and somebody who publishes to them."""
@@ -166,7 +172,8 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
     parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
     with ExitStack() as stack:
         for number in range(3):
-            connection = stack.enter_context(pika.BlockingConnection(parameters))
+            connection = pika.BlockingConnection(parameters)
+            stack.callback(_leave, connection)
             channel = connection.channel()
             channel.basic_qos(prefetch_count=1)
             for part in range(100):

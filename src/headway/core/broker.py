@@ -33,7 +33,7 @@ from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.polls import Polls
 from headway.core.pool import DISK_RETRY_S, Pool
-from headway.core.publishing import Published, Publishing, Some
+from headway.core.publishing import Published, Publishing, Slice, Some
 from headway.core.queue import Queue
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
@@ -129,6 +129,13 @@ class Broker:
         if session.paused_by and session.paused_since_s == now and some.refused is None:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return some
+
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
+        """Publish a run to its exchange, from ``start`` on and so much of it as is done at once."""
+        done = self._publishing.publish_slice(session, run, now, start)
+        if session.paused_by and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return done
 
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publish a run to its exchange (``run.exchange``)."""

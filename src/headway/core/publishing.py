@@ -52,6 +52,16 @@ class Some(NamedTuple):
     rest: Run | None = None
 
 
+class Slice(NamedTuple):
+    """What became of the records of a run that were published at once, and the work that it was. ``stop``: the first
+    that was not published."""
+
+    run: Run
+    published: Published
+    work: int
+    stop: int
+
+
 class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
@@ -84,14 +94,12 @@ class Publishing:
             done += 1
             route, rest = self._registry.router.route(run.topic), None
             count = len(run.ends)
-            if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
+            if (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             published, refusal = self._publish(session, run, route, now)
             refused = refusal or refused
             taken += published.taken
-            work += 1 + published.taken + route.selecting * (count // SELECTED_A_UNIT)
-            if count > RECORDS_A_UNIT:
-                work += published.taken * (count // RECORDS_A_UNIT)
+            work += work_of(count, route, published.taken)
             if rest is not None:
                 return Some(done, taken, work, refused, rest)
         return Some(done, taken, work, refused)
@@ -117,6 +125,15 @@ class Publishing:
         if route is None:
             route = self.route(run)
         return self._take(session, run, self._count(session, run), route, now)
+
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
+        """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
+        route, stop = self._registry.router.route_from(run.exchange, run.topic, run.headers), len(run.ends)
+        if stop > 1 and (most := slice_of(run, route, session)) < stop:
+            stop = min(start + most, stop)
+            run = part_of(run, start, stop)
+        published = self._take(session, run, self._count(session, run), route, now)
+        return Slice(run, published, work_of(len(run.ends), route, published.taken), stop)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers)
@@ -238,6 +255,8 @@ class Publishing:
 def slice_of(run: Run, route: Route, session: Session) -> int:
     """How many of the run's records are published at once."""
     count = len(run.ends)
+    if count == 1 or len(route.feeds) < 2:
+        return count
     most = count
     taken_bytes = len(run.data) * len(route.feeds)
     slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
@@ -247,6 +266,14 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)
+
+
+def work_of(count: int, route: Route, taken: int) -> int:
+    """What it was to publish so many records of a run, which so many lanes and states took."""
+    work = 1 + taken + route.selecting * (count // SELECTED_A_UNIT)
+    if count > RECORDS_A_UNIT:
+        work += taken * (count // RECORDS_A_UNIT)
+    return work
 
 
 def part_of(run: Run, start: int, stop: int) -> Run:

@@ -22,7 +22,7 @@ SUBSCRIBE_WORK = 16
 """What it takes to begin or end one subscription."""
 
 Steps = Iterator[int]
-"""A command that is done little by little: the work of each step."""
+"""A command that is done little by little: the work of each step. 0: it cannot go on before the next turn."""
 
 
 class Share:
@@ -48,3 +48,5 @@ class Share:
             if work is not None:
                 self.under_way = steps
                 self.left -= work
+                if not work:
+                    return

@@ -14,12 +14,14 @@ from pamqp import base, commands
 
 from headway.core.channel import NO_LIMIT, Channel
 from headway.core.queues import Queues
+from headway.core.record import Run
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.tab import TRANSACTIONS
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
+from headway.server.share import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
 from headway.wire.amqp.replies import write_method
@@ -136,10 +138,27 @@ class AmqpChannel:
     def publish(self, item: Publish) -> None:
         run = self._publisher.checked(item)
         if self._put_off is None:
-            self._publisher.publish(item, run)
+            stop, work = self._publisher.publish(item, run)
+            self.peer.share.left -= work - 1  # one is counted for each command
+            if stop < len(run.ends):
+                self.peer.share.begin(self._publish_on(item, run, stop))
         else:
             self._put_on_tab(STEP_BYTES + len(run.data) + len(item.properties))
-            self._put_off.append(lambda: self._publisher.publish(item, run))
+            self._put_off.append(lambda: self._publish_all(item, run))
+
+    def _publish_on(self, item: Publish, run: Run, start: int) -> Steps:
+        """With the rest of a run, while the channel is open and nothing is in its way."""
+        while start < len(run.ends) and not self.core.closed:
+            if self.peer.must_wait:
+                yield 0
+                continue
+            start, work = self._publisher.publish(item, run, start)
+            yield work
+
+    def _publish_all(self, item: Publish, run: Run) -> None:
+        start = 0
+        while start < len(run.ends):
+            start, _ = self._publisher.publish(item, run, start)
 
     def _put_on_tab(self, size: int) -> None:
         """A transaction has no end of its own. Raises :class:`Refused`: then the channel ends, and it too."""

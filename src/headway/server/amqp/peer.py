@@ -136,17 +136,18 @@ class AmqpPeer:
         """As much as its share allows."""
         items, share, at = self._held, self.share, 0
         while share.left > 0 and not self._handshake.checking and self.connection.open:
-            if share.under_way is None:
-                if at == len(items):
-                    break
-                self._doing = items[at]
-                at += 1
             try:
                 if share.under_way is not None:
                     share.go_on()
-                else:
-                    share.left -= 1
-                    self._one(self._doing)
+                    if share.under_way is not None:
+                        break
+                    continue
+                if at == len(items) or (type(items[at]) is Publish and self.must_wait):
+                    break  # what it brought goes on when it is read again
+                self._doing = items[at]
+                at += 1
+                share.left -= 1
+                self._one(self._doing)
             except (ChannelFault, ProtocolError) as fault:
                 self._blame(self._doing, fault)
             except Refused as refusal:
@@ -154,6 +155,11 @@ class AmqpPeer:
                     self.engine.limited(self.session, str(refusal))
                 self._blame(self._doing, fault_of(refusal))
         del items[:at]
+
+    @property
+    def must_wait(self) -> bool:
+        """The client is to slow down: it publishes nothing more for now."""
+        return self.session is not None and bool(self.session.paused_by)
 
     def _blame(self, item: Item, fault: ChannelFault | ProtocolError) -> None:
         """Tell the client what of it went wrong."""
@@ -337,7 +343,6 @@ class AmqpPeer:
     def pace(self, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""
         assert self.session is not None
-        self.share.left -= lanes
         share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
         self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 

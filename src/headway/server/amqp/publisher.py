@@ -91,31 +91,34 @@ class Publisher:
             raise ChannelFault(Code.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
         return read(with_reply_to(raw, self._channel.reply_queue))
 
-    def publish(self, item: Publish, run: Run) -> None:
-        if item.address.immediate and len(run) > 1:  # what becomes of one depends on those before it
-            for index in range(len(run)):
-                self.publish(item, part_of(run, index, index + 1))
-            return
-        broker, now = self._channel.peer.engine.broker, self._channel.peer.engine.now()
+    def publish(self, item: Publish, run: Run, start: int = 0) -> tuple[int, int]:
+        """Publish its messages from ``start`` on, so many as are done at once. Returns the first that was not, and the
+        work that it was."""
+        peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
+        broker, now = peer.engine.broker, peer.engine.now()
         run.confirmed = self.confirms
-        count = len(run)
-        kept = False
-        if item.address.immediate and not broker.takes_at_once(run, now):
+        if (address.immediate or hidden) and len(run) > 1:  # what becomes of one depends on those before it
+            _, work = self.publish(item, part_of(run, start, start + 1))
+            return start + 1, work
+        if address.immediate and not broker.takes_at_once(run, now):
             self._return(item, run, Code.NO_CONSUMERS, "nobody takes it at once")
-            accepted = count
-        else:
-            published = broker.publish_to(self._session, run, now)
-            accepted, kept, taken = published.accepted, run.kept, published.taken
-            for key in self._hidden(item):
-                other = under(run, key)
-                published = broker.publish_to(self._session, other, now)
-                accepted, kept, taken = min(accepted, published.accepted), kept or other.kept, taken + published.taken
-            if taken:
-                self._channel.peer.pace(taken)
-            elif item.address.mandatory:
-                self._return(item, run, Code.NO_ROUTE, "NO_ROUTE")
+            if self.confirms:
+                self._tell(1, 1, kept=False)
+            return 1, 1
+        part, (taken, accepted), work, stop = broker.publish_slice(self._session, run, now, start)
+        kept = part.kept
+        for key in hidden:
+            other = under(run, key)
+            published = broker.publish_to(self._session, other, now)
+            accepted, kept, taken = min(accepted, published.accepted), kept or other.kept, taken + published.taken
+            work += 1 + published.taken
+        if taken:
+            peer.pace(taken)
+        elif address.mandatory:
+            self._return(item, part, Code.NO_ROUTE, "NO_ROUTE")
         if self.confirms:
-            self._tell(count, accepted, kept=kept)
+            self._tell(len(part), accepted, kept=kept)
+        return stop, work
 
     def _tell(self, count: int, accepted: int, *, kept: bool) -> None:
         """Of the next ``count`` messages the first ``accepted`` are with everyone who is to have them; or are to be, in

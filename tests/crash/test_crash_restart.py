@@ -319,6 +319,29 @@ def test_a_subscription_that_was_granted_is_there(again: Again) -> None:
         assert not [message for message in sub.so_far() if message.payload == b"2"]
 
 
+def test_what_was_declared_and_answered_is_there_and_what_was_taken_away_is_not(again: Again) -> None:
+    """Killed right after each answer."""
+    again.fsync = LATE
+    with Raw(again().amqp) as raw:
+        durable(raw, "q", "other")
+    with Raw(again().amqp) as raw:
+        bind(raw, "q", "k")
+        raw.call(Queue.Delete(queue="other"), Queue.DeleteOk)
+    with Raw(again().amqp) as raw:
+        confirmed(raw, "amq.direct", "k", b"1")
+        assert raw.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).message_count == 1
+        raw.do(Queue.Declare(queue="other", passive=True))
+        assert raw.channel_closed().reply_code == 404
+    with Raw(again().amqp) as raw:
+        raw.call(Queue.Purge(queue="q"), Queue.PurgeOk)
+    with Raw(again().amqp) as raw:
+        assert rest(raw, "q") == []
+        bind(raw, "q", "k", there=False)
+    with Raw(again().amqp) as raw:
+        confirmed(raw, "amq.direct", "k", b"2")
+        assert rest(raw, "q") == []
+
+
 def test_a_slow_subscriber_reads_what_all_durable_ones_have_settled(tmp_path: Path) -> None:
     """No kill: what left memory for the journal stays there for those, too, who are not in it."""
     life = Life(tmp_path, 1, memory="2MB")

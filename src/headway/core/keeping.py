@@ -241,10 +241,10 @@ class Keeping:
             self._say("exchange", exchange.name, None)
 
     def binding(self, binding: Binding, *, there: bool) -> None:
-        if self._registry.ledger is not None and self._outlives(binding):
+        if self._registry.ledger is not None and self.outlives(binding):
             self._say("binding", binding, True if there else None)
 
-    def _outlives(self, binding: Binding) -> bool:
+    def outlives(self, binding: Binding) -> bool:
         router = self._registry.router
         source = router.exchanges.by_name.get(binding.source)
         if source is None or not source.durable:
@@ -305,7 +305,7 @@ class Keeping:
             yield "queue", queue.name, self._queue_terms(queue)
         for exchange in exchanges.values():
             for binding in exchange.bindings.all:
-                if self._outlives(binding):
+                if self.outlives(binding):
                     yield "binding", binding, True
         for session in registry.sessions.values():
             if session.kept:

@@ -68,6 +68,11 @@ class Queues(Settling):
             raise Refused(Reason.NOT_FOUND, f"there is no exchange '{name}'")
         return found
 
+    def is_durable(self, name: str) -> bool:
+        """The exchange is; or nobody knows, for it is gone."""
+        found = self._exchanges.by_name.get(name)
+        return found is None or found.durable
+
     def declare_exchange(self, exchange: Exchange) -> None:
         known = self._exchanges.by_name.get(exchange.name)
         if known is None:
@@ -297,6 +302,10 @@ class Queues(Settling):
             self._rebind(queue)
         self._router.forget()
         return queues
+
+    def outlives(self, binding: Binding) -> bool:
+        """It outlives the process, as long as it is there."""
+        return self._keeping.outlives(binding)
 
     def _check(self, session: Session, binding: Binding) -> None:
         self.exchange(binding.source)

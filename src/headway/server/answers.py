@@ -21,6 +21,10 @@ class Answers:
         self._waiting: deque[tuple[int, bytes, int]] = deque()
         """The commit each waits for, and the channel it is said on."""
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
     def say(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
         """``kept``: it is about something that is to be in the journal first."""
         number = 0 if self._keeper is None or not kept else self._keeper.wait(self)

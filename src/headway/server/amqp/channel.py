@@ -78,12 +78,23 @@ class AmqpChannel:
             raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
         do(self, command)
 
+    def write(self, frame: bytes) -> None:
+        if self._put_off is None:
+            self.peer.write(frame)
+        else:  # behind the answer to a commit
+            self.peer.answers.say(frame, kept=False, channel=self.number)
+
     def say(self, command: base.Frame) -> None:
-        self.peer.say(self.number, command)
+        self.write(write_method(self.peer.version, self.number, command))
 
     def answer(self, asked: Any, command: base.Frame) -> None:
         if not asked.nowait:
             self.say(command)
+
+    def promise(self, frame: bytes, *, kept: bool) -> None:
+        """``kept``: what it says is to be in the journal first."""
+        answers = self.peer.promises if self._put_off is None else self.peer.answers
+        answers.say(frame, kept=kept, channel=self.number)
 
     def wake(self) -> None:
         """Its consumers may be able to take more."""
@@ -101,6 +112,7 @@ class AmqpChannel:
         self._put_off = None
         self._take_off_tab()
         self.peer.answers.forget(self.number)
+        self.peer.promises.forget(self.number)
         self.tags.clear()
         self._publisher.over()
         self.queues.close_channel(self.session, self.core, self.now())

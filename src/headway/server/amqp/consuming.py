@@ -131,7 +131,7 @@ def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
     if got is None:
         channel.say(commands.Basic.GetEmpty())
         return
-    channel.peer.write(write_get_ok(
+    channel.write(write_get_ok(
         channel.number, got.delivery_id, got.frame, got.records_left, channel.peer.frame_bytes_max,
         redelivered=got.redelivered,
     ))  # fmt: skip

@@ -1,11 +1,14 @@
-"""Exchanges and queues: what a client declares, binds, purges and deletes on a channel."""
+"""Exchanges and queues: what a client declares, binds, purges and deletes on a channel.
+
+Each answer is a promise: about what is durable, it is said once the journal has it (promises.py).
+"""
 
 from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from pamqp import commands
+from pamqp import base, commands
 
 from headway.core.exchange import KINDS, Binding, Destination, Exchange
 from headway.core.options import NO_OPTIONS, SubscriptionOptions, parse_options
@@ -14,7 +17,7 @@ from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.dialect import AmqpDialect
-from headway.wire.amqp.replies import write_declare_ok
+from headway.wire.amqp.replies import write_declare_ok, write_method
 
 if TYPE_CHECKING:
     from headway.server.amqp.channel import AmqpChannel
@@ -40,22 +43,28 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
             name, kind, durable=command.durable, auto_delete=command.auto_delete, internal=command.internal,
             alternate=read_alternate(command.arguments or {}),
         ))  # fmt: skip
-    channel.answer(command, commands.Exchange.DeclareOk())
+    _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
 
 def delete_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> None:
+    durable = channel.queues.is_durable(command.exchange)
     channel.queues.delete_exchange(command.exchange, if_unused=command.if_unused)
-    channel.answer(command, commands.Exchange.DeleteOk())
+    _answer(channel, command, commands.Exchange.DeleteOk(), kept=durable)
 
 
 def bind_exchange(channel: AmqpChannel, command: commands.Exchange.Bind) -> None:
-    _bind(channel, _exchange_binding(command))
-    channel.answer(command, commands.Exchange.BindOk())
+    kept = _bind(channel, _exchange_binding(command))
+    _answer(channel, command, commands.Exchange.BindOk(), kept=kept)
 
 
 def unbind_exchange(channel: AmqpChannel, command: commands.Exchange.Unbind) -> None:
-    channel.queues.unbind(channel.session, _exchange_binding(command))
-    channel.answer(command, commands.Exchange.UnbindOk())
+    kept = _unbind(channel, _exchange_binding(command))
+    _answer(channel, command, commands.Exchange.UnbindOk(), kept=kept)
+
+
+def _answer(channel: AmqpChannel, asked: Any, answer: base.Frame, *, kept: bool) -> None:
+    if not asked.nowait:
+        channel.promise(write_method(channel.peer.version, channel.number, answer), kept=kept)
 
 
 def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind) -> Binding:
@@ -63,12 +72,21 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
     return Binding(command.source, to, command.routing_key, frozen(command.arguments or {}))
 
 
-def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> None:
+def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
+    """Whether it is kept."""
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
         raise ChannelFault(Code.PRECONDITION_FAILED, text)
     channel.queues.bind(channel.session, binding, channel.now(), options=options)
+    return channel.queues.outlives(binding)
+
+
+def _unbind(channel: AmqpChannel, binding: Binding) -> bool:
+    """Whether it was kept."""
+    kept = channel.queues.outlives(binding)
+    channel.queues.unbind(channel.session, binding)
+    return kept
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
@@ -78,7 +96,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
     queues, now, name = channel.queues, channel.now(), command.queue
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
         if not command.nowait:  # that is how one asks whether whoever wants a reply is still there
-            channel.peer.write(write_declare_ok(channel.peer.version, channel.number, name, 0, 1))
+            channel.promise(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
         return
     if command.passive:
         queue = queues.queue(channel.session, queue_name(channel, name))
@@ -93,9 +111,10 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
         queue = queues.declare(channel.session, name or f"amq.gen-{secrets.token_urlsafe(16)}", terms, DIALECT, now)
     channel.last_queue = queue.name
     if not command.nowait:
-        channel.peer.write(write_declare_ok(
+        answer = write_declare_ok(
             channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.consumers)
-        ))  # fmt: skip
+        )  # fmt: skip
+        channel.promise(answer, kept=queue.kept is not None and not command.passive)
 
 
 def queue_name(channel: AmqpChannel, name: str) -> str:
@@ -109,14 +128,14 @@ def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
     arguments = dict(command.arguments or {})
     start = arguments.pop("from", None)
     options = parse_options([("from", str(start))]) if start is not None else NO_OPTIONS
-    _bind(channel, _queue_binding(channel, command, arguments), options)
-    channel.answer(command, commands.Queue.BindOk())
+    kept = _bind(channel, _queue_binding(channel, command, arguments), options)
+    _answer(channel, command, commands.Queue.BindOk(), kept=kept)
 
 
 def unbind_queue(channel: AmqpChannel, command: commands.Queue.Unbind) -> None:
     arguments = {name: value for name, value in (command.arguments or {}).items() if name != "from"}
-    channel.queues.unbind(channel.session, _queue_binding(channel, command, arguments))
-    channel.say(commands.Queue.UnbindOk())
+    kept = _unbind(channel, _queue_binding(channel, command, arguments))
+    channel.promise(write_method(channel.peer.version, channel.number, commands.Queue.UnbindOk()), kept=kept)
 
 
 def _queue_binding(
@@ -129,15 +148,16 @@ def _queue_binding(
 
 def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
-    channel.answer(command, commands.Queue.PurgeOk(queue.drops.purge()))
+    _answer(channel, command, commands.Queue.PurgeOk(queue.drops.purge()), kept=queue.kept is not None)
 
 
 def delete_queue(channel: AmqpChannel, command: commands.Queue.Delete) -> None:
-    name, waiting = queue_name(channel, command.queue), 0
+    name, waiting, kept = queue_name(channel, command.queue), 0, True
     if channel.knows(name):  # gone already is what was wanted
         queue = channel.queues.queue(channel.session, name)
+        kept = queue.kept is not None
         waiting = channel.queues.delete(queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty)
-    channel.answer(command, commands.Queue.DeleteOk(waiting))
+    _answer(channel, command, commands.Queue.DeleteOk(waiting), kept=kept)
 
 
 METHODS: dict[type, Any] = {

@@ -23,6 +23,7 @@ from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
+from headway.server.amqp.promises import Promises
 from headway.server.answers import Answers
 from headway.server.connection import Connection
 from headway.server.farewell import Words
@@ -63,7 +64,7 @@ class AmqpPeer:
     __slots__ = (
         "_beat_s", "_closing", "_decoder", "_doing", "_final", "_handshake", "_heartbeat_s", "_held",
         "_taken_bytes", "answers", "cancels", "channel_max", "channels", "connection", "engine", "frame_bytes_max",
-        "keep_alive_s", "listener", "message_bytes_max", "session", "share", "tells_blocked", "username",
+        "keep_alive_s", "listener", "message_bytes_max", "promises", "session", "share", "tells_blocked", "username",
         "version",
     )  # fmt: skip
 
@@ -84,6 +85,9 @@ class AmqpPeer:
         self.tells_blocked = False
         """... and that it is told when it is not read."""
         self.answers = Answers(connection, engine.keeper)
+        """Confirms."""
+        self.promises = Promises(self)
+        """That something is declared, or is no more."""
         self._handshake = Handshake(self)
         self._decoder = Decoder(HANDSHAKE_BYTES_MAX)
         self._closing = False
@@ -142,9 +146,14 @@ class AmqpPeer:
                     if share.under_way is not None:
                         break
                     continue
-                if at == len(items) or (type(items[at]) is Publish and self.must_wait):
+                if at == len(items):
+                    break
+                item = items[at]
+                if type(item) is Publish and self.must_wait:
                     break  # what it brought goes on when it is read again
-                self._doing = items[at]
+                if self.promises.waiting and self.promises.hold_up(item):
+                    break
+                self._doing = item
                 at += 1
                 share.left -= 1
                 self._one(self._doing)

@@ -1,0 +1,46 @@
+"""Promises: what says that something durable is there, or is no more, is said once the journal has it.
+
+Meanwhile nothing else that the client asks for is handled, but more of the kind: so answers keep their order, whatever
+they are about, and a hundred declarations in a row wait for one commit. Where there is no journal, or nothing durable
+is asked for, nobody waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.server.amqp.declaring import METHODS
+from headway.server.answers import Answers
+from headway.wire.amqp.items import Item, Method
+
+if TYPE_CHECKING:
+    from headway.server.amqp.peer import AmqpPeer
+
+
+class Promises(Answers):
+    __slots__ = ("_held",)
+
+    def __init__(self, peer: AmqpPeer) -> None:
+        super().__init__(peer.connection, peer.engine.keeper)
+        self._held = False
+
+    def hold_up(self, item: Item) -> bool:
+        """Whether it is to wait for them."""
+        if type(item) is Method and type(item.command) in METHODS:
+            return False
+        self._held = True
+        self._connection.hold("journal")
+        return True
+
+    def forget(self, channel: int) -> None:
+        super().forget(channel)
+        self._go_on()
+
+    def kept(self, number: int) -> None:
+        super().kept(number)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._held and not self.waiting:
+            self._held = False
+            self._connection.let_go("journal")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from headway import __version__
 from headway.core.errors import ConfigError
 from headway.server.admin import Admin
 from headway.server.auth import Users
+from headway.server.collector import Collector
 from headway.server.config import load_settings
 from headway.server.engine import Engine
 from headway.server.listener import Listener
@@ -55,8 +55,8 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
             raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
     for listener in listeners:
         listener.open()
-    gc.collect()
-    gc.freeze()  # modules and settings stay: to look through them for garbage would hold up the loop for nothing
+    collector = Collector(loop)
+    collector.start()
     engine.start()
     engine.pulse.start(loop)
     stopped = asyncio.Event()
@@ -66,6 +66,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     _announce(listeners, admin, ready_file)
     await stopped.wait()
     log.info("stopping")
+    collector.stop()
     for listener in listeners:
         listener.close()
     await admin.stop()  # whoever asks there, and publishes by it, needs an engine at work

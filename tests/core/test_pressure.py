@@ -218,6 +218,50 @@ def test_lanes_that_close_one_after_the_other_make_no_room_for_more() -> None:
     assert stage.pool.memory_peak_bytes <= 500_000 * (STAYS_MAX + RESERVE) + 40 * 300, "but for what was brought last"
 
 
+@pytest.mark.parametrize("size", [1000, 250])
+def test_many_who_hold_little_each_make_room_on_the_disk(size: int) -> None:
+    """Each of those who are away has 3 to 6 kB in a lane of its own: no lane is large, the pool is full."""
+    stage = Stage(memory="500KB", disk="100MB")
+    away = [stage.consumer(f"away {number}", f"t/{number}", 1, expiry_s=3600.0) for number in range(300)]
+    for one in away:
+        one.leave()
+    publisher = stage.client("publisher")
+    for number in range(300):
+        publisher.publish(f"t/{number}", 0, 3000 // size, size=size, qos=1)
+        stage.run(0.1)
+        publisher.publish(f"t/{number}", 3000 // size, 3000 // size, size=size, qos=1)
+        assert not publisher.paused, number
+    stage.run(1)
+    assert stage.pool.memory_bytes < 500_000
+    for one in away:
+        one.connect()
+    stage.run(1)
+    assert all(one.numbers == list(range(2 * (3000 // size))) for one in away)
+    assert not stage.disk.held
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_in_memory_of_what_has_left_it_makes_room_too(qos: int) -> None:
+    """The index of small records that came one by one is nearly as large as they are. Who was promised nothing is given
+    up for it; who was is not, and whoever publishes there waits, alone."""
+    stage = Stage(memory="30KB", disk="100MB", max_client_share="100%")
+    stage.consumer("away", "t", 1, expiry_s=3600.0).leave()
+    publisher, other = stage.client("publisher"), stage.client("other")
+    for number in range(900):
+        if publisher.paused:
+            break
+        publisher.publish("t", number, 1, size=60, qos=qos)
+        stage.run(0.125)
+    stage.run(2)
+    lost = stage.broker.registry.sessions["away"].subscriptions["t"].gap_records
+    assert publisher.paused is (qos == 1)
+    assert (lost[Reason.MEMORY_LIMIT] > 0) is (qos == 0)
+    assert stage.pool.memory_peak_bytes <= 45_000
+    healthy = stage.consumer("healthy", "u", 1)
+    assert publish_while_read(other, 10, "u") == 500
+    assert healthy.numbers == list(range(500))
+
+
 def test_what_nobody_was_promised_makes_no_room_for_more() -> None:
     """The stuck, each with a lane of its own, are given up, not all at once; meanwhile publishers wait."""
     stage = Stage(memory="2MB", disk="2MB", max_client_share="100%")

@@ -50,6 +50,7 @@ from headway.core.writers import Writers
 
 __all__ = ["SWEEP_S", "Broker"]
 
+CLOSED_LOOKS_MAX = 1024
 SACRIFICES_MAX = 256
 """Oldest chunks given up in one go; what is left over waits for the next turn."""
 
@@ -269,10 +270,11 @@ class Broker:
                 if self.governor.cuts_left <= 0:
                     break
             pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
-            for lane in [lane for lane in pool.closed if not lane.closed(now)]:
-                del pool.closed[lane]
-                self.registry.resume(lane, now)
-            pool.closed_bytes = sum(lane.memory_bytes for lane in pool.closed)
+            for lane in list(islice(pool.closed, CLOSED_LOOKS_MAX)):
+                pool.close(lane)  # to the back, with what it holds now
+                if not lane.closed(now):
+                    pool.open(lane)
+                    self.registry.resume(lane, now)
             if not pool.full:
                 self.registry.resume(pool, now)
 
@@ -331,7 +333,7 @@ class Broker:
     def spill(self, now: float) -> None:
         """At the start: what is more than pools may hold is left to the journal, and nobody is judged for it."""
         for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, inf, now))
+            self.registry.effects.extend(pressure.spills(pool, inf, now, lanes_max=inf))
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

@@ -14,8 +14,10 @@ from headway.core.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.pool import GRACE_S, Pool
 from headway.core.record import Dialect, Frames, Run
 
-SPILL_BYTES_MIN = 8 * 1024
-"""A tail smaller than this is not worth writing: its index, which stays in memory, is about as large."""
+SPILL_BYTES_MIN = 1024
+SPILL_BYTES_ENOUGH = 8 * 1024
+"""What a tail has to have to be written: so much, and twice as much as its index, which stays in memory; or enough. A
+little in each of very many lanes, and less than this, is not much beside what the lanes themselves take up (tab.py)."""
 
 
 class Lane:
@@ -145,6 +147,7 @@ class Lane:
         self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
         self.pool.resident.forget(self)
         self.pool.spilled.forget(self)
+        self.pool.indexed.forget(self)
 
     def _drop(self, chunk: Chunk) -> None:
         if chunk.ends:
@@ -173,7 +176,7 @@ class Lane:
         chosen = []
         while wanted_bytes > 0:
             chunk = self.to_spill
-            if chunk is self.tail and chunk.size < SPILL_BYTES_MIN:
+            if chunk is self.tail and not worth_writing(chunk):
                 break
             if chunk.resident and not chunk.spilling and chunk.size and not may_leave(chunk):
                 break
@@ -216,6 +219,7 @@ class Lane:
         self.pool.add_memory(chunk.index_bytes - size)
         self.pool.add_disk(handle.disk_bytes)
         self.pool.spilled.put(self)
+        self.pool.indexed.put(self)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -242,3 +246,8 @@ class Lane:
             total += portion
             shares[chunk] = total
         return shares
+
+
+def worth_writing(chunk: Chunk) -> bool:
+    """A chunk that is not full yet is large enough to go to disk."""
+    return chunk.size >= SPILL_BYTES_ENOUGH or chunk.size >= max(SPILL_BYTES_MIN, 2 * chunk.index_bytes)

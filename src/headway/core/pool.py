@@ -42,11 +42,13 @@ GRACE_S = 1.0
 publishers that are not read keep the memory in bounds."""
 
 KNOWN_WITHIN_BYTES = 8 * 1024
-"""So far a lane's memory may have grown beyond what is known of it."""
+"""So far a lane's memory may have grown beyond what is known of it: to twice that, if it is less than this."""
+_SMALL_BYTES = 512
 
 
 def _resident_known(lane: Lane, known: int) -> None:
-    lane.known_bytes = known + lane.spilling_bytes + KNOWN_WITHIN_BYTES if known else 0
+    more = min(max(known, _SMALL_BYTES), KNOWN_WITHIN_BYTES)
+    lane.known_bytes = known + lane.spilling_bytes + more if known else 0
 
 
 class Pool:
@@ -76,13 +78,15 @@ class Pool:
         """What went wrong at the last failed write."""
         self.hopeless = False
         """All was sent to disk that could be, all were given up who could be, and it is not enough."""
-        self.closed: dict[Lane, None] = {}
-        """Lanes that were closed when last looked at, and those that may be."""
+        self.closed: dict[Lane, int] = {}
+        """Lanes that were closed when last looked at, and those that may be, with what they held then ..."""
         self.closed_bytes = 0
-        """Part of ``memory_bytes``, in lanes that are closed."""
+        """... together."""
         self.resident: Ranking[Lane] = Ranking(lambda lane: lane.staying_bytes, told=_resident_known)
         self.spilled: Ranking[Lane] = Ranking(lambda lane: lane.spilled_bytes)
-        """Its lanes, by what they hold in memory and on disk."""
+        """Its lanes, by what they hold in memory and on disk ..."""
+        self.indexed: Ranking[Lane] = Ranking(lambda lane: lane.index_bytes)
+        """... and by what is in memory of what has left it; of small records that is as much as they are."""
 
     def add_memory(self, size: int) -> None:
         self.memory_bytes += size
@@ -121,6 +125,15 @@ class Pool:
     def states_full(self) -> bool:
         """The states of this pool take up more memory than they may together."""
         return self.state_bytes > (self.memory_limit - self.clients_counted_bytes) * STATES_SHARE
+
+    def close(self, lane: Lane) -> None:
+        """The lane takes no more, or may not."""
+        self.open(lane)
+        self.closed[lane] = lane.memory_bytes
+        self.closed_bytes += lane.memory_bytes
+
+    def open(self, lane: Lane) -> None:
+        self.closed_bytes -= self.closed.pop(lane, 0)
 
     def to_spill_bytes(self) -> int:
         """How much more should leave memory now; 0 below the high-water mark."""

@@ -29,8 +29,8 @@ lane's oldest chunk is known by the chunk, and is looked at some at a time. A la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from headway.core.chunk import Chunk
@@ -46,6 +46,8 @@ from headway.core.subscription import Subscription
 REST_S = GRACE_S / 4
 LOOKS_MAX = 64
 """Lanes looked at in vain before it is enough for this time."""
+SPILLS_MAX = 256
+"""Lanes of which something is sent to disk at once."""
 STANDING_MAX = 256
 """Of those who stand in a chunk, so many are looked at at once."""
 
@@ -84,11 +86,12 @@ def to_spill(pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOK
 
 
 def to_give_up(
-    pool: Pool, resident: Ranking[L], spilled: Ranking[L], furthest_back: Callable[[L], list[S]], now: float,
-    looks_max: int = LOOKS_MAX,
+    pool: Pool, in_memory: Sequence[Ranking[L]], spilled: Ranking[L], furthest_back: Callable[[L], list[S]],
+    now: float, looks_max: int = LOOKS_MAX,
 ) -> Iterator[Victims[S]]:  # fmt: skip
-    """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind. Who is
-    named must have been given up before the next are asked for."""
+    """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind:
+    ``in_memory`` by the first ranking, then by the next. Who is named must have been given up before the next are asked
+    for."""
     if pool.disk_full:
         for found in _most_first(spilled, furthest_back, now, looks_max):
             yield Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
@@ -96,7 +99,7 @@ def to_give_up(
                 return  # what should leave memory has room now
     # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        for found in _most_first(resident, furthest_back, now, looks_max):
+        for found in chain.from_iterable(_most_first(lanes, furthest_back, now, looks_max) for lanes in in_memory):
             yield Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
             if pool.to_spill_bytes() <= 0:
                 break
@@ -130,17 +133,21 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
     return (used, limit) if used > limit else None
 
 
-def spills(pool: Pool, journaled: float, now: float) -> list[Spill]:
-    """Chunks that should leave memory now. The journal has what it was given up to sequence ``journaled``."""
+def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_MAX) -> list[Spill]:
+    """Chunks that should leave memory now; of so many lanes, the others at the next turn. The journal has what it was
+    given up to sequence ``journaled``."""
     found: list[Spill] = []
     pool.hopeless = True
     for lane, wanted in to_spill(pool, pool.resident, now):
         spill = spill_of(lane, wanted, journaled, now)
         if spill is not None:
             found.append(spill)
+            if len(found) >= lanes_max:
+                pool.hopeless = False
+                break
         elif lane.stuck(now):
             lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
-            pool.closed[lane] = None
+            pool.close(lane)
         else:
             pool.hopeless = False  # it may be taken yet
     return found
@@ -167,7 +174,14 @@ def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spi
 
 def victims(pool: Pool, now: float) -> Iterator[Victims[Holder]]:
     """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
-    return to_give_up(pool, pool.resident, pool.spilled, lambda lane: _furthest_back(lane, now), now)
+
+    def furthest_back(lane: Lane) -> list[Holder]:
+        found = _furthest_back(lane, now)
+        if not found and pool.hopeless and lane.stuck(now):
+            pool.close(lane)
+        return found
+
+    return to_give_up(pool, (pool.resident, pool.indexed), pool.spilled, furthest_back, now)
 
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:

@@ -222,7 +222,7 @@ class Publishing:
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
             if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
-                pool.closed[lane] = None
+                pool.close(lane)
                 registry.pause(session, lane, now)
             if pool.memory_bytes > pool.memory_limit and pool.full:
                 registry.pause(session, pool, now)

@@ -51,6 +51,7 @@ from headway.server.pulse import Pulse
 from headway.server.settings import Settings
 from headway.server.share import SHARE_WORK, TURN_WORK
 from headway.server.telemetry import Telemetry
+from headway.store.slots import Slot
 from headway.store.spill import SpilledChunk, SpillStore
 
 log = logging.getLogger("headway")
@@ -307,7 +308,7 @@ class Engine:
         self.loop.call_soon_threadsafe(self._spilled, lane, chunks, answers)
 
     def _spilled(
-        self, lane: Lane, chunks: list[tuple[Chunk, int, Any]], answers: list[SpilledChunk | OSError]
+        self, lane: Lane, chunks: list[tuple[Chunk, int, Any]], answers: list[SpilledChunk | Slot | OSError]
     ) -> None:
         now = self.now()
         began = self.pulse.begin()

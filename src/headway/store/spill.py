@@ -2,7 +2,8 @@
 
 A file is unlinked as soon as it is open, so nothing is left behind however the process ends. Each lane appends to a
 file of its own, a new one every ``FILE_BYTES``; a file is closed, and its space free, when the last of its chunks is
-released. Writing happens in a worker thread, reading and ``sendfile`` wherever they are wanted.
+released. A lane that has no file, and less than ``SMALL_BYTES`` to write, shares one with others like it (slots.py).
+Writing happens in a worker thread, reading and ``sendfile`` wherever they are wanted.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
+from headway.store.slots import Slot, SlotFile
+
 FILE_BYTES = 64 * 1024 * 1024
 OPEN_LANES_MAX = 256
+SMALL_BYTES = 64 * 1024
 BATCH_PIECES = 64
 """Chunks written in one call. Fewer calls mean less contention with the loop's thread for the interpreter."""
 
@@ -119,10 +123,13 @@ class SpillStore:
         folder.mkdir(parents=True, exist_ok=True)
         os.close(_open_unnamed(folder))
         self._current: OrderedDict[Hashable, SpillFile] = OrderedDict()
+        self._shared: SlotFile | None = None
 
-    def write(self, lane: Hashable, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | OSError]:
+    def write(self, lane: Hashable, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | Slot | OSError]:
         """Append the pieces, in order. Each is on disk whole, or its place in the answer says why not."""
-        answer: list[SpilledChunk | OSError] = []
+        if lane not in self._current and sum(map(len, pieces)) < SMALL_BYTES:
+            return [self._write_small(piece) for piece in pieces]
+        answer: list[SpilledChunk | Slot | OSError] = []
         for start in range(0, len(pieces), BATCH_PIECES):
             batch = pieces[start : start + BATCH_PIECES]
             try:
@@ -131,6 +138,17 @@ class SpillStore:
             except OSError as error:  # not even a file to write to
                 answer += [error] * len(batch)
         return answer
+
+    def _write_small(self, piece: bytes | bytearray) -> Slot | OSError:
+        try:
+            if self._shared is None or not self._shared.intact:
+                fresh = SlotFile(lambda: _open_unnamed(self.folder))
+                if self._shared is not None:
+                    self._shared.release()
+                self._shared = fresh
+            return self._shared.write(piece)
+        except OSError as error:
+            return error
 
     def _file_for(self, lane: Hashable, size: int) -> SpillFile:
         file = self._current.get(lane)
@@ -153,6 +171,9 @@ class SpillStore:
     def close(self) -> None:
         while self._current:
             self._current.popitem()[1].release()
+        if self._shared is not None:
+            self._shared.release()
+            self._shared = None
 
 
 def _open_unnamed(folder: Path) -> int:

@@ -205,7 +205,8 @@ class PoolReplay:
         pool = self._pool
         lanes = self._lanes.values()
         by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())
-        doomed = to_give_up(pool, _by_memory(lanes), by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
+        in_memory = (_by_memory(lanes),)
+        doomed = to_give_up(pool, in_memory, by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
         for victims in islice(doomed, SACRIFICES_MAX):
             self._give_up(victims.holders, victims.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:

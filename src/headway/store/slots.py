@@ -1,0 +1,104 @@
+"""Slots: one file that many lanes share, for pieces that are too small for a file of their own.
+
+A hundred thousand subscribers who are away may each have a few kilobytes waiting; as many open files nobody has. A slot
+is the smallest power of two that its piece fits in, and is used again once the piece is released. So the file is never
+larger than the most that was in it at one time, and when it is empty it is begun anew.
+
+A slot is written over, so it is never sent from the file (``sendfile``): the kernel would send what stands there by the
+time the consumer has room, which may be somebody else's record.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+SLOT_BYTES_MIN = 1024
+
+
+class SlotFile:
+    """``opened``: a new file, as a descriptor. Written by one thread; released by any. Closes itself with the last of
+    its pieces, once the writer has let go of it."""
+
+    def __init__(self, opened: Callable[[], int]) -> None:
+        self.fd = opened()
+        self.size = 0
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
+        """Offsets of slots that may be used again, by their size."""
+        self._wanted = 1  # the writer's own
+        self._lock = threading.Lock()
+
+    @property
+    def intact(self) -> bool:
+        """All that was written is there. If somebody cut it short, writing on would leave a hole of zeros."""
+        return os.fstat(self.fd).st_size >= self.size
+
+    def write(self, piece: bytes | bytearray) -> Slot:
+        """Raises OSError when there is no room."""
+        slot_bytes = max(SLOT_BYTES_MIN, 1 << (len(piece) - 1).bit_length())
+        with self._lock:
+            if self._wanted == 1 and self.size:  # nobody has anything in it
+                self._free.clear()
+                self.size = 0
+                os.ftruncate(self.fd, 0)
+            free = self._free[slot_bytes]
+            offset = free.pop() if free else self.size
+        try:
+            _write_whole(self.fd, piece, offset)
+        except OSError:
+            if offset != self.size:
+                self._give_back(slot_bytes, offset)
+            raise
+        if offset == self.size:
+            self.size += slot_bytes
+            os.ftruncate(self.fd, self.size)  # the rest of the slot is there, too: see ``intact``
+        with self._lock:
+            self._wanted += 1
+        return Slot(self, offset, len(piece), slot_bytes)
+
+    def _give_back(self, slot_bytes: int, offset: int) -> None:
+        with self._lock:
+            self._free[slot_bytes].append(offset)
+
+    def release(self, slot: Slot | None = None) -> None:
+        """A piece is not wanted any more; or, without one, the writer lets go of the file."""
+        with self._lock:
+            if slot is not None:
+                self._free[slot.disk_bytes].append(slot.start)
+            self._wanted -= 1
+            done = self._wanted == 0
+        if done:
+            os.close(self.fd)
+
+
+class Slot:
+    """Where one piece is."""
+
+    __slots__ = ("_file", "disk_bytes", "size", "start")
+
+    fd = offset = -1
+
+    def __init__(self, file: SlotFile, start: int, size: int, slot_bytes: int) -> None:
+        self._file = file
+        self.start = start
+        self.size = size
+        self.disk_bytes = slot_bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes ``start`` to ``stop`` of the piece. Raises OSError."""
+        data = os.pread(self._file.fd, stop - start, self.start + start)
+        if len(data) != stop - start:
+            raise OSError(f"spill file ends after {len(data)} of {stop - start} bytes")
+        return data
+
+    def release(self) -> None:
+        self._file.release(self)
+
+
+def _write_whole(fd: int, piece: bytes | bytearray, offset: int) -> None:
+    view = memoryview(piece)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count

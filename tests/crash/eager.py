@@ -1,5 +1,5 @@
 """The broker, looking every moment for segments that it can free, so that this happens in lives as short as these; and
-on the disks that the story has for it (disks.py). ``python -m tests.crash.eager FOLDER serve ...``."""
+on the disks that the story has for it (disks.py). Arguments: FOLDER serve ..."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 
 from tests.crash.disks import Disks
 
-from headway.cli import main
+from headway import cli
 from headway.server.journal import keeper
 
-assert keeper.TIDY_EVERY_S
-keeper.TIDY_EVERY_S = 0.1
+TIDY_EVERY_S = 0.1
 
-if __name__ == "__main__":
+
+def main() -> None:
+    assert keeper.TIDY_EVERY_S
+    keeper.TIDY_EVERY_S = TIDY_EVERY_S
     os.pwritev = Disks(Path(sys.argv.pop(1)).resolve()).write  # type: ignore[assignment]
-    main()
+    cli.main()

@@ -6,16 +6,15 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 import urllib.parse
 from pathlib import Path
 
+from tests.crash import eager
+from tests.interop.forked import Forked
 from tests.interop.waiting import until
 
 START_S = 30.0
-ROOT = Path(__file__).parents[2]
 FULL_DISK = "cannot write to"
 CONFIG = """
 [server]
@@ -59,12 +58,8 @@ class Life:
             )
         )
         self.began_s = time.monotonic()
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.eager", str(folder), "serve", "--config", str(config),
-                 "--ready-file", str(self._ready)],
-                stdout=log, stderr=log, cwd=ROOT,
-            )  # fmt: skip
+        arguments = [str(folder), "serve", "--config", str(config), "--ready-file", str(self._ready)]
+        self.process = Forked(eager.main, arguments, self.log)
         self.pid = self.process.pid
         self.amqp = self.mqtt = 0
 

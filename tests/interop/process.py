@@ -15,7 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.interop.forked import Forked
 from tests.interop.waiting import PATIENCE_S, until
+
+from headway.cli import main
 
 START_S = 60.0
 LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
@@ -23,7 +26,8 @@ _SERVER = {"admin": "http://127.0.0.1:0", "sweep": "50ms"}
 
 
 class BrokerProcess:
-    """``config`` is TOML without [server] (see ``server``); a listener is added where it has none."""
+    """``config`` is TOML without [server] (see ``server``); a listener is added where it has none. ``before``: what the
+    process does before Python begins in it."""
 
     def __init__(
         self,
@@ -39,11 +43,14 @@ class BrokerProcess:
         self._server: dict[str, str | int] = {**_SERVER, **(server or {})}
         self.write(config)
         ready = folder / "ready.json"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "headway", "serve", "--config", str(self.config), "--ready-file", str(ready)],
-                stdout=log, stderr=log, preexec_fn=before,
-            )  # fmt: skip
+        arguments = ["serve", "--config", str(self.config), "--ready-file", str(ready)]
+        self.process: Forked | subprocess.Popen[bytes]
+        if before is None:
+            self.process = Forked(main, arguments, self.log)
+        else:
+            with self.log.open("wb") as log:
+                command = [sys.executable, "-m", "headway", *arguments]
+                self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=before)
         try:
             until(lambda: ready.exists() or self.process.poll() is not None, START_S, "the broker listens")
             assert self.process.poll() is None, f"the broker did not start:\n{self.log.read_text()}"

@@ -1,0 +1,50 @@
+"""Brokers of tests begin as copies of one process that has imported all a broker needs: a hundred of them start in a
+suite, and a second of work each was Python reading modules."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_COPIES = multiprocessing.get_context("forkserver")
+_COPIES.set_forkserver_preload(["headway.cli.app", "headway.server.main"])
+
+
+class Forked:
+    """A process of its own, as ``subprocess.Popen`` gives one, in which ``main`` runs with these arguments. All that it
+    writes goes to ``log``. It does not outlive this process."""
+
+    def __init__(self, main: Callable[[], None], arguments: Sequence[str], log: Path) -> None:
+        # The first process was started some time ago, with what the environment was then.
+        told = (main, list(arguments), log, dict(os.environ))
+        self._process = _COPIES.Process(target=_run, args=told, daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self.returncode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run(main: Callable[[], None], arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("wb") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    sys.argv[1:] = arguments
+    main()

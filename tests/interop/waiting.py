@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 import threading
@@ -27,6 +28,13 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "
                 f"after {seconds:g} s: {what or 'the condition'} still does not hold (last: {answer!r})"
             )
         nobody.wait(_PAUSE_S)
+
+
+async def holds(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+    """Return once it does, on a loop that goes on meanwhile. TimeoutError when the time is over."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  nothing tells when
+            await asyncio.sleep(_PAUSE_S)
 
 
 def received(sock: socket.socket, seconds: float) -> bytes | None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
+from tests.interop.waiting import holds
 
 from headway.server import admin, asked, gate
 from headway.server.admin import Admin
@@ -92,8 +93,7 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pyt
         writer.write(ASK.replace(b"broker", b"queues"))
         server = served._runner.server
         assert server is not None
-        while server.requests_count == 0 or server.connections:  # noqa: ASYNC110  nothing tells when
-            await asyncio.sleep(0.01)
+        await holds(lambda: server.requests_count and not server.connections)
         with suppress(ConnectionError):
             assert len(await reader.read(60_000_000)) < 50_000_000
         writer.close()
@@ -116,8 +116,7 @@ def test_a_request_that_holds_up_the_loop_is_put_on_record(tmp_path: Path, monke
         reader, writer = await connect(served)
         writer.write(ASK.replace(b"broker", b"queues"))
         await reader.readline()
-        while not pulse.late_s["admin"]:  # noqa: ASYNC110  nothing tells when
-            await asyncio.sleep(0.01)
+        await holds(lambda: pulse.late_s["admin"])
         assert pulse.longest_s > 0.1
         assert "admin of /v1/queues" in pulse.longest_words
         writer.close()

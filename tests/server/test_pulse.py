@@ -8,6 +8,7 @@ import logging
 from collections.abc import Generator
 
 import pytest
+from tests.interop.waiting import holds
 
 from headway.server.pulse import PROBE_S, SAID_EVERY_S, Pulse
 
@@ -157,8 +158,7 @@ def test_it_beats_on_a_loop_and_ends() -> None:
     async def whole() -> Pulse:
         pulse = Pulse()
         pulse.start(asyncio.get_running_loop())
-        while sum(pulse.counts) < 3:  # noqa: ASYNC110  nothing tells when
-            await asyncio.sleep(PROBE_S)
+        await holds(lambda: sum(pulse.counts) >= 3)
         gc.collect()
         pulse.stop()
         return pulse

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.interop.waiting import holds
 
 from headway.core.exchange import Binding, Destination
 from headway.core.options import QueueTerms
@@ -17,7 +18,6 @@ from headway.server.config import parse_settings
 from headway.server.engine import Engine
 from headway.wire.amqp.dialect import AmqpDialect
 
-PATIENCE_S = 30.0
 FAR_S = 0.1
 
 
@@ -29,12 +29,10 @@ def play(folder: Path, scene: Callable[[Engine], Callable[[], bool]]) -> None:
         engine.start()
         assert engine._ticks is not None
         engine._ticks.cancel()
-        holds = scene(engine)
+        condition = scene(engine)
         engine.turn_soon()
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():  # noqa: ASYNC110  nothing tells when
-                    await asyncio.sleep(0.01)
+            await holds(condition)
         finally:
             engine.stop()
 

@@ -21,7 +21,7 @@ class Daemon:
     """A master or a worker: a child process whose log is read until it says that it is ready."""
 
     def __init__(self, kind: str, *arguments: str, folder: Path, ready: str) -> None:
-        """``ready``: a pattern; what its first group matches is kept in ``told``."""
+        """``ready``: the pattern of the line that says so."""
         folder.mkdir()
         # What its executors run is this Python; they listen on loopback only, and keep all they write in the folder.
         environment = {
@@ -33,13 +33,18 @@ class Daemon:
             [*command, "--port", "0", "--webui-port", "0", *arguments],
             env=environment, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
+        self._ready = ready
+
+    def wait(self) -> str:
+        """Until it is ready; what the first group of ``ready`` matches."""
         assert self.process.stdout is not None
         try:
-            self.told = self._read_until(self.process.stdout, ready)
+            told = self._read_until(self.process.stdout, self._ready)
         except BaseException:
             self.close()
             raise
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        return told
 
     def _read_until(self, log: IO[str], ready: str) -> str:
         lines = []
@@ -67,7 +72,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._daemons: list[Daemon] = []
-        self.url = self._add("master.Master", ready=r"Starting Spark master at (spark://\S+)").told
+        self.url = self._add("master.Master", ready=r"Starting Spark master at (spark://\S+)").wait()
 
     def _add(self, kind: str, *arguments: str, ready: str) -> Daemon:
         folder = self._folder / str(len(self._daemons))
@@ -75,12 +80,13 @@ class Cluster:
         return self._daemons[-1]
 
     def workers(self, count: int) -> list[Daemon]:
-        """So many living workers of one core; those that are missing are started."""
+        """So many living workers of one core; those that are missing are started, at once."""
         alive = [daemon for daemon in self._daemons[1:] if daemon.process.poll() is None]
-        for _ in range(count - len(alive)):
-            arguments = ("--cores", "1", "--memory", "900m", self.url)
-            alive.append(self._add("worker.Worker", *arguments, ready="Successfully registered with master (.*)"))
-        return alive
+        arguments, ready = ("--cores", "1", "--memory", "900m", self.url), "Successfully registered with master (.*)"
+        new = [self._add("worker.Worker", *arguments, ready=ready) for _ in range(count - len(alive))]
+        for daemon in new:
+            daemon.wait()
+        return alive + new
 
     def close(self) -> None:
         for daemon in reversed(self._daemons):

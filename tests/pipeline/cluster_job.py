@@ -1,9 +1,9 @@
-"""What test_cluster.py runs in a process of its own: one job on a cluster, that halts halfway until it may go on.
+"""What test_cluster.py runs in a process of its own: jobs on a cluster, each of which halts halfway until it may go on.
 
-Usage: python -m tests.pipeline.cluster_job MASTER LAKE GATE OUT JOB
+Usage: python -m tests.pipeline.cluster_job MASTER LAKE FOLDER
 
-Prints ``halfway`` once some tasks are done and the others wait at GATE, a FIFO; whoever wants them to go on opens it
-for writing. The result goes to the Parquet file OUT.
+One after the other, in one session. Prints ``JOB is halfway`` once some of its tasks are done and the others wait at
+FOLDER/JOB.gate, a FIFO; whoever wants them to go on opens it for writing. The result goes to FOLDER/JOB.parquet.
 """
 
 from __future__ import annotations
@@ -72,25 +72,33 @@ def lab(spark: SparkSession, lake: str, gate: str) -> DataFrame:
 JOBS: dict[str, Callable[[SparkSession, str, str], DataFrame]] = {"episodes": episodes, "lab": lab}
 
 
-def main(master: str, lake: str, gate: str, out: str, job: str) -> None:
-    said = False
+class Halfway:
+    """Says once that so many of a job's tasks are done and the others wait."""
 
-    def watch(stages: object, inflight_tasks: int, operation_id: object, done: bool) -> None:
-        nonlocal said
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._said = False
+
+    def __call__(self, stages: object, inflight_tasks: int, operation_id: object, done: bool) -> None:
         for stage in stages or ():  # type: ignore[attr-defined]
-            if not said and stage.num_tasks == PARTITIONS and stage.num_completed_tasks >= FREE and inflight_tasks:
-                said = True
-                print("halfway", flush=True)
+            if self._said or stage.num_tasks != PARTITIONS or stage.num_completed_tasks < FREE or not inflight_tasks:
+                continue
+            self._said = True
+            print(f"{self._job} is halfway", flush=True)
 
+
+def main(master: str, lake: str, folder: str) -> None:
     settings = {
         "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": str(PARTITIONS), "spark.driver.memory": "1g",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
     }  # fmt: skip
-    with open_session(f"cluster {job}", master=master, conf=settings) as spark:
-        rows = JOBS[job](spark, lake, gate)
-        spark.registerProgressHandler(watch)  # type: ignore[arg-type]
-        result = rows.toArrow()
-    pq.write_table(result, Path(out))
+    with open_session("cluster jobs", master=master, conf=settings) as spark:
+        for name, job in JOBS.items():
+            rows, halfway = job(spark, lake, f"{folder}/{name}.gate"), Halfway(name)
+            spark.registerProgressHandler(halfway)  # type: ignore[arg-type]
+            result = rows.toArrow()
+            spark.removeProgressHandler(halfway)  # type: ignore[arg-type]
+            pq.write_table(result, Path(folder, f"{name}.parquet"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the one that docs/LAB.md states.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,23 @@ def near(foretold_s: float, real_s: float) -> bool:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("truth") / "recorded", company.RECORDED)
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The lakes of both, which are recorded at the same time."""
+    folder = tmp_path_factory.mktemp("truth")
+    folders, policies = (folder / "recorded", folder / "real"), (company.RECORDED, company.FORETOLD)
+    with ThreadPoolExecutor(2) as both:
+        recorded, real = both.map(record, folders, policies)
+    return recorded, real
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("truth") / "real", company.FORETOLD)
+def recorded(lakes: tuple[Path, Path]) -> Path:
+    return lakes[0]
+
+
+@pytest.fixture(scope="module")
+def real(lakes: tuple[Path, Path]) -> Path:
+    return lakes[1]
 
 
 def test_what_the_lab_foretells_is_what_the_broker_does(

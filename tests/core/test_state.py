@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headway.core.keys import compile_key
 from headway.core.pool import Pool
-from headway.core.record import Record
+from headway.core.record import LOOKS_MAX, Record
 from headway.core.state import ENTRY_BYTES, FORGET_ENTRIES, State
 
 
@@ -113,3 +113,54 @@ def test_a_state_that_is_over_goes_little_by_little_and_counts_no_more() -> None
     assert state.pool.memory_bytes == 0
     left = [keys, *(len(state) for _ in steps)]
     assert [before - after for before, after in pairwise(left)] == [FORGET_ENTRIES] * 10 + [1]
+
+
+def test_where_a_pass_begins_is_looked_for_a_little_at_a_time() -> None:
+    state = a_state()
+    for number in range(1, 10 * LOOKS_MAX + 1):
+        state.put(record(str(number), number))
+    reader = state.read(LOOKS_MAX, 10 * LOOKS_MAX)
+    came = list(reader)
+    found = [one.sequence for one in came if one is not None]
+    assert found == list(range(LOOKS_MAX + 1, 10 * LOOKS_MAX + 1))
+    assert came.index(next(one for one in came if one is not None)) == 9, "so many steps looked in vain"
+
+
+def test_what_goes_while_a_pass_looks_for_its_place_is_missed() -> None:
+    keys = 2 * LOOKS_MAX
+    state = a_state(memory=4 * keys * (ENTRY_BYTES + 20))
+    for number in range(1, keys + 1):
+        state.put(record(f"{number:04}", number))
+    after = state.evicted_records + 10
+    reader = state.read(after, keys)
+    assert next(reader) is None
+    while state.evicted_records < after + 10:
+        number += 1
+        state.put(record(f"{number:04}", number))
+    assert reader.missed == 10
+    assert [one.sequence for one in reader if one is not None] == list(range(after + 11, keys + 1))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=60), st.integers(1, 20), st.integers(0, 9))
+def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
+    steps: list[tuple[str, bool]], start: int, before: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headway.core.state.LOOKS_MAX", 2)
+        state, latest = a_state(), dict[str, int]()
+        reader, upto, got = None, 0, list[Record]()
+        for sequence, (key, step) in enumerate(steps, 1):
+            state.put(record(key, sequence))
+            latest[key] = sequence
+            if reader is None and sequence >= start + before:
+                reader, upto = state.read(start, sequence), sequence
+            elif reader is not None and step and (one := next(reader, None)) is not None:
+                got.append(one)
+        if reader is not None:
+            got += [one for one in reader if one is not None]
+            sequences = [one.sequence for one in got]
+            assert sequences == sorted(set(sequences))
+            left = {sequence for sequence in latest.values() if start < sequence <= upto}
+            assert left <= set(sequences) <= set(range(start + 1, upto + 1))
+            assert not state.seeking

@@ -10,7 +10,7 @@ from tests.core.stage import Client, Stage
 
 from headway.core.record import Record
 from headway.core.session import Will
-from headway.core.timers import DEAD_MIN, Timers
+from headway.core.timers import DEAD_MIN, RUN_MAX, Timers
 
 
 def test_in_order_and_not_before_their_time() -> None:
@@ -41,6 +41,18 @@ def test_an_action_may_ask_for_another() -> None:
     timers.run(2.0)
     timers.run(10.0)
     assert called == [1.0, 2.0, 10.0]
+
+
+def test_of_many_that_are_due_some_are_rung_and_the_others_next_time() -> None:
+    timers, called = Timers(), []
+    for number in range(3 * RUN_MAX):
+        timers.at(number / RUN_MAX, lambda _, number=number: called.append(number))
+        timers.at(number / RUN_MAX, called.append).cancel()
+    for rung in (1, 2, 3):
+        timers.run(10.0)
+        assert called == list(range(rung * RUN_MAX))
+        assert len(timers) == (3 - rung) * RUN_MAX
+        assert rung == 3 or timers.next_s <= 10.0, "who asks when there is something to do is told"
 
 
 def test_what_is_cancelled_does_not_happen_and_takes_up_no_room() -> None:

@@ -238,12 +238,13 @@ def test_check(tmp_path: Path, broker: Canned) -> None:
     assert ran.out.endswith(f"{file} is in order.\n")
 
     hit = {"client": "display/7", "filter": "flights/#", "policy": "p", "rule": 1, "text": "is behind by 9 s\x1b[2J"}
-    broker.answers["preview"] = 200, {"hits": [hit, {**hit, "rule": 2}], "consumers": 53}
+    broker.answers["preview"] = 200, {"hits": [hit, {**hit, "rule": 2}], "total": 1002, "clients": 7, "consumers": 53}
     ran = Ran("check", str(file), "--against", broker.url)
     assert broker.posted == [("/v1/preview", text)]
     assert ran.code == 0
-    assert "It would hit 1 of the 53 consumers there are now:\n" in ran.out
+    assert "It would hit 7 clients, of the 53 consumers there are now:\n" in ran.out
     assert "display/7  flights/#  policy 'p', rule 2: is behind by 9 s\ufffd[2J\n" in ran.out
+    assert ran.out.endswith("  ... and 1000 more\n")
 
     broker.answers["preview"] = 200, {"hits": [], "consumers": 53}
     assert "It would hit none of the 53 consumers" in Ran("check", str(file), "--against", broker.url).out

@@ -197,15 +197,20 @@ def named(found: list[object]) -> Counter[str]:
     return Counter(type(one).__name__ for one in found if str(type(one).__module__).startswith("headway."))
 
 
+def alive() -> Counter[str]:
+    return named([one for one in gc.get_objects() if isinstance(one, SHORT_LIVED)])
+
+
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_nothing_is_left_of_what_is_over(scene: Scene) -> None:
     house = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
     gc.collect()
+    before = alive()
     scene(house)
     house.pass_time(1.0)
     house.pulse.look()  # it knows who took longest
-    assert named([one for one in gc.get_objects() if isinstance(one, SHORT_LIVED)]) == {}
+    assert alive() - before == {}
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     assert named(gc.garbage) == {}

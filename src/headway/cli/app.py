@@ -155,11 +155,13 @@ def _preview(answer: dict[str, object]) -> None:
     if not isinstance(hits, list) or not hits:
         typer.echo(f"It would hit none of the {consumers} consumers there are now.")
         return
-    clients = len({hit.get("client") for hit in hits})
-    typer.echo(f"It would hit {clients} of the {consumers} consumers there are now:")
+    clients, more = answer.get("clients"), int(str(answer.get("total", len(hits)))) - len(hits)
+    typer.echo(f"It would hit {clients} clients, of the {consumers} consumers there are now:")
     for hit in hits:
         rule = f"policy {hit.get('policy')!r}, rule {hit.get('rule')}"
         typer.echo(clean(f"  {hit.get('client')}  {hit.get('filter')}  {rule}: {hit.get('text')}"))
+    if more:
+        typer.echo(f"  ... and {more} more")
 
 
 @app.command(short_help="Consumers by lag, live.")

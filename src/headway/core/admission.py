@@ -143,10 +143,16 @@ class Admission:
         if session.paused_by:
             session.paused_by.clear()
             session.stalled_s += now - session.paused_since_s
-        for subscription in session.subscriptions.values():
-            self._ending.open_gate(subscription, now)
+        if session.gates:
+            self._registry.chores.begin(self._open_gates(session), now)
         self._registry.woken |= session.queues
         return rest
+
+    def _open_gates(self, session: Session) -> Steps:
+        """Nobody waits for who is away; unless it has come back meanwhile."""
+        while session.gates and session.outlet is None:
+            self._ending.open_gate(next(iter(session.gates)), self._registry.chores.now)
+            yield END_WORK
 
     def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
                    expiry_s: float | None = None) -> None:

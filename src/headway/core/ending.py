@@ -113,6 +113,7 @@ class Ending:
         """This consumer holds back publishers no longer."""
         feed = subscription.feed
         since = feed.gates.pop(subscription, None)
+        subscription.session.gates.pop(subscription, None)
         if since is not None:
             subscription.blocked_publishers_s += now - since
             self._registry.ungate(feed, now)

@@ -228,6 +228,7 @@ class Governor:
         if subscription.session.outlet is None or isinstance(subscription, Poll):
             return  # nobody publishes to it
         feed.gates.setdefault(subscription, now)
+        subscription.session.gates[subscription] = None
         if feed.gated and not feed.was_gated:
             feed.was_gated = True
             feed.gated_since_s = now

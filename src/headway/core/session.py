@@ -80,7 +80,7 @@ class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
-        "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gone_since_s", "half_sent",
+        "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gates", "gone_since_s", "half_sent",
         "held_back", "holdings", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records",
         "max_packet_bytes", "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool",
         "present", "protocol", "published_bytes", "published_records", "queues", "ready", "refused_records", "rest",
@@ -104,6 +104,8 @@ class Session:
         self.holdings = Holdings()
         self.starved: OrderedDict[Subscription, None] = OrderedDict()
         """Of those: who waits for credit, or for the journal."""
+        self.gates: dict[Subscription, None] = {}
+        """Those that may hold back publishers."""
         self.half_sent: Subscription | None = None
         """Whose record the outlet has taken only part of."""
         self.rest: bytes | memoryview = b""

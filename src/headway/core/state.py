@@ -2,7 +2,7 @@
 
 Theory of operation. Entries hang in a doubly linked list, oldest change first; an update unlinks the key's entry and
 appends a fresh one, so the list is always ordered by sequence. What changed since sequence *p* is found from the newest
-end backwards and read oldest first.
+end backwards, so many steps at a time, and read oldest first.
 
 A :class:`StatePass` reads entries between two sequences without copying them: it stands on one entry, and takes the
 next only when its consumer has room. An entry that is updated before the pass comes to it is skipped, because the
@@ -55,6 +55,8 @@ class State:
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
+        self.seeking: dict[StatePass, None] = {}
+        """Those that have not found where they begin."""
         self.readers = 0
         """Subscriptions that may ask for it."""
         self._entries: dict[tuple[str, str | None], Entry] = {}
@@ -107,8 +109,10 @@ class State:
         assert entry.record is not None
         size = _size(entry.record)
         for reader in entry.passes or ():
-            if entry.record.sequence <= reader.upto and (reader.accept is None or reader.accept(entry.record)):
+            if reader not in self.seeking and reader.wants(entry.record):
                 reader.missed += 1
+        for reader in self.seeking:
+            reader.missed += reader.wants(entry.record)
         del self._entries[entry.key]
         self._unlink(entry)
         self.bytes -= size
@@ -130,32 +134,48 @@ class State:
             entry.passes = None
         entry.record = None
 
-    def since(self, sequence: int) -> Entry:
-        """The oldest entry that changed after ``sequence``; the sentinel when none did."""
-        entry = self._ends if sequence else self._ends.after
-        if sequence:
-            while entry.before.record is not None and entry.before.record.sequence > sequence:
-                entry = entry.before
-        return entry
-
     def read(self, after: int, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
         """A pass over the records with ``after`` < sequence <= ``upto`` that are accepted."""
-        return StatePass(self, self.since(after), upto, accept)
+        return StatePass(self, after, upto, accept)
 
 
 class StatePass:
     """A reader's place in the state: an iterator of records that may be left standing for as long as one likes."""
 
-    __slots__ = ("accept", "at", "missed", "state", "upto")
+    __slots__ = ("accept", "after", "at", "missed", "state", "upto")
 
-    def __init__(self, state: State, at: Entry, upto: int, accept: Callable[[Record], bool] | None) -> None:
+    def __init__(self, state: State, after: int, upto: int, accept: Callable[[Record], bool] | None) -> None:
         self.state = state
-        self.at = at
+        self.after = after
         self.upto = upto
         self.accept = accept
         self.missed = 0
         """Records that were given up before this pass came to them."""
-        self._stand(at)
+        self.at = state._ends
+        self._begin()
+
+    def _begin(self) -> None:
+        """From what came first after ``after``: at the oldest end, or somewhere in front of the newest."""
+        if self.after:
+            self.state.seeking[self] = None
+        else:
+            self._stand(self.state._ends.after)
+
+    def _seek(self) -> bool:
+        """Some steps back. Whether the place is found."""
+        for _ in range(LOOKS_MAX):
+            record = self.at.before.record
+            if record is None or record.sequence <= self.after:
+                del self.state.seeking[self]
+                return True
+            entry = self.at.before
+            self._leave()
+            self._stand(entry)
+        return False
+
+    def wants(self, record: Record) -> bool:
+        within = self.after < record.sequence <= self.upto
+        return within and (self.accept is None or self.accept(record))
 
     def _stand(self, entry: Entry) -> None:
         self.at = entry
@@ -175,6 +195,8 @@ class StatePass:
         return self
 
     def __next__(self) -> Record | None:
+        if self in self.state.seeking and not self._seek():
+            return None
         for _ in range(LOOKS_MAX):
             record = self.at.record
             if record is None or record.sequence > self.upto:
@@ -188,12 +210,14 @@ class StatePass:
 
     def extend(self, upto: int) -> None:
         """Go on to a later end: what came meanwhile is conflated into the same pass."""
-        if self.at is self.state._ends:
-            self._stand(self.state.since(self.upto))
+        if self.at is self.state._ends and self not in self.state.seeking:
+            self.after = self.upto
+            self._begin()
         self.upto = max(self.upto, upto)
 
     def close(self) -> None:
         self._leave()
+        self.state.seeking.pop(self, None)
         self.at = self.state._ends
         self.upto = -1
 

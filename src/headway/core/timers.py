@@ -3,6 +3,8 @@
 Who asks for one is given it, and cancels it when it is wanted no longer. A cancelled one lets go of its action at once;
 its place on the heap is given back when half of the places are such, so cancelling costs next to nothing and there are
 never more than twice as many places as timers.
+
+However many are due, ``run`` rings ``RUN_MAX`` of them; ``next_s`` says that there are more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from math import inf
 
 DEAD_MIN = 64
 """So few cancelled ones are not worth the tidying."""
+RUN_MAX = 512
+"""Rung in one go."""
 
 
 class Timer:
@@ -69,9 +73,12 @@ class Timers:
         return self.at(when, action)
 
     def run(self, now: float) -> None:
-        while self._heap and self._heap[0][0] <= now:
+        rung = 0
+        while rung < RUN_MAX and self._heap and self._heap[0][0] <= now:
             timer = heappop(self._heap)[2]
-            if not timer.ring(now):
+            if timer.ring(now):
+                rung += 1
+            else:
                 self._dead -= 1
 
     @property

@@ -13,9 +13,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
 from headway.core.errors import ConfigError, Reason
-from headway.core.policy import PolicyState, evaluate
-from headway.core.sampling import peek
-from headway.core.verdict import explain
 from headway.server.asked import No, json_answer, read_text
 from headway.server.config import parse_settings
 from headway.server.cursors import Cursors
@@ -23,6 +20,7 @@ from headway.server.engine import Engine
 from headway.server.gate import IDLE_S, Gate
 from headway.server.listings import Listings
 from headway.server.metrics import Metrics
+from headway.server.preview import preview
 from headway.server.process import memory_peak_bytes, memory_rss_bytes
 from headway.server.pulse import Pulse
 from headway.server.records import Records
@@ -134,22 +132,7 @@ class Admin:
             settings = parse_settings(await read_text(request))
         except ConfigError as error:
             raise No(400, str(error)) from None
-        engine, hits, looked = self._engine, [], 0
-        registry, now = engine.broker.registry, engine.now()
-        for session in registry.sessions.values():
-            for subscription in session.subscriptions.values():
-                looked += 1
-                filter = subscription.feed.key.filter
-                policy = registry.policy_of(subscription, settings.policies)
-                sample = peek(registry, subscription, now, {})
-                instant = msgspec.structs.replace(
-                    policy, rules=tuple(msgspec.structs.replace(r, for_s=0.0, retries=0, times=1) for r in policy.rules)
-                )
-                for decision in evaluate(instant, PolicyState(instant), sample, now):
-                    text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
-                    hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
-                                 "rule": decision.rule + 1, "text": text})  # fmt: skip
-        return json_answer({"hits": hits, "consumers": looked})
+        return json_answer(await preview(self._engine, settings.policies))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         client, engine = request.match_info["client"], self._engine

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-from pamqp.commands import Basic, Confirm, Queue
-from tests.server.amqp_stage import Client, Content, House, message
+from collections.abc import Iterator
 
+import pytest
+from pamqp import base
+from pamqp.commands import Basic, Confirm, Queue, Tx
+from tests.server.amqp_stage import Client, Content, House, message, method
+
+from headway.core.chores import CHORES_WORK
 from headway.core.errors import Reason
 from headway.core.publishing import SLICE_WORK, SLICES_PER_POOL
+from headway.server.amqp.channel import PORTION
+from headway.server.share import SHARE_WORK
+from headway.wire.amqp.codes import Code
 
 READ = 1 << 22
 LIMIT = 1_000_000
@@ -133,3 +140,119 @@ def test_a_client_that_is_gone_in_the_middle_publishes_no_more(house: House, cli
         queue.drops.purge()
     house.pass_time(1)
     assert house.broker.registry.published_records == published
+
+
+# -- transactions, and much that is settled ----------------------------------------------------------------------------
+
+
+def transaction(house: House, count: int = 3000) -> tuple[Client, bytes]:
+    """So many records to as many queues as there are lanes, and as many that are settled; all but the commit."""
+    client = Client(house, "tx")
+    queues(client)
+    client.declare("source")
+    client.put("source", *(b"%d" % number for number in range(count)))
+    client.say(Tx.Select(), Basic.Consume(queue="source"))
+    client.say(*(message(1, f"q{at % LANES}", b"%d" % at) for at in range(count)), Basic.Ack(0, True))
+    assert unsettled(house) == count
+    return client, method(1, Tx.Commit())
+
+
+def unsettled(house: House) -> int:
+    return house.stats("source").unacknowledged + house.stats("source").records
+
+
+def published(house: House) -> int:
+    return sum(house.queues[f"q{number}"].backlog.lag_records for number in range(LANES))
+
+
+def turns(house: House) -> Iterator[tuple[int, int]]:
+    """What each step of the loop publishes, and settles."""
+    before = published(house), unsettled(house)
+    while house.pretended.once():
+        now = published(house), unsettled(house)
+        yield now[0] - before[0], before[1] - now[1]
+        before = now
+
+
+def test_a_large_commit_has_its_share_of_each_turn(house: House) -> None:
+    client, commit = transaction(house)
+    send(client, commit)
+    steps = list(turns(house))
+    assert max(new for new, _ in steps) <= SHARE_WORK
+    assert max(done for _, done in steps) <= SHARE_WORK + PORTION
+    assert [sum(one) for one in zip(*steps, strict=True)] == [3000, 3000]
+    first_settled = next(at for at, (_, done) in enumerate(steps) if done)
+    assert not any(new for new, _ in steps[first_settled + 1 :]), "a kill in between loses nothing"
+    client.run()
+    assert client.new() == ["1 Tx.CommitOk"]
+
+
+@pytest.mark.parametrize("how", ["gone", "channel"])
+def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -> None:
+    client, commit = transaction(house)
+    send(client, commit)
+    house.pretended.once()
+    house.pretended.once()
+    assert 0 < published(house) < 3000
+    session = client.peer.session
+    assert session is not None
+    if how == "gone":
+        client.connection.close(Reason.CLIENT_GONE)
+    else:
+        client.peer._close_channel(1, Code.RESOURCE_ERROR, "a verdict", 0)
+    steps = list(turns(house))
+    assert max(new for new, _ in steps) <= CHORES_WORK
+    assert (published(house), unsettled(house)) == (3000, 0)
+    assert session.tab.amounts.get("transactions") is None
+    assert not house.broker.registry.chores
+
+
+def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:
+    client, commit = transaction(house)
+    send(client, commit)
+    house.pretended.once()
+    registry = house.broker.registry
+    session, pool = client.peer.session, registry.pools[""]
+    assert session is not None
+    registry.pause(session, pool, house.now())
+    house.run()
+    some = published(house)
+    assert 0 < some < 3000
+    assert unsettled(house) == 3000
+    registry.resume(pool, house.now())
+    house.turn_soon()
+    house.run()
+    client.run()
+    assert (published(house), unsettled(house)) == (3000, 0)
+    assert client.new() == ["Connection.Blocked", "Connection.Unblocked", "1 Tx.CommitOk"]
+
+
+def test_nothing_of_a_commit_is_done_if_some_of_it_cannot_be(house: House) -> None:
+    client, commit = transaction(house, 300)
+    channel = client.peer.channels[1].core
+    channel.remove(next(iter(channel.in_flight)))
+    assert client.say(commit) == ["1 Channel.Close 406"]
+    assert published(house) == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [Basic.Ack(0, True), Basic.Ack(3000, True), Basic.Nack(3000, True, False),
+     [Basic.Ack(1 + at) for at in range(3000)]],
+    ids=["all", "upto", "nack", "each"],
+)  # fmt: skip
+def test_much_that_is_settled_at_once(house: House, said: base.Frame | list[base.Frame]) -> None:
+    client = Client(house, "acks")
+    client.declare("source")
+    client.declare("q0")
+    client.put("source", *(b"%d" % number for number in range(3000)))
+    client.say(Basic.Consume(queue="source"))
+    client.new()
+    send(client, *(method(1, one) for one in (said if isinstance(said, list) else [said])), method(1, Basic.Qos(0, 1)))
+    before, most = unsettled(house), 0
+    while house.pretended.once():
+        most, before = max(most, before - unsettled(house)), unsettled(house)
+    assert most <= SHARE_WORK + PORTION
+    assert unsettled(house) == 0
+    client.run()
+    assert client.new() == ["1 Basic.QosOk"]

@@ -1,13 +1,12 @@
 """One AMQP channel: its methods become commands to the broker, and its answers methods.
 
-What is declared and what is consumed stands in modules of their own. Two kinds of state are kept here and in the
-publisher, and nowhere else: what a transaction has put off, and the numbers of confirms.
+What is declared and what is consumed stands in modules of their own. Two kinds of state are kept for a channel, and
+nowhere else: what a transaction has put off (transaction.py), and the numbers of confirms (publisher.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
@@ -17,10 +16,10 @@ from headway.core.queues import Queues
 from headway.core.record import Run
 from headway.core.session import Session
 from headway.core.subscription import Subscription
-from headway.core.tab import TRANSACTIONS
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
+from headway.server.amqp.transaction import Transaction
 from headway.server.share import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
@@ -29,14 +28,14 @@ from headway.wire.amqp.replies import write_method
 if TYPE_CHECKING:
     from headway.server.amqp.peer import AmqpPeer
 
-STEP_BYTES = 600
-ID_BYTES = 100
-"""What a step that is put off takes up, and a delivery that it settles."""
+Settle = Callable[[Sequence[int]], None]
+PORTION = 256
+"""So many deliveries are settled at once."""
 
 
 class AmqpChannel:
     __slots__ = (
-        "_publisher", "_put_off", "_put_off_bytes", "closing", "core", "flows", "last_queue", "named", "number", "peer",
+        "_committing", "_publisher", "_transaction", "closing", "core", "flows", "gone", "last_queue", "number", "peer",
         "prefetch", "queues", "reply_queue", "session", "tags",
     )  # fmt: skip
 
@@ -49,6 +48,8 @@ class AmqpChannel:
         self.core.whole = session.channel
         self.closing = False
         """We have closed it, and the client has not said that it knows."""
+        self.gone = False
+        """It is closed, by whomever."""
         self.flows = True
         """The client wants to be delivered to."""
         self.last_queue = ""
@@ -60,11 +61,10 @@ class AmqpChannel:
         self.tags: dict[str, Subscription] = {}
         """Its consumers."""
         self._publisher = Publisher(self, session)
-        self._put_off: list[Callable[[], None]] | None = None
-        """What is to be done at the transaction's commit; None: there are no transactions."""
-        self._put_off_bytes = 0
-        self.named: set[int] = set()
-        """Deliveries that are to be settled then."""
+        self._transaction: Transaction | None = None
+        """None: there are none."""
+        self._committing: Transaction | None = None
+        """One whose commit is under way."""
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -79,7 +79,7 @@ class AmqpChannel:
         do(self, command)
 
     def write(self, frame: bytes) -> None:
-        if self._put_off is None:
+        if self._transaction is None:
             self.peer.write(frame)
         else:  # behind the answer to a commit
             self.peer.answers.say(frame, kept=False, channel=self.number)
@@ -93,7 +93,7 @@ class AmqpChannel:
 
     def promise(self, frame: bytes, *, kept: bool) -> None:
         """``kept``: what it says is to be in the journal first."""
-        answers = self.peer.promises if self._put_off is None else self.peer.answers
+        answers = self.peer.promises if self._transaction is None else self.peer.answers
         answers.say(frame, kept=kept, channel=self.number)
 
     def wake(self) -> None:
@@ -109,37 +109,68 @@ class AmqpChannel:
 
     def close(self) -> None:
         """Nothing of it is left; what was not settled goes back, what was not committed is forgotten."""
-        self._put_off = None
-        self._take_off_tab()
+        self.gone = True
+        if self._transaction is not None:
+            self._transaction.forget()
+            self._transaction = None
         self.peer.answers.forget(self.number)
         self.peer.promises.forget(self.number)
         self.tags.clear()
-        self._publisher.over()
+        if self._committing is None:
+            self._publisher.over()
+        else:
+            self._committing.forget()
+            self.peer.share.under_way = None
+            self.peer.engine.broker.registry.chores.begin(self._committing.under_way, self.now())
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction puts off --------------------------------------------------------------------------------
 
-    def settle(self, tags: Sequence[int], *, multiple: bool, do: Callable[[Sequence[int]], None]) -> None:
+    @property
+    def named(self) -> Set[int]:
+        """Deliveries that are to be settled with the commit."""
+        return self._transaction.named if self._transaction is not None else frozenset()
+
+    def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
         """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
-        for ids in (self._upto(tag) for tag in tags) if multiple else (tags,):
-            if self._put_off is None:
+        if self._transaction is not None:
+            for ids in map(self._upto, tags) if multiple else (tags,):
+                self._check(ids)
+                self._transaction.settle(self._settle(ids, do), ids)
+        elif len(self.core.in_flight if multiple else tags) <= PORTION:
+            for ids in map(self._upto, tags) if multiple else (tags,):
+                self.peer.share.left -= len(ids)
                 do(ids)
-            else:
-                self._put_on_tab(STEP_BYTES + ID_BYTES * len(ids))
-                self._name(ids)
-                self._put_off.append(partial(do, ids))
+        else:
+            self.peer.share.begin(self._settle_upto(tags, do) if multiple else self._settle(tags, do, sure=False))
+
+    def _settle_upto(self, tags: Sequence[int], do: Settle) -> Steps:
+        for tag in tags:
+            yield from self._settle(self._upto(tag), do)
+
+    def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
+        """``sure``: they were all there; some may be with others by now."""
+        for at in range(0, len(tags), PORTION):
+            if self.gone and self._committing is None:
+                return
+            ids = tags[at : at + PORTION]
+            do([tag for tag in ids if self._holds(tag)] if sure else ids)
+            yield len(ids)
 
     def _upto(self, tag: int) -> list[int]:
-        found = [known for known in self.core.upto(tag) if known not in self.named]
-        if tag and tag not in found:
+        if tag and (tag in self.named or not self._holds(tag)):
             raise unknown_tag(tag)
-        return found
+        found, named = self.core.upto(tag), self.named
+        return [known for known in found if known not in named] if named else found
 
-    def _name(self, ids: Sequence[int]) -> None:
-        for tag in ids:
-            if tag in self.named or (tag not in self.core.in_flight and tag not in self.core.taken_back):
+    def _holds(self, tag: int) -> bool:
+        return tag in self.core.in_flight or tag in self.core.taken_back
+
+    def _check(self, tags: Sequence[int]) -> None:
+        """They can be settled with the commit."""
+        for tag in tags:
+            if tag in self.named or not self._holds(tag):
                 raise unknown_tag(tag)
-            self.named.add(tag)
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
         self.settle(tags, multiple=multiple, do=self._acknowledge)
@@ -149,41 +180,27 @@ class AmqpChannel:
 
     def publish(self, item: Publish) -> None:
         run = self._publisher.checked(item)
-        if self._put_off is None:
-            stop, work = self._publisher.publish(item, run)
-            self.peer.share.left -= work - 1  # one is counted for each command
-            if stop < len(run.ends):
-                self.peer.share.begin(self._publish_on(item, run, stop))
-        else:
-            self._put_on_tab(STEP_BYTES + len(run.data) + len(item.properties))
-            self._put_off.append(lambda: self._publish_all(item, run))
+        if self._transaction is not None:
+            self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
+            return
+        stop, work = self._publisher.publish(item, run)
+        self.peer.share.left -= work - 1  # one is counted for each command
+        if stop < len(run.ends):
+            self.peer.share.begin(self._publish(item, run, stop))
 
-    def _publish_on(self, item: Publish, run: Run, start: int) -> Steps:
-        """With the rest of a run, while the channel is open and nothing is in its way."""
-        while start < len(run.ends) and not self.core.closed:
-            if self.peer.must_wait:
-                yield 0
-                continue
-            start, work = self._publisher.publish(item, run, start)
-            yield work
-
-    def _publish_all(self, item: Publish, run: Run) -> None:
-        start = 0
+    def _publish(self, item: Publish, run: Run, start: int) -> Steps:
+        """With the rest of a run, as long as nothing is in its way. Of a commit, even if the channel is closed."""
         while start < len(run.ends):
-            start, _ = self._publisher.publish(item, run, start)
-
-    def _put_on_tab(self, size: int) -> None:
-        """A transaction has no end of its own. Raises :class:`Refused`: then the channel ends, and it too."""
-        self.session.tab.check(size)
-        self.session.tab.add(TRANSACTIONS, size)
-        self._put_off_bytes += size
-
-    def _take_off_tab(self) -> None:
-        self.session.tab.add(TRANSACTIONS, -self._put_off_bytes)
-        self._put_off_bytes = 0
+            if self.gone and self._committing is None:
+                return
+            if self.peer.must_wait and not self.gone:
+                yield 0
+            else:
+                start, work = self._publisher.publish(item, run, start)
+                yield work
 
     def confirm(self, command: commands.Confirm.Select) -> None:
-        if self._put_off is not None:
+        if self._transaction is not None:
             raise ChannelFault(Code.PRECONDITION_FAILED, "a channel with transactions has no confirms")
         self._publisher.confirms = True
         self.answer(command, commands.Confirm.SelectOk())
@@ -191,26 +208,37 @@ class AmqpChannel:
     def tx_select(self, command: commands.Tx.Select) -> None:
         if self._publisher.confirms:
             raise ChannelFault(Code.PRECONDITION_FAILED, "a channel with confirms has no transactions")
-        if self._put_off is None:
-            self._put_off = []
+        if self._transaction is None:
+            self._transaction = Transaction(self.session)
         self.say(commands.Tx.SelectOk())
 
-    def _take_put_off(self) -> list[Callable[[], None]]:
-        if self._put_off is None:
+    def _take_transaction(self) -> Transaction:
+        if self._transaction is None:
             raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has no transactions: there was no tx.select")
-        put_off, self._put_off = self._put_off, []
-        self._take_off_tab()
-        self.named.clear()
-        return put_off
+        transaction, self._transaction = self._transaction, Transaction(self.session)
+        return transaction
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:
-        for step in self._take_put_off():
-            step()
+        transaction = self._take_transaction()
+        lost = next((tag for tag in transaction.named if not self._holds(tag)), None)
+        if lost is not None:
+            transaction.forget()
+            raise unknown_tag(lost)
+        self._committing = transaction
+        transaction.under_way = self._commit(transaction)
+        self.peer.share.begin(transaction.under_way)
+
+    def _commit(self, transaction: Transaction) -> Steps:
+        yield from transaction.done()
+        self._committing = None
+        if self.gone:
+            self._publisher.over()
+            return
         done = write_method(self.peer.version, self.number, commands.Tx.CommitOk())
         self.peer.answers.say(done, kept=True, channel=self.number)
 
     def tx_rollback(self, command: commands.Tx.Rollback) -> None:
-        self._take_put_off()
+        self._take_transaction().forget()
         self.say(commands.Tx.RollbackOk())
 
 

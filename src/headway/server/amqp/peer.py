@@ -187,7 +187,6 @@ class AmqpPeer:
                 if type(item) is Publish:
                     channel.publish(item)
                 else:
-                    self.share.left -= len(item.tags)  # type: ignore[union-attr]
                     channel.acknowledge(item.tags, multiple=item.multiple)  # type: ignore[union-attr]
             return
         match item:
@@ -351,7 +350,8 @@ class AmqpPeer:
 
     def pace(self, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""
-        assert self.session is not None
+        if self.session is None:
+            return  # it is gone, and its last transaction is done without it
         share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
         self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 

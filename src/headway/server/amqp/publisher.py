@@ -134,6 +134,8 @@ class Publisher:
     def _return(self, item: Publish, run: Run, code: Code, text: str) -> None:
         """Back to the publisher; before any confirm of it."""
         peer, address = self._channel.peer, item.address
+        if self._channel.gone:
+            return
         for index in range(len(run)):
             peer.write(write_return(
                 self._channel.number, code, text, address.exchange, address.routing_key, item.properties,

@@ -366,6 +366,16 @@ class Peer:
         self._arrived(inf)
 
 
+def purged(queue: Queue) -> int:
+    """All that waits, at once."""
+    steps = queue.drops.purge()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            return int(over.value)
+
+
 def _binding(source: str, to: Destination, key: str, arguments: dict[str, object]) -> Binding:
     return Binding(source, to, key, tuple(sorted((name.replace("_", "-"), v) for name, v in arguments.items())))
 

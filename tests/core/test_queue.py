@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.core.queues_stage import Peer, QueueStage
+from tests.core.queues_stage import Peer, QueueStage, purged
 from tests.core.stage import STUCK
 
 from headway.core import drops, handing, lane, queue
@@ -493,7 +493,7 @@ def test_purging_forgets_what_waits_and_not_what_is_in_flight(stage: QueueStage)
     peer.consume("q", 3, acks=False)
     stage.turn()
     peer.nack(peer.id_of(1), requeue=True)
-    assert stage.queue("q").drops.purge() == 8
+    assert purged(stage.queue("q")) == 8
     owner.publish("q", 10)
     peer.ack(peer.id_of(0))
     stage.turn()
@@ -508,7 +508,7 @@ def test_purging_forgets_what_waits_and_not_what_is_in_flight(stage: QueueStage)
 def test_a_purged_queue_holds_nothing(stage: QueueStage) -> None:
     filled(stage, 10)
     assert stage.pool.memory_bytes
-    assert stage.queue("q").drops.purge() == 10
+    assert purged(stage.queue("q")) == 10
     stage.turn()
     assert stage.pool.memory_bytes == 0
     assert stage.queue("q").backlog.lag_records == stage.queue("q").backlog.lag_bytes == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.queues_stage import Delivered, Peer, QueueStage
+from tests.core.queues_stage import Delivered, Peer, QueueStage, purged
 from tests.core.stage import STUCK
 
 from headway.core.errors import Reason, Refused
@@ -222,7 +222,7 @@ def test_deleting_on_conditions(stage: QueueStage, peer: Peer, how: str) -> None
     if how == "if_unused":
         other.cancel("q")
     else:
-        stage.queue("q").drops.purge()
+        purged(stage.queue("q"))
     peer.delete("q", **{how: True})
     stage.turn()
     assert stage.lanes == []

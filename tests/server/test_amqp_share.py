@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from pamqp import base
-from pamqp.commands import Basic, Confirm, Queue, Tx
+from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
+from tests.core.queues_stage import purged
 from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.chores import CHORES_WORK
@@ -137,7 +138,7 @@ def test_a_client_that_is_gone_in_the_middle_publishes_no_more(house: House, cli
     published = house.broker.registry.published_records
     assert 0 < published < COUNT
     for queue in house.queues.values():
-        queue.drops.purge()
+        purged(queue)
     house.pass_time(1)
     assert house.broker.registry.published_records == published
 
@@ -256,3 +257,21 @@ def test_much_that_is_settled_at_once(house: House, said: base.Frame | list[base
     assert unsettled(house) == 0
     client.run()
     assert client.new() == ["1 Basic.QosOk"]
+
+
+def test_a_purge_of_very_many_that_came_back(house: House) -> None:
+    client = Client(house, "purges")
+    client.declare("source")
+    client.put("source", *(b"%d" % number for number in range(3000)))
+    client.say(Basic.Consume(queue="source"))
+    client.say(Channel.Flow(False), Basic.Nack(0, True, True))
+    assert house.stats("source").records == 3000
+    client.new()
+    send(client, method(1, Queue.Purge(queue="source")), method(1, Basic.Qos(0, 1)))
+    before, most = 3000, 0
+    while house.pretended.once():
+        now = house.stats("source").records
+        most, before = max(most, before - now), now
+    assert most <= SHARE_WORK + PORTION
+    client.run()
+    assert client.new() == ["1 Queue.PurgeOk 3000", "1 Basic.QosOk"]

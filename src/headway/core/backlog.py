@@ -10,7 +10,7 @@ keeps its chunk as an unacknowledged one does. What is taken comes before what i
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headway.core.chunk import Chunk
@@ -78,6 +78,12 @@ class Place(NamedTuple):
     """Which of its chunk."""
     returns: int
     """How often it came back from a member."""
+    late: bool = False
+    """It was taken back from one who may settle it after all."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.order, self.number
 
     @property
     def redelivered(self) -> bool:
@@ -99,7 +105,14 @@ class Backlog:
         self._queue = queue
         self._registry = registry
         self._taken: list[Place] = []
+        """A heap, and never one that is withdrawn on its top."""
         self._taken_bytes = 0
+        self._taken_of: dict[Chunk, int] = {}
+        """How many of them are of each chunk."""
+        self._late: dict[tuple[int, int], Place] = {}
+        """Those of them that may be withdrawn."""
+        self._withdrawn: set[tuple[int, int]] = set()
+        """Those that were; they leave the heap when they come to its top."""
         self._orders = 0
 
     # -- where it reads ---------------------------------------------------------------------------------------------
@@ -170,7 +183,8 @@ class Backlog:
 
     def close(self) -> None:
         """The queue is over."""
-        self._taken.clear()
+        for table in (self._taken, self._taken_of, self._late, self._withdrawn):
+            table.clear()
         self._taken_bytes = 0
         for stretch in [*self.stretches, *self.settling]:
             stretch.close()
@@ -196,8 +210,12 @@ class Backlog:
         return bool(self._taken) or cursor.position != cursor.end_position
 
     @property
+    def _taken_records(self) -> int:
+        return len(self._taken) - len(self._withdrawn)
+
+    @property
     def lag_records(self) -> int:
-        return len(self._taken) + sum(
+        return self._taken_records + sum(
             stretch.end_number - stretch.number for stretch in self.stretches
             if stretch.attached and stretch.position != stretch.end_position
         )  # fmt: skip
@@ -224,7 +242,7 @@ class Backlog:
     def unacknowledged(self) -> int:
         """Records that are with members, and may come back."""
         out = sum(len(stretch.unacknowledged) for stretch in [*self.stretches, *self.settling])
-        return out - len(self._taken)
+        return out - self._taken_records
 
     def oldest_time(self) -> float | None:
         """When what is to be handed out next was published; None when nothing is."""
@@ -241,7 +259,7 @@ class Backlog:
     def wants(self, chunk: Chunk) -> bool:
         """Some of the chunk is still to be handed out."""
         waits = any(s.chunk is chunk and s.position != s.end_position for s in self.stretches)
-        return waits or any(place.chunk is chunk for place in self._taken)
+        return waits or chunk in self._taken_of
 
     def oldest_wanted(self, chunk: Chunk) -> Chunk:
         """The oldest chunk of a lane it has left, if it wants that; else this one."""
@@ -274,27 +292,43 @@ class Backlog:
             return self._taken[0].chunk, self._taken[0].at
         return self.fresh()[1:] if self.has_fresh() else None
 
-    def take(self, stretch: Stretch, chunk: Chunk, index: int, *, returns: int) -> None:
+    def take(self, stretch: Stretch, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
         """Put a record that is out of order where it belongs."""
         rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
-        self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, returns))
+        self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, returns, late))
 
     def put(self, place: Place) -> None:
         heappush(self._taken, place)
         self._taken_bytes += place.size
+        self._taken_of[place.chunk] = self._taken_of.get(place.chunk, 0) + 1
+        if place.late:
+            self._late[place.key] = place
 
     def pop(self) -> Place:
         place = heappop(self._taken)
-        self._taken_bytes -= place.size
+        self._not_taken(place)
+        self._clear_top()
         return place
 
+    def _not_taken(self, place: Place) -> None:
+        self._taken_bytes -= place.size
+        left = self._taken_of[place.chunk] = self._taken_of[place.chunk] - 1
+        if not left:
+            del self._taken_of[place.chunk]
+        if place.late:
+            del self._late[place.key]
+
+    def _clear_top(self) -> None:
+        while self._withdrawn and self._taken[0].key in self._withdrawn:
+            self._withdrawn.remove(heappop(self._taken).key)
+
     def withdraw(self, stretch: Stretch, number: int) -> None:
-        """Leave out a record that was given back, if it is still there."""
-        found = [at for at, p in enumerate(self._taken) if p.order == stretch.order and p.number == number]
-        for at in found:
-            place = self._taken.pop(at)
-            heapify(self._taken)
-            self._taken_bytes -= place.size
+        """Leave out a record that was taken back, if it is still there."""
+        place = self._late.get((stretch.order, number))
+        if place is not None:
+            self._not_taken(place)
+            self._withdrawn.add(place.key)
+            self._clear_top()
             self.handed(1, place.size)
             self.free(place.stretch, place.number)
 

@@ -35,7 +35,7 @@ class Cursor:
         self.owner = owner
         self.position = lane.end
         self.chunk: Chunk | None = lane.tail
-        self.floor: Chunk | None = lane.tail
+        self.floor: Chunk | None = None
         self._number = 0
         self.ended = 0
         """Of one that another follows: the last sequence it has to do with."""
@@ -43,7 +43,7 @@ class Cursor:
         """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged = NOTHING
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
-        lane.tail.standing[self] = None
+        self._lower_to(lane.tail)
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -273,13 +273,19 @@ class Cursor:
         floor = self.floor
         if chunk is floor:
             return
+        lane = self.lane
         if chunk is not None:
+            if lane.stood is not None and not chunk.standing:
+                lane.stood[chunk] = None
             chunk.standing[self] = None
         self.floor = chunk
         if floor is not None:
             del floor.standing[self]
-            if not floor.standing and floor is self.lane.first:
-                self.lane.trim()
+            if not floor.standing:
+                if lane.stood is not None:
+                    lane.stood.pop(floor, None)
+                if floor is lane.first:
+                    lane.trim()
 
 
 def _sequence_at(chunk: Chunk, number: int) -> int:

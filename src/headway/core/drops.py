@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ from headway.core.timers import Timer, stop
 if TYPE_CHECKING:
     from headway.core.queue import Queue
 
+PURGED_AT_ONCE = 128
+"""Records out of order; of those in order, a chunk."""
+CHUNK_WORK = 4
 DROPS_MAX = 1000
 """Records dropped one by one in a row; the rest waits for the next turn."""
 
@@ -117,9 +121,25 @@ class Drops:
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
             self.lose(self._queue.next_member, chunk, index, reason)
 
-    def purge(self) -> int:
-        """Forget what waits. Returns how many records that was."""
-        return self.drop(self._backlog.lag_records, Reason.PURGED)
+    def purge(self) -> Generator[int, None, int]:
+        """Forget what waits, little by little. Yields the work of each step; returns how many records that was."""
+        queue, backlog, left, done = self._queue, self._backlog, self._backlog.lag_records, 0
+        while done < left and not queue.ended:
+            records = work = PURGED_AT_ONCE
+            if backlog.taken is None and backlog.has_fresh():
+                _, chunk, first = backlog.fresh()
+                records, work = len(chunk) - first, CHUNK_WORK
+            some = self.drop(min(records, left - done), Reason.PURGED)
+            if not some:
+                break  # others were given it
+            done += some
+            yield work
+        return done
+
+    def forget(self) -> None:
+        """The queue is deleted, and what waits goes with it."""
+        self.by_reason[Reason.PURGED] += self._backlog.lag_records
+        self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
         """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps

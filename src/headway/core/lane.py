@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from headway.core.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.pool import GRACE_S, Pool
@@ -25,7 +26,8 @@ class Lane:
 
     __slots__ = (
         "count", "dialect", "dropped_sequence", "end", "first", "full", "holding", "index_bytes", "known_bytes",
-        "largest", "last_sequence", "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "tail", "to_spill",
+        "largest", "last_sequence", "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "stood", "tail",
+        "to_spill",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, pool: Pool, last_sequence: int = 0) -> None:
@@ -50,6 +52,8 @@ class Lane:
         self.largest = 0
         self.holding = 0
         """Cursors that wait for acknowledgements: what they were sent may be wanted again."""
+        self.stood: dict[Chunk, None] | None = None
+        """The chunks that cursors stand in; None: there is one chunk."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
         """``to_spill``: in front of it everything is on disk, or on its way."""
 
@@ -111,6 +115,8 @@ class Lane:
             self.pool.resident.put(self)
 
     def _seal(self) -> None:
+        if self.stood is None:
+            self.stood = {self.tail: None} if self.tail.standing else {}
         fresh = Chunk(self.end, self.count)
         self.tail.next = fresh
         self.tail = fresh
@@ -124,6 +130,8 @@ class Lane:
             self._drop(gone)
             if self.to_spill is gone:  # a chunk knows its next: it would keep all that ever come after it
                 self.to_spill = self.first
+        if self.first is self.tail:
+            self.stood = None
         if not self.first.standing:  # nobody stands anywhere: they read state
             self._restart()
 
@@ -145,6 +153,7 @@ class Lane:
         for chunk in self.chunks():
             self._drop(chunk)
         self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
+        self.stood = None
         self.pool.resident.forget(self)
         self.pool.spilled.forget(self)
         self.pool.indexed.forget(self)
@@ -230,22 +239,20 @@ class Lane:
             chunk = chunk.next
 
     def held_shares(self) -> dict[Chunk, float]:
-        """For each chunk: the bytes from there on that one cursor standing in it has to answer for.
+        """For each chunk that cursors stand in: the bytes from there on that one of them has to answer for.
 
         A chunk is needed by every cursor that stands in it or further back, and is split evenly among them, so the
-        shares of all cursors of a lane add up to the bytes it holds."""
-        chunks = list(self.chunks())
+        shares of all cursors of a lane add up to the bytes it holds. Up to the next that somebody stands in all chunks
+        are needed by the same: so this is as much work as cursors are apart, whatever the lane holds."""
+        stood = [one for one in (self.first,) if one.standing] if self.stood is None else self.stood
+        chunks = sorted(stood, key=lambda chunk: chunk.start)
         standing = 0
         portions = []
-        for chunk in chunks:
+        for chunk, stop in zip(chunks, [*(later.start for later in chunks[1:]), self.end], strict=False):
             standing += len(chunk.standing)
-            portions.append(chunk.size / standing if standing else 0.0)
-        shares: dict[Chunk, float] = {}
-        total = 0.0
-        for chunk, portion in zip(reversed(chunks), reversed(portions), strict=True):
-            total += portion
-            shares[chunk] = total
-        return shares
+            portions.append((stop - chunk.start) / standing)
+        totals = accumulate(reversed(portions))
+        return dict(zip(reversed(chunks), totals, strict=True))
 
 
 def worth_writing(chunk: Chunk) -> bool:

@@ -241,9 +241,9 @@ class Queue:
         """A member has one of its records for good."""
         self.backlog.settled(cursor)
 
-    def give_back(self, delivery: Delivery) -> None:
+    def give_back(self, delivery: Delivery, *, late: bool = False) -> None:
         """A record that was handed out takes its old place again, marked as redelivered; unless it has come back too
-        often."""
+        often. ``late``: its member may settle it after all."""
         stretch, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
@@ -254,7 +254,7 @@ class Queue:
             self.drops.give_up(chunk, delivery.index)
             self.backlog.free(stretch, delivery.number)
         else:
-            self.backlog.take(stretch, chunk, delivery.index, returns=returns)
+            self.backlog.take(stretch, chunk, delivery.index, returns=returns, late=late)
         self.drops.came = inf
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
@@ -288,7 +288,7 @@ class Queue:
         flight = member.channel.in_flight.items()
         old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
         for delivery_id in old:
-            self.give_back(member.channel.take_back(delivery_id))
+            self.give_back(member.channel.take_back(delivery_id), late=True)
         return len(old)
 
     def take_back(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:

@@ -202,7 +202,7 @@ class Queues(Settling):
         self._settle()
         self._keeping.queue_ended(queue)
         self._router.forget()
-        queue.drops.purge()
+        queue.drops.forget()
         for member in list(queue.members):
             self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
             if not member.request.polling and not member.gone:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.core.queues_stage import PLAIN
+from tests.core.queues_stage import PLAIN, purged
 from tests.sim.disk import Disk
 from tests.sim.queues import audit, chance
 from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel
@@ -468,7 +468,7 @@ class World:
         model = self.rng.choice(list(self.models.values()))
         if self.rng.random() < 0.6:
             self.note("purges", model.name)
-            model.purged(model.queue.drops.purge())
+            model.purged(purged(model.queue))
         elif model.name != chance.DEAD:
             self.note("deletes", model.name)
             waiting = model.lag

@@ -12,9 +12,11 @@ from pamqp import base, commands
 
 from headway.core.exchange import KINDS, Binding, Destination, Exchange
 from headway.core.options import NO_OPTIONS, SubscriptionOptions, parse_options
+from headway.core.queue import Queue
 from headway.server.amqp.arguments import MATCHES, frozen, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
+from headway.server.share import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method
@@ -148,7 +150,14 @@ def _queue_binding(
 
 def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
-    _answer(channel, command, commands.Queue.PurgeOk(queue.drops.purge()), kept=queue.kept is not None)
+    channel.peer.share.begin(_purge(channel, command, queue))
+
+
+def _purge(channel: AmqpChannel, command: commands.Queue.Purge, queue: Queue) -> Steps:
+    kept = queue.kept is not None
+    purged = yield from queue.drops.purge()
+    if not channel.gone:
+        _answer(channel, command, commands.Queue.PurgeOk(purged), kept=kept)
 
 
 def delete_queue(channel: AmqpChannel, command: commands.Queue.Delete) -> None:

@@ -1,0 +1,117 @@
+"""Very many records that were given back to a queue: what is done with one of them is no work with all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.core.lanes import append, lane
+from tests.core.queues_stage import Peer, QueueStage
+from tests.core.test_idle import steps
+
+from headway.core.cursor import Cursor
+from headway.core.queue import Queue
+
+FEW, MANY = 500, 4000
+
+
+def given_back(count: int) -> tuple[Peer, Queue]:
+    """So many records have come back because their consumer, who is there, took too long to settle them."""
+    stage = QueueStage(memory="64MB")
+    owner, peer = stage.peer("owner"), stage.peer("peer")
+    queue = owner.declare("q")
+    peer.consume("q", acks=False)
+    owner.publish("q", 0, count)
+    stage.run(1)
+    assert len(peer.numbers) == count
+    (member,) = queue.members
+    member.paused = True
+    assert queue.return_late(member, stage.now) == count
+    assert queue.backlog.lag_records == count
+    return peer, queue
+
+
+def late(peer: Peer) -> list[int]:
+    return list(peer.channel().taken_back)
+
+
+def settle_one_late(peer: Peer, queue: Queue) -> None:
+    peer.ack(250)
+
+
+def look_for_a_chunk(peer: Peer, queue: Queue) -> None:
+    chunk = queue.feed.lane.tail
+    assert queue.backlog.wants(chunk)
+    assert queue.backlog.oldest_wanted(chunk) is queue.feed.lane.first
+
+
+@pytest.mark.parametrize("work", [settle_one_late, look_for_a_chunk])
+def test_one_of_many(work: Callable[[Peer, Queue], None]) -> None:
+    def of(count: int) -> int:
+        given = given_back(count)
+        return steps(lambda: work(*given))
+
+    few, many = of(FEW), of(MANY)
+    assert many <= few + 50
+
+
+def test_a_deletion_does_not_look_at_what_waits() -> None:
+    few, many = (steps(queue.drops.forget) for _, queue in (given_back(FEW), given_back(MANY)))
+    assert many == few
+
+
+def test_what_is_settled_late_is_given_to_nobody() -> None:
+    peer, queue = given_back(100)
+    for delivery_id in [late(peer)[at] for at in (0, *range(40, 60), 99)]:
+        peer.ack(delivery_id)
+    assert queue.backlog.lag_records == 78
+    assert queue.backlog.lag_bytes == sum(place.size for place in queue.backlog._taken if 0 < place.number < 99
+                                          and not 40 <= place.number < 60)  # fmt: skip
+    other = peer.stage.peer("other")
+    other.consume("q")
+    peer.stage.run(1)
+    assert other.numbers == [*range(1, 40), *range(60, 99)]
+    assert queue.backlog.lag_records == queue.backlog.lag_bytes == 0
+    assert not queue.backlog._taken_of
+    assert not queue.backlog._late
+    assert not queue.backlog._withdrawn
+
+
+def test_a_purge_has_steps() -> None:
+    peer, queue = given_back(1000)
+    peer.publish("q", 1000, 50)
+    peer.stage.turn()
+    for delivery_id in late(peer)[500:520]:
+        peer.ack(delivery_id)
+    before, most, purge = queue.backlog.lag_records, 0, queue.drops.purge()
+    assert before == 1030
+    for work in purge:
+        most, before = max(most, before - queue.backlog.lag_records), queue.backlog.lag_records
+        assert work > 0
+    assert most <= 128
+    assert queue.backlog.lag_records == 0
+
+
+def test_a_purge_ends_with_its_queue() -> None:
+    peer, queue = given_back(1000)
+    purge = queue.drops.purge()
+    next(purge)
+    peer.delete("q")
+    assert list(purge) == []
+
+
+def test_shares_of_a_lane_are_as_much_work_as_its_cursors_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(records: int) -> int:
+        filled = lane()
+        cursors = [Cursor(filled) for _ in range(5)]
+        append(filled, *[60_000] * records)
+        cursors[1].skip_to(records // 2)
+        assert len(list(filled.chunks())) >= records
+        held: list[float] = []
+        found = steps(lambda: held.extend(filled.held_shares().values()))
+        assert sum(share * len(chunk.standing) for chunk, share in filled.held_shares().items()) == pytest.approx(
+            records * 60_000
+        )
+        return found
+
+    assert of(2000) == of(50)

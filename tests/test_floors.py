@@ -29,7 +29,7 @@ CORE_ORDER = [
     "errors", "units", "book", "packetids", "tables", "recorder", "histogram", "record", "topics", "topictree",
     "syntax", "keys", "terms", "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy",
     "explain", "verdict", "ranking", "pool", "tab", "chores", "lane", "state", "cursor", "loose", "channel",
-    "outlet", "timers", "flap", "options", "subscription", "exchange", "feed", "router", "exactly", "session",
+    "outlet", "timers", "flap", "options", "subscription", "exchange", "bound", "feed", "router", "exactly", "session",
     "poll", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout", "handing", "backlog",
     "drops", "queue", "pressure", "publishing", "advisory", "replay", "keeping", "ending", "subscribing",
     "settling", "queues", "admission", "polls", "writers", "folding", "restoring", "account", "sampling",

@@ -135,16 +135,23 @@ class Backlog:
         feed.queues[self._queue] = None
         feed.reading += 1
 
+    def leave_empty(self) -> None:
+        """Nothing came into the last but one: it would stand there until all in front of it is handed out."""
+        if len(self.stretches) > 2 and self.stretches[-2].finished:
+            self._done_with(self.stretches.pop(-2))
+
     def step(self) -> None:
         """Leave stretches that were read to their end."""
         self._fill()
         while self.stretches[0].finished:
-            done = self.stretches.pop(0)
-            done.detach()
-            self.settling[done] = None
-            self._settled(done)
+            self._done_with(self.stretches.pop(0))
             self._queue.moved_on()
             self._fill()
+
+    def _done_with(self, stretch: Stretch) -> None:
+        stretch.detach()
+        self.settling[stretch] = None
+        self._settled(stretch)
 
     def _fill(self) -> None:
         if self.stretches[0].source is not None:

@@ -43,7 +43,7 @@ class Ending:
         if session.subscriptions.get(subscription.request.key) is subscription:
             del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
-        registry.consumers[feed.key.filter] -= 1
+        registry.count_consumer(feed.key.filter, -1)
         if subscription.meter.slow:
             registry.count_slow(subscription, -1)
         queue = subscription.queue

@@ -108,6 +108,7 @@ class Queue:
             self._registry.moved(member, feed)
         if feed is not old:
             self._move_gates(old, feed)
+        self.backlog.leave_empty()
         self.backlog.step()
         self._registry.woken[self] = None
 

@@ -10,17 +10,17 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from math import inf
 
+from headway.core.bound import Bound, filter_of, word_of
 from headway.core.channel import NO_LIMIT, Channel, Window
 from headway.core.chores import END_WORK, Steps
 from headway.core.effects import Cancelled
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
-from headway.core.exchange import EXCHANGE_BYTES, PREDECLARED, Binding, Destination, Exchange, Topics
+from headway.core.exchange import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Topics
 from headway.core.fanout import Fanout
 from headway.core.feed import Feed, FeedKey
 from headway.core.keeping import Keeping
@@ -30,7 +30,7 @@ from headway.core.options import NO_OPTIONS, QueueTerms, SubscribeRequest, Subsc
 from headway.core.policy import PolicyState
 from headway.core.pool import Pool
 from headway.core.queue import Got, Queue
-from headway.core.record import TOPICS, Dialect, key_of, topic_of
+from headway.core.record import TOPICS, Dialect, key_of
 from headway.core.registry import Registry
 from headway.core.replay import Replay, seen_before
 from headway.core.session import ConnectRequest, Session
@@ -41,7 +41,6 @@ from headway.core.tab import DECLARED, QUEUE_BYTES
 
 QUEUES_MAX = 100_000
 RESERVED = "amq."
-_PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
 class Queues(Settling):
@@ -58,6 +57,7 @@ class Queues(Settling):
         self._replays = 0
         self._queues_bytes = 0
         self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
+        self._bound: dict[Queue, Bound] = {}
         self._router.called = self._called
 
     # -- exchanges --------------------------------------------------------------------------------------------------
@@ -94,12 +94,16 @@ class Queues(Settling):
             return  # gone already, which is what was wanted
         if if_unused and exchange.bindings.all:
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
-        leading = [b.destination.name for b in exchange.bindings.all if b.destination.kind == "queue"]
+        leading: dict[Queue, None] = {}
+        for binding in exchange.bindings.all:
+            if (queue := self._led_to(binding)) is not None:
+                self._bound[queue].change(binding, exchange.bindings.seen(binding), there=False)
+                leading[queue] = None
         self._keeping.exchange_ended(exchange)
         self._exchanges.remove(name)
         self._settle()
-        for queue_name in leading:
-            self._rebind(self._router.queues[queue_name])
+        for queue in leading:
+            self._rebind(queue)
         self._router.forget()
 
     def _settle(self) -> None:
@@ -150,15 +154,16 @@ class Queues(Settling):
         return queue
 
     def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
-        feed = self._feed(name, terms, dialect, pool, (), called=True)
+        bound = Bound(name)
+        feed = self._feed(name, terms, dialect, pool, bound.feed_name(called=True))
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
-        self._homes[queue] = dialect, pool
+        self._homes[queue], self._bound[queue] = (dialect, pool), bound
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self._queues_bytes += _queue_cost(name, terms)
         self._settle()
         self._router.forget()
-        queue.filters = _filters(name, ())
+        queue.filters = bound.filters()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
             queue.stand_in = partial(self._stand_in, queue)
@@ -168,7 +173,7 @@ class Queues(Settling):
     def _stand_in(self, queue: Queue, now: float) -> Subscription:
         """One who stands for the consumers of a queue that has none."""
         dialect, pool = self._homes[queue]
-        name = f"$queue/{_word(queue.name)}"
+        name = f"$queue/{word_of(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
         policy = self._registry.policy_for_queue(queue.filters, durable=True)
@@ -193,7 +198,7 @@ class Queues(Settling):
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")
         if queue.ended:
             return 0
-        del self._router.queues[queue.name], self._homes[queue]
+        del self._router.queues[queue.name], self._homes[queue], self._bound[queue]
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
             queue.owner.holdings.note(queue, 0, 0)
@@ -249,7 +254,7 @@ class Queues(Settling):
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         self._registry.declared.check(binding.size)
         replay = None if options.start == "end" else self._replay(binding, options, now)
-        if self._exchanges.bind(binding):
+        if self._change(binding, there=True):
             self._settle()
             self._keeping.binding(binding, there=True)
             self._bindings_changed(binding)
@@ -268,7 +273,7 @@ class Queues(Settling):
         archive, sequence = self._registry.archive, self._registry.sequence
         if binding.source != TOPICS or binding.destination.kind != "queue":
             raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
-        filter = _filter(binding.key)
+        filter = filter_of(binding.key)
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is None or earliest is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
@@ -284,7 +289,7 @@ class Queues(Settling):
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
         self._keeping.binding(binding, there=False)
-        if self._exchanges.unbind(binding):
+        if self._change(binding, there=False):
             self._settle()
             self._bindings_changed(binding)
 
@@ -293,9 +298,7 @@ class Queues(Settling):
         now."""
         queues: dict[Queue, None] = {}
         for binding in bindings:
-            changed = self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)
-            queue = self._router.queues.get(binding.destination.name)
-            if changed and binding.destination.kind == "queue" and queue is not None:
+            if self._change(binding, there=there) and (queue := self._led_to(binding)) is not None:
                 queues[queue] = None
         self._settle()
         for queue in queues:
@@ -315,8 +318,20 @@ class Queues(Settling):
         else:
             self.exchange(name)
 
+    def _change(self, binding: Binding, *, there: bool) -> bool:
+        """False: it was so already."""
+        source = self._exchanges.by_name.get(binding.source)
+        if not (self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)):
+            return False
+        if source is not None and (queue := self._led_to(binding)) is not None:
+            self._bound[queue].change(binding, source.bindings.seen(binding), there=there)
+        return True
+
+    def _led_to(self, binding: Binding) -> Queue | None:
+        return self._router.queues.get(binding.destination.name) if binding.destination.kind == "queue" else None
+
     def _bindings_changed(self, binding: Binding) -> None:
-        queue = self._router.queues.get(binding.destination.name) if binding.destination.kind == "queue" else None
+        queue = self._led_to(binding)
         if queue is not None:
             self._rebind(queue)
         self._router.forget()
@@ -330,23 +345,16 @@ class Queues(Settling):
 
     def _rebind(self, queue: Queue) -> None:
         """Read the feed of the bindings there are now."""
-        bindings = tuple(sorted(self._exchanges.bound_to(Destination("queue", queue.name)), key=str))
-        queue.filters = _filters(queue.name, bindings)
+        bound = self._bound[queue]
+        queue.filters = bound.filters()
         self._registry.renamed[queue] = None
         dialect, pool = self._homes[queue]
-        feed = self._feed(queue.name, queue.terms, dialect, pool, bindings, called=queue.called)
+        feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
         if feed is not queue.feed:
             queue.read(feed)
 
-    def _feed(
-        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, bindings: tuple[Binding, ...], *, called: bool
-    ) -> Feed:
-        exchanges = self._exchanges.by_name
-        seen = {exchanges[binding.source].bindings.seen(binding): None for binding in bindings}
-        names = list(dict.fromkeys(sorted(map(_text, seen))))
-        if called or not bindings:
-            names.append(f"$queue/{_word(name)}")
-        key = FeedKey(", ".join(names), None, dialect, pool, 0, name if terms.refuses else None)
+    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
+        key = FeedKey(names, None, dialect, pool, 0, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
@@ -431,37 +439,6 @@ class Queues(Settling):
 def _queue_cost(name: str, terms: QueueTerms) -> int:
     letters = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
     return QUEUE_BYTES + 4 * len(name) + 2 * len(letters)
-
-
-def _text(binding: Binding) -> str:
-    arguments = ", ".join(f"{_word(name)}={value!r}" for name, value in binding.arguments)
-    return f"$exchange/{_word(binding.source)}/{topic_of(_word(binding.key))}{f' ({arguments})' if arguments else ''}"
-
-
-def _word(text: str) -> str:
-    """Clients choose these: written so that no two lists of them look alike, or they would share a lane."""
-    return text if _PLAIN.fullmatch(text) else repr(text)
-
-
-def _filters(name: str, bindings: tuple[Binding, ...]) -> tuple[str, ...]:
-    """The names a queue goes by for policies; "#" is for those that are for everything."""
-    found = {f"$queue/{name}": None}
-    for binding in bindings:
-        filter = _filter(binding.key)
-        if binding.source == TOPICS:
-            found[filter] = None
-        found[f"$exchange/{binding.source}/{filter}"] = None
-    return (*found, "#")
-
-
-def _filter(pattern: str) -> str:
-    """A topic filter that takes in all that a binding's pattern does."""
-    levels: list[str] = []
-    for word in topic_of(pattern).split("/"):
-        levels.append("+" if word == "*" else word)
-        if word == "#":
-            break
-    return "/".join(levels) or "#"
 
 
 def _locked(name: str, text: str) -> Refused:

@@ -200,8 +200,8 @@ class Registry:
     def moved(self, subscription: Subscription, feed: Feed) -> None:
         """Its queue reads another feed now."""
         old, slow = subscription.feed, subscription.meter.slow
-        self.consumers[old.key.filter] -= 1
-        self.consumers[feed.key.filter] += 1
+        self.count_consumer(old.key.filter, -1)
+        self.count_consumer(feed.key.filter, 1)
         if slow:
             self.count_slow(subscription, -1)
         del old.subscriptions[subscription]
@@ -216,9 +216,13 @@ class Registry:
     def slow_fraction(self, filter: str) -> float:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])
 
+    def count_consumer(self, filter: str, change: int) -> None:
+        """There is one more (1), or one less (-1)."""
+        _count(self.consumers, filter, change)
+
     def count_slow(self, subscription: Subscription, change: int) -> None:
         """A subscription is marked slow (1), or is no longer (-1)."""
-        self.slow_consumers[subscription.feed.key.filter] += change
+        _count(self.slow_consumers, subscription.feed.key.filter, change)
         subscription.feed.slow += change
         self.slow += change
 
@@ -267,3 +271,9 @@ class Registry:
             if not session.paused_by:
                 session.stalled_s += now - session.paused_since_s
                 self.effects.append(Resume(session))
+
+
+def _count(counts: Counter[str], filter: str, change: int) -> None:
+    counts[filter] += change
+    if not counts[filter]:
+        del counts[filter]  # clients choose them: there may be any number

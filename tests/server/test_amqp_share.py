@@ -259,6 +259,44 @@ def test_much_that_is_settled_at_once(house: House, said: base.Frame | list[base
     assert client.new() == ["1 Basic.QosOk"]
 
 
+@pytest.mark.parametrize("transacted", [False, True])
+def test_many_that_are_settled_upto_one_after_the_other(house: House, transacted: bool) -> None:
+    """Work, though each settles little: it is looked for among all that is in flight."""
+    client = Client(house, "acks")
+    client.declare("source")
+    client.put("source", *(b"%d" % number for number in range(2000)))
+    if transacted:
+        client.say(Tx.Select())
+    client.say(Basic.Consume(queue="source"))
+    client.new()
+    turns = house.turns
+    send(client, *(method(1, Basic.Ack(at, True)) for at in range(2, 2001, 2)), method(1, Basic.Qos(0, 1)))
+    house.run()
+    client.run()
+    assert client.new() == ["1 Basic.QosOk"]
+    assert house.turns - turns >= 2
+    assert unsettled(house) == (2000 if transacted else 0)
+    if transacted:
+        assert client.say(Tx.Commit()) == ["1 Tx.CommitOk"]
+        assert unsettled(house) == 0
+
+
+def test_a_channel_that_is_closed_while_it_settles_is_closed_once(house: House) -> None:
+    client = Client(house, "acks")
+    client.declare("source")
+    client.put("source", *(b"%d" % number for number in range(3000)))
+    client.say(Basic.Consume(queue="source"))
+    client.new()
+    send(client, *(method(1, Basic.Ack(at, True)) for at in range(2, 3001, 2)))
+    house.pretended.once()
+    assert unsettled(house)
+    client.peer._close_channel(1, Code.RESOURCE_ERROR, "a verdict", 0)
+    house.run()
+    client.run()
+    assert client.new() == ["1 Channel.Close 506"]
+    assert house.stats("source").unacknowledged == 0
+
+
 def test_a_purge_of_very_many_that_came_back(house: House) -> None:
     client = Client(house, "purges")
     client.declare("source")

@@ -133,20 +133,34 @@ class AmqpChannel:
 
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
         """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
-        if self._transaction is not None:
-            for ids in map(self._upto, tags) if multiple else (tags,):
-                self._check(ids)
-                self._transaction.settle(self._settle(ids, do), ids)
-        elif len(self.core.in_flight if multiple else tags) <= PORTION:
-            for ids in map(self._upto, tags) if multiple else (tags,):
+        if multiple and max(len(tags), len(self.core.in_flight)) > PORTION:
+            self.peer.share.begin(self._settle_upto(tags, do))
+            return
+        for ids in map(self._upto, tags) if multiple else (tags,):
+            if self._transaction is not None:
+                self._put_off(self._transaction, ids, do)
+            elif len(ids) <= PORTION:
                 self.peer.share.left -= len(ids)
                 do(ids)
-        else:
-            self.peer.share.begin(self._settle_upto(tags, do) if multiple else self._settle(tags, do, sure=False))
+            else:
+                self.peer.share.begin(self._settle(ids, do, sure=False))
 
     def _settle_upto(self, tags: Sequence[int], do: Settle) -> Steps:
         for tag in tags:
-            yield from self._settle(self._upto(tag), do)
+            if self.gone:
+                return
+            ids = self._upto(tag)
+            if self._transaction is not None:
+                self._put_off(self._transaction, ids, do)
+            else:
+                yield from self._settle(ids, do)
+            yield 1 + len(self.core.in_flight) // PORTION
+
+    def _put_off(self, transaction: Transaction, tags: Sequence[int], do: Settle) -> None:
+        for tag in tags:
+            if tag in transaction.named or not self._holds(tag):
+                raise unknown_tag(tag)
+        transaction.settle(self._settle(tags, do), tags)
 
     def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
         """``sure``: they were all there; some may be with others by now."""
@@ -165,12 +179,6 @@ class AmqpChannel:
 
     def _holds(self, tag: int) -> bool:
         return tag in self.core.in_flight or tag in self.core.taken_back
-
-    def _check(self, tags: Sequence[int]) -> None:
-        """They can be settled with the commit."""
-        for tag in tags:
-            if tag in self.named or not self._holds(tag):
-                raise unknown_tag(tag)
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
         self.settle(tags, multiple=multiple, do=self._acknowledge)

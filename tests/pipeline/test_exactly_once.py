@@ -66,8 +66,8 @@ def test_what_comes_out_is_what_went_in(cluster: Cluster, start: BrokerFactory, 
         return path
 
     first, second = gate(BATCH * 3 // 2), gate(BATCH * 7 // 2)
-    workers = cluster.workers(2)
     with driver(cluster, broker.admin, tmp_path) as running:
+        workers = cluster.workers(2)
         until(lambda: halfway(1), SPARK_S, "a batch is halfway")
         workers[0].kill()
         cluster.workers(2)

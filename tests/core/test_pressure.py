@@ -173,6 +173,30 @@ def test_a_closed_lane_holds_up_nobody_elses_publishers(share: str) -> None:
     assert publisher.paused
 
 
+def test_who_connects_again_brings_nothing_in_where_there_is_no_room() -> None:
+    stage = Stage(memory="100KB", disk="0B")
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    away.leave()
+    publish_while_read(stage.client("publisher"), 20)
+    again = stage.client("again")
+    assert not stage.broker.must_wait(again.session, run_to("u"), stage.now)
+    assert stage.broker.must_wait(again.session, run_to("t"), stage.now)
+    stage.run(1)
+    assert again.paused
+    away.connect()
+    stage.run(3)
+    assert not again.paused
+    assert not stage.broker.must_wait(again.session, run_to("t"), stage.now)
+
+
+def run_to(topic: str) -> Run:
+    decoder = Decoder(topic_alias_max=0)
+    decoder.feed(connect("publisher", 5))
+    (run,) = decoder.feed(encode_publish(topic, b"x"))
+    assert isinstance(run, Run)
+    return run
+
+
 def test_a_disk_that_fails_takes_nothing_that_was_promised() -> None:
     stage = Stage(memory="100KB", disk="10MB")
     stage.disk.full = 1.0

@@ -69,6 +69,12 @@ def test_without_a_journal_whoever_publishes_to_one_who_is_away_waits_and_nobody
         for number in range(2000):
             other.publish("news", body(number))
             assert reader.message().payload == body(number)
+        for _ in range(10):  # nor does it help to connect again
+            with Raw(broker.port) as pushy:
+                for number in range(30):
+                    pushy.publish("t", b"pushed in " + body(number), 1)
+                other.publish("news", b"meanwhile")
+                assert reader.message().payload == b"meanwhile"
         assert broker.get("/v1/broker")["pools"][0]["memory_bytes"] < 2_500_000
         with Raw(broker.port, "away", clean_start=False, session_expiry_s=HOUR) as back:
             for number in range(sent):

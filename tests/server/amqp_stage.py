@@ -26,6 +26,7 @@ from headway.server.amqp.peer import AmqpPeer
 from headway.server.config import parse_settings
 from headway.server.connection import Connection as ServerConnection
 from headway.server.engine import Engine
+from headway.server.pulse import Pulse
 
 OPENINGS = {"0-9-1": b"AMQP\x00\x00\x09\x01", "0-9": b"AMQP\x01\x01\x00\x09", "0-8": b"AMQP\x01\x01\x08\x00"}
 ABLE = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")
@@ -227,6 +228,7 @@ class House(Engine):
         self.pretended = Loop()
         super().__init__(parse_settings(QUIET + more), self.pretended)  # type: ignore[arg-type]
         self.now = lambda: self.pretended.now
+        self.pulse = Pulse(self.now)
         self.broker.governor.wall_offset_s = WALL_S
         self.right_password = b"right"
         self.blamed: list[str] = []

@@ -58,7 +58,8 @@ BROKER: dict[str, Any] = {
                "disk_bytes": 0, "disk_limit_bytes": 0, "disk_peak_bytes": 0}],
 }  # fmt: skip
 PUBLISHER = {
-    "client": "feed", "published_records": 1000, "published_bytes": 128_000, "paused": True, "stalled_ms": 2500,
+    "client": "feed", "published_records": 1000, "published_bytes": 128_000, "paused": True,
+    "waits_for": "memory is used up", "stalled_ms": 2500,
     "lost_records": {"discarded": 42},
 }  # fmt: skip
 QUEUE = {
@@ -271,7 +272,8 @@ def test_top_once(broker: Canned) -> None:
     assert columns[13].strip() == "50 d 12 h ago: disconnect, blocked (over-subscription)"
     assert ran.out.index("display/7") < ran.out.index("healthy")
     (feed,) = [line for line in ran.out.splitlines() if line.startswith("feed")]
-    assert re.split(r"\s{2,}", feed.strip()) == ["feed", "1,000", "128 kB", "2.5 s", "42", "not read now"]
+    waits = "not read now: memory is used up"
+    assert re.split(r"\s{2,}", feed.strip()) == ["feed", "1,000", "128 kB", "2.5 s", "42", waits]
 
 
 def test_top_on_a_narrow_terminal_keeps_what_matters(broker: Canned) -> None:

@@ -204,6 +204,14 @@ def _publishers(publishers: list[dict[str, Any]]) -> Table:
             shown.size(one.get("published_bytes")),
             shown.millis(one.get("stalled_ms")),
             shown.count(shown.total(one.get("lost_records"))),
-            Text("not read now", style="yellow") if one.get("paused") else Text(),
+            Text(_waits(one), style="yellow"),
         )
     return table
+
+
+def _waits(publisher: dict[str, Any]) -> str:
+    """Whether it is read, and if not, what for."""
+    if not publisher.get("paused"):
+        return ""
+    why = clean(publisher.get("waits_for", ""))
+    return f"not read now: {why}" if why else "not read now"

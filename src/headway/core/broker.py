@@ -124,6 +124,13 @@ class Broker:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return taken
 
+    def must_wait(self, session: Session, run: Run, now: float) -> bool:
+        """Before a read's first record is published: there is no room for it, and its publisher is told to wait."""
+        waits = self._publishing.must_wait(session, run, now)
+        if waits and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return waits
+
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> Some:
         """Publish the first of these runs, so many that it comes to so much work."""
         some = self._publishing.publish_some(session, runs, now, work_max)

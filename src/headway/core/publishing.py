@@ -66,6 +66,7 @@ class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
         self._retained = retained
+        self._pools = registry.distinct_pools()
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publish runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
@@ -88,21 +89,23 @@ class Publishing:
         one in any case."""
         taken, work, done = 0, 0, 0
         refused: Refused | None = None
+        rest: Run | None = None
         for run in runs:
-            if work >= work_max or (done and session.paused_by):
+            if done and (work >= work_max or session.paused_by):
                 break
             done += 1
-            route, rest = self._registry.router.route(run.topic), None
+            route = self._registry.router.route(run.topic)
             count = len(run.ends)
-            if (part := slice_of(run, route, session)) < count:
+            if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             published, refusal = self._publish(session, run, route, now)
-            refused = refusal or refused
+            if refusal is not None:
+                refused = refusal
             taken += published.taken
             work += work_of(count, route, published.taken)
             if rest is not None:
-                return Some(done, taken, work, refused, rest)
-        return Some(done, taken, work, refused)
+                break
+        return Some(done, taken, work, refused, rest)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float
                  ) -> tuple[Published, Refused | None]:
@@ -218,15 +221,33 @@ class Publishing:
             feed.lane.append(run, frames, first, now)
         registry.dirty[feed] = None
         if session is not None:
-            lane, pool = feed.lane, key.pool
+            pool = key.pool
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
-            if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
-                pool.close(lane)
-                registry.pause(session, lane, now)
-            if pool.memory_bytes > pool.memory_limit and pool.full:
-                registry.pause(session, pool, now)
+            if pool.hopeless or feed.lane.full or pool.memory_bytes > pool.memory_limit:
+                self._hold_up(session, feed, now)
         return 1
+
+    def _hold_up(self, session: Session, feed: Feed, now: float) -> None:
+        """The publisher waits if there is no room for more: in the lane, or in its pool."""
+        lane, pool = feed.lane, feed.key.pool
+        if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
+            pool.close(lane)
+            self._registry.pause(session, lane, now)
+        if pool.full:
+            self._registry.pause(session, pool, now)
+
+    def must_wait(self, session: Session, run: Run, now: float) -> bool:
+        """There is no room for what it is about to publish. To be asked once for each read: or whoever connects again
+        and again would get in one read each time."""
+        for pool in self._pools:
+            if pool.closed or pool.memory_bytes > pool.memory_limit:
+                break
+        else:
+            return False
+        for feed in self.route(run).feeds:
+            self._hold_up(session, feed, now)
+        return bool(session.paused_by)
 
     def _append_selected(self, feed: Feed, run: Run, first: int, encoded: Encoded, now: float) -> bool:
         """Append the records the feed's selector wants, each stretch of neighbours as a run of its own."""

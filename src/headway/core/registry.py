@@ -65,8 +65,8 @@ Holdup = Feed | Lane | Pool | Ledger
 FORMER_PUBLISHERS_MAX = 10_000
 
 
-def why_wait(by: Holdup) -> str:
-    """What a publisher is told that has to wait."""
+def why_wait(by: object) -> str:
+    """What a publisher is told that has to wait; ``by`` is a ``Holdup``."""
     if isinstance(by, Feed):
         return "consumers cannot keep up"
     if isinstance(by, Lane):

@@ -11,6 +11,7 @@ import msgspec
 from headway.core.broker import Broker
 from headway.core.pool import Pool
 from headway.core.queue import Queue
+from headway.core.registry import why_wait
 from headway.core.sampling import Shares, peek, stall_s, state_of
 from headway.core.session import Session
 from headway.core.subscription import Subscription
@@ -78,6 +79,8 @@ class PublisherStats(msgspec.Struct, frozen=True):
     published_bytes: int
     refused_records: int
     paused: bool
+    waits_for: str
+    """Why it is paused, in words; empty: it is not."""
     pauses: int
     stalled_ms: int
     lost_records: dict[str, int]
@@ -235,8 +238,8 @@ def publisher(session: Session, now: float) -> PublisherStats:
     stalled_s = session.stalled_s + (now - session.paused_since_s if paused else 0.0)
     return PublisherStats(
         session.client, session.outlet is not None, session.published_records, session.published_bytes,
-        session.refused_records, paused, session.pauses, _ms(stalled_s),
-        {str(reason): count for reason, count in session.lost_records.items()},
+        session.refused_records, paused, "; ".join(dict.fromkeys(map(why_wait, session.paused_by))), session.pauses,
+        _ms(stalled_s), {str(reason): count for reason, count in session.lost_records.items()},
     )  # fmt: skip
 
 

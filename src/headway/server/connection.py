@@ -34,6 +34,8 @@ log = logging.getLogger("headway")
 TCP_INFO_BYTES = 232
 """struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
 OUT_BYTES_MAX = 128 * 1024
+UNCOUNTED_BYTES = 1024
+"""So much of a packet that has not come whole is part of what any connection takes up."""
 """More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 FIRST_READ_BYTES = 16 * 1024
 
@@ -64,6 +66,9 @@ class Peer(Protocol):
 
     def received(self, data: bytes) -> bool:
         """Handle what came, and what came before and was too much for one turn. Returns whether there is more."""
+    @property
+    def buffered_bytes(self) -> int:
+        """It has sent of a packet that has not come whole."""
     def part(self) -> Part: ...
     def unfinished(self) -> Words | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
@@ -132,8 +137,7 @@ class Connection(Outlet):
         if not data:
             self.close(Reason.CLIENT_GONE)
             return
-        self.heard_s = self.host.now()
-        began = self.host.pulse.begin()
+        self.heard_s = began = self.host.pulse.begin()
         self._hand(data)
         self.host.pulse.end("read", began, self)
 
@@ -161,9 +165,11 @@ class Connection(Outlet):
             return
         if self.held_by:
             self.let_go("turn")
-        if self.open and (error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+        if not self.open:
+            return
+        if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
-        if self.open:
+        elif self.part_bytes or self.parts.asked or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
             self.parts.came(self, self.peer_side.part(), self.heard_s)
 
     def hold(self, why: str) -> None:

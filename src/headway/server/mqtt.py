@@ -98,11 +98,12 @@ class MqttPeer:
         if data or not self._held:
             self._held += self.decoder.feed(data, ITEMS_MAX if granted else 0)
         try:
-            self._handle()
+            asked = self._handle()
         except ProtocolError as error:
+            asked = True
             self._refuse(error)
         self.engine.spent(granted - share.left)
-        self._after()
+        self._after(asked)
         return self._has_more and not self.waits
 
     @property
@@ -111,41 +112,58 @@ class MqttPeer:
         left = bool(self._held) or self._share.under_way is not None or self.decoder.waits
         return left and self.connection.open
 
-    def _after(self) -> None:
+    def _after(self, asked: bool) -> None:
+        """``asked``: there may be something to say to the client, or something to give it that it had no room for."""
         error = self.decoder.error
         if error is not None and not self._has_more and self.connection.open:
             self._refuse(error)
         elif self.session is None:
             self.connection.send_out()
-        else:
+        elif asked or self.connection.out:
             self.engine.broker.fanout.again[self.session] = None
 
     def write(self, frame: bytes | None) -> None:
         if frame is not None:
             self.connection.out += frame
 
-    def _handle(self) -> None:
-        """As much as its share allows."""
+    def _handle(self) -> bool:
+        """As much as its share allows. Returns whether that was anything but records that nobody is told of (QoS 0)."""
         items, share, at = self._held, self._share, 0
+        asked, room = share.under_way is not None, False
         share.go_on()
         while at < len(items) and share.left > 0 and share.under_way is None and not self.waits:
             item = items[at]
-            if (type(item) is Run or type(item) is Publish) and self.granted.paused_by:
-                break  # what it brought goes on when it is read again
-            if type(item) is Run:
+            kind = type(item)
+            if kind is Run or kind is Publish:
+                if self.granted.paused_by or not (room or self._has_room(item)):
+                    break  # what it brought goes on when it is read again
+                room = True
+            if kind is Run:
                 at += self._publish_runs(items, at)
             else:
                 at += 1
                 share.left -= 1
+                asked = True
                 self._one(item)
             if not self.connection.open:
                 break
         del items[:at]
+        return asked
+
+    def _has_room(self, item: Item) -> bool:
+        """Asked of the first records that a read has brought."""
+        run = item.run if isinstance(item, Publish) else item
+        assert isinstance(run, Run)
+        return not self.engine.broker.must_wait(self.granted, run, self.engine.now())
 
     def _refuse(self, error: ProtocolError) -> None:
         """The client broke the protocol: tell it, and end the connection."""
         self.engine.protocol_error(self.connection, error)
         self.connection.say_goodbye(error.reason, str(error))
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self.decoder.buffered_bytes
 
     def part(self) -> Part:
         decoder = self.decoder

@@ -4,7 +4,7 @@ A packet is put together before it is looked at, so six hundred clients that eac
 or on purpose, would take up 300 MB that no lane has and no pool knows.
 
 Rules:
-- What has come in part counts in the pool.
+- What has come in part counts in the pool, as soon as it is worth counting (``connection.UNCOUNTED_BYTES``).
 - A packet that comes whole, or is small (``SMALL_BYTES``), asks nobody. A larger one needs a *grant* for all of it. All
   grants of a pool together are ``limit_bytes``; who gets none is not read until others are done, in the order they
   came. So everybody gets his turn, and nobody is cut for having to wait.
@@ -69,6 +69,11 @@ class Parts:
     @property
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * SHARE)
+
+    @property
+    def asked(self) -> bool:
+        """Somebody has a grant, or waits for one."""
+        return bool(self._reading or self._waiting)
 
     def limit_of(self, connection: Connection) -> int:
         """So much may be read from it at once."""

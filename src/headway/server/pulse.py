@@ -48,7 +48,9 @@ class Pulse:
         self._due_s = 0.0
         self._taken = dict.fromkeys(CAUSES, 0.0)
         """Since the last probe."""
-        self._worst: tuple[float, str, object] = 0.0, "", None
+        self._worst: tuple[str, object] = "", None
+        self._worst_s = 0.0
+        """The longest callback of them, what it was and whom it was about."""
         self._gc_s = 0.0
         """Taken from the callback that runs."""
         self._gc_began_s = 0.0
@@ -80,8 +82,8 @@ class Pulse:
         ended_s = self._clock()
         took_s = ended_s - began_s - self._gc_s
         self._taken[cause] += took_s
-        if took_s > self._worst[0]:
-            self._worst = took_s, cause, who
+        if took_s > self._worst_s:
+            self._worst_s, self._worst = took_s, (cause, who)
         return ended_s
 
     def steps(self, cause: str, work: Coroutine[Any, Any, Any], who: object = None) -> _Steps:
@@ -95,8 +97,8 @@ class Pulse:
         took_s = self._clock() - self._gc_began_s
         self._gc_s += took_s
         self._taken["gc"] += took_s
-        if took_s > self._worst[0]:
-            self._worst = took_s, "gc", None
+        if took_s > self._worst_s:
+            self._worst_s, self._worst = took_s, ("gc", None)
 
     # -- the probe --------------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class Pulse:
         if late_s >= LEAST_S:
             self._late(late_s, now)
         self._taken = dict.fromkeys(CAUSES, 0.0)
-        self._worst = 0.0, "", None
+        self._worst_s, self._worst = 0.0, ("", None)
 
     def _late(self, late_s: float, now: float) -> None:
         shares = self._shares(late_s)
@@ -151,8 +153,9 @@ class Pulse:
         """``read 1,700 ms, turn 200 ms; the longest was read of display-7, 1,690 ms``."""
         order = sorted(shares, key=shares.__getitem__, reverse=True)
         words = ", ".join(f"{cause} {shares[cause] * 1000:,.0f} ms" for cause in order if shares[cause] >= 0.001)
-        took_s, cause, who = self._worst
-        return f"{words}; the longest was {cause} of {who}, {took_s * 1000:,.0f} ms" if who is not None else words
+        cause, who = self._worst
+        longest = f"; the longest was {cause} of {who}, {self._worst_s * 1000:,.0f} ms" if who is not None else ""
+        return words + longest
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
 

@@ -368,6 +368,10 @@ class AmqpPeer:
         self._final, self._closing = word, True
         self.connection.say_goodbye(reason, text)
 
+    @property
+    def buffered_bytes(self) -> int:
+        return self._decoder.buffered_bytes
+
     def part(self) -> Part:
         decoder = self._decoder
         if decoder.waits:

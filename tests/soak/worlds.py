@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pika
 from tests.interop.process import BrokerProcess
+from tests.interop.waiting import until
 from tests.soak.canary import Canary, Song
 
 from headway.core.record import Properties
@@ -116,6 +117,11 @@ def subscribe(sock: socket.socket, filters: list[str]) -> None:
             left -= len(came)
 
 
+def disk_is_full(broker: BrokerProcess) -> bool:
+    pool = broker.get("/v1/broker")["pools"][0]
+    return bool(pool["disk_bytes"] >= 0.9 * pool["disk_limit_bytes"])
+
+
 @contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Goes on in a thread, until the end."""
@@ -155,7 +161,7 @@ def away(broker: BrokerProcess) -> Iterator[None]:
         publisher.sendall(
             b"".join(encode_publish(f"away/{number}/{part}", bytes(100), qos=0) for part in range(1000))
         )
-    time.sleep(3)
+    until(lambda: broker.publisher("publisher").get("published_records") == 80_000, what="all of it is published")
     yield
 
 
@@ -192,12 +198,7 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
                         channel.basic_publish("amq.direct", f"stuck-{number}-{part}", body)
 
         with beside(publish):
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                pool = broker.get("/v1/broker")["pools"][0]
-                if pool["disk_bytes"] >= 0.9 * pool["disk_limit_bytes"]:
-                    break
-                time.sleep(0.2)
+            until(lambda: disk_is_full(broker), what="the disk is full")
             yield
 
 

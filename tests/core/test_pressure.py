@@ -216,6 +216,25 @@ def test_a_disk_that_fails_takes_nothing_that_was_promised() -> None:
     assert away.numbers == list(range(published))
 
 
+def test_what_cannot_be_read_back_is_lost_and_nothing_else() -> None:
+    stage = Stage(memory="200KB", disk="100MB", max_client_share="100%")
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    away.leave()
+    assert publish_while_read(stage.client("publisher"), 60) == 3000
+    stage.run(1)
+    stage.disk.unreadable = 1.0
+    away.connect()
+    stage.run(1)
+    assert away.goodbye is not None
+    stage.disk.unreadable = 0.0
+    away.connect()
+    stage.run(3)
+    lost = stage.broker.registry.sessions["away"].subscriptions["t"].gap_records[Reason.SPILL_FAILED]
+    assert 0 < lost * 200 <= 65_536, "one chunk"
+    assert away.numbers == list(range(lost, 3000))
+    assert sum(away.gap_told.values()) == lost
+
+
 def test_in_a_shared_group_those_go_who_do_not_acknowledge() -> None:
     stage = Stage(memory="100KB", disk="0B")
     good = stage.consumer("good", "$share/g/t", 1, window=10)

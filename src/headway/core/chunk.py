@@ -278,6 +278,14 @@ class Chunk:
             return self.spill.read(start, stop)
         return memoryview(self.data)[start:stop]
 
+    def readable(self) -> bool:
+        """All of it can be had."""
+        try:
+            self.read(0, self.size)
+        except OSError:
+            return False
+        return True
+
     def publishers(self, first: int, last: int) -> dict[int, int]:
         """How many of records ``first`` … ``last - 1`` each publisher wrote. Cheap for the whole chunk."""
         if first == 0 and last >= len(self.ends):

@@ -360,7 +360,8 @@ class Governor:
 
     def _write_off(self, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool) -> None:
         """A durable subscription loses what comes next for it, up to what was promised: its cursor moves there, with a
-        gap to be told of. Where it cannot be read, and where nothing was promised, it loses all that it holds."""
+        gap to be told of. It loses all that it holds where nothing was promised, and what cannot be read where that is
+        why."""
         cursor = subscription.cursor
         if subscription.queue is not None:
             subscription.queue.write_off(subscription, reason, now - GRACE_S)
@@ -371,8 +372,14 @@ class Governor:
                 self._registry.lost(subscription.skip_to(upto, reason), reason)
                 self._settle_down(subscription, reason, now)
             return
-        channel = subscription.channel
-        for delivery_id in [i for i, d in channel.in_flight.items() if d.subscription is subscription]:
+        flying = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
+        stop = subscription.stop
+        if unreadable:
+            chunks = {delivery.chunk for _, delivery in flying if delivery.chunk is not None}
+            bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
+            flying = [(i, delivery) for i, delivery in flying if delivery.chunk in bad]
+            stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
+        for delivery_id, _ in flying:
             delivery = lose(subscription, delivery_id)
             if delivery is not None and delivery.loose is not None:
                 delivery.loose.acknowledge(delivery.sequence)
@@ -381,7 +388,7 @@ class Governor:
                 sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
                 subscription.note_gap(1, sequence, sequence, reason)
                 cursor.acknowledge(delivery.number)
-        self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
+        self._registry.lost(subscription.skip_to(stop, reason), reason)
         self._settle_down(subscription, reason, now)
 
     def _settle_down(self, subscription: Subscription, reason: Reason, now: float) -> None:

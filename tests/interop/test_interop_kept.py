@@ -102,6 +102,11 @@ def test_a_queue_without_consumers_blocks_whom_it_confirms_to_and_says_why(
             return bool(broker.publisher("publisher").get("paused"))
 
         until(publish, what="the publisher is not read")
+        for _ in range(10):  # nor does it help to connect again
+            pushy = Named(port, "pushy")
+            with closing(pushy):
+                pushy.publish("", "q", *[b"pushed in"] * 20)
+                pushy.expect(Connection.Blocked, 0)
         elsewhere = other.declare()
         until(lambda: not broker.publisher("other").get("paused"))
         other.put(elsewhere, b"x")

@@ -17,6 +17,7 @@ from pamqp import base, commands
 
 from headway.core.effects import CloseChannel
 from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.record import Run
 from headway.core.session import ConnectRequest, Session
 from headway.core.subscription import Subscription
 from headway.server.amqp.channel import AmqpChannel
@@ -138,7 +139,7 @@ class AmqpPeer:
 
     def _handle(self) -> None:
         """As much as its share allows."""
-        items, share, at = self._held, self.share, 0
+        items, share, at, room = self._held, self.share, 0, False
         while share.left > 0 and not self._handshake.checking and self.connection.open:
             try:
                 if share.under_way is not None:
@@ -149,8 +150,10 @@ class AmqpPeer:
                 if at == len(items):
                     break
                 item = items[at]
-                if type(item) is Publish and self.must_wait:
-                    break  # what it brought goes on when it is read again
+                if type(item) is Publish:
+                    if self.must_wait or not (room or self._has_room(item.run)):
+                        break  # what it brought goes on when it is read again
+                    room = True
                 if self.promises.waiting and self.promises.hold_up(item):
                     break
                 self._doing = item
@@ -169,6 +172,13 @@ class AmqpPeer:
     def must_wait(self) -> bool:
         """The client is to slow down: it publishes nothing more for now."""
         return self.session is not None and bool(self.session.paused_by)
+
+    def _has_room(self, run: Run) -> bool:
+        """Asked of the first message that a read has brought."""
+        broker = self.engine.broker
+        if self.session is None or run.exchange not in broker.registry.router.exchanges.by_name:
+            return True  # that is another mistake
+        return not broker.must_wait(self.session, run, self.engine.now())
 
     def _blame(self, item: Item, fault: ChannelFault | ProtocolError) -> None:
         """Tell the client what of it went wrong."""

@@ -334,3 +334,12 @@ def _pool(name: str, table: dict[str, Any]) -> Pool:
     assert set(table) <= {"memory", "disk", "disk_path", "max_client_share", "free"}, table
     return Pool(name, parse_size(table.get("memory", "64MB")), parse_size(table.get("disk", "64MB")),
                 parse_share(table.get("max_client_share", "50%")), parse_size(table.get("free", "16MB")))
+
+
+def run_to(topic: str) -> Run:
+    """One record."""
+    decoder = Decoder(topic_alias_max=0)
+    decoder.feed(connect("publisher", 5))
+    (run,) = decoder.feed(encode_publish(topic, b"x"))
+    assert isinstance(run, Run)
+    return run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 import pytest
-from tests.core.stage import STUCK, Socket, Stage
+from tests.core.stage import STUCK, Socket, Stage, run_to
 
 from headway.core import fanout, lane
 
@@ -106,9 +106,28 @@ def test_a_turn_sends_so_much_and_the_rest_in_turns_to_come(monkeypatch: pytest.
         turns += 1
         other.read(inf)
         assert other.numbers == list(range(turns)), "nobody else waits"
+        assert not stage.broker.must_wait(publisher.session, run_to("small"), stage.now)
+        left = [one for one in many if not one.outlet.taken_bytes]
+        held = stage.broker.must_wait(publisher.session, run_to("large"), stage.now)
+        assert held is bool(left), "what is published next would only wait"
         taken = sum(one.outlet.taken_bytes for one in many)
         most, before = max(most, taken - before), taken
         assert turns < 50
     assert most <= 50_000 + 11_000
+    assert not publisher.paused
     stage.run(1)
     assert [one.numbers for one in many] == [[0]] * 40
+
+
+def test_who_is_left_over_and_goes_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "FLUSH_BYTES", 50_000)
+    stage = Stage()
+    many = [stage.consumer(f"one {n}", "large", buffer=10**6) for n in range(40)]
+    publisher = stage.client("publisher")
+    publisher.publish("large", 0, size=10_000)
+    stage.broker.flush(stage.now)
+    assert stage.broker.must_wait(publisher.session, run_to("large"), stage.now)
+    for one in many:
+        one.leave()
+    stage.run(1)
+    assert not stage.broker.must_wait(publisher.session, run_to("large"), stage.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.core.stage import STUCK, Client, Stage
+from tests.core.stage import STUCK, Client, Stage, run_to
 
 from headway.core.errors import Reason
 from headway.core.pool import RESERVE, STAYS_MAX
@@ -187,14 +187,6 @@ def test_who_connects_again_brings_nothing_in_where_there_is_no_room() -> None:
     stage.run(3)
     assert not again.paused
     assert not stage.broker.must_wait(again.session, run_to("t"), stage.now)
-
-
-def run_to(topic: str) -> Run:
-    decoder = Decoder(topic_alias_max=0)
-    decoder.feed(connect("publisher", 5))
-    (run,) = decoder.feed(encode_publish(topic, b"x"))
-    assert isinstance(run, Run)
-    return run
 
 
 def test_a_disk_that_fails_takes_nothing_that_was_promised() -> None:

@@ -125,7 +125,10 @@ class Broker:
         return taken
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """Before a read's first record is published: there is no room for it, and its publisher is told to wait."""
+        """Before a read's first record is published: there is no room for it, and its publisher is told to wait; or
+        what came before it was not offered to everybody yet, which takes a turn or more."""
+        if self.fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
+            return True
         waits = self._publishing.must_wait(session, run, now)
         if waits and session.paused_since_s == now:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
@@ -247,7 +250,8 @@ class Broker:
     def has_work(self) -> bool:
         """Another flush is wanted at once."""
         registry = self.registry
-        return bool(registry.dirty or registry.woken or self.fanout.again or registry.chores)
+        return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
+                    or registry.chores)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

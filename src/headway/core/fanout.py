@@ -8,14 +8,14 @@ Rules:
 - Bytes on one outlet are whole records: one that is half sent is finished before anything else is written.
 - A pump takes at most ``PUMP_BYTES``, so that a consumer catching up does not hold up the turn; the rest is asked for
   again in the next turn.
-- One feed's gain for many is ``FLUSH_BYTES`` in a turn, and so is what is asked for again: who is left over is lagging
-  for a turn or more, and goes on before those who come after.
+- One feed's gain for many is ``FLUSH_BYTES`` in a turn, and so is what is asked for again: other consumers of the feed
+  are *left* for the next turns, where they come first. Until they have it nothing more is read that is for this feed
+  (``Broker.must_wait``): or its publishers would be read faster than its consumers can be sent to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable
 
 from headway.core.delivery import Losses, render, replay
 from headway.core.feed import Feed
@@ -46,19 +46,38 @@ class Fanout:
         self._on_disk_error = on_disk_error
         self.again: dict[Session, None] = {}
         """Sessions whose pump ended with bytes to send and room to take them."""
+        self.unfinished: dict[Feed, None] = {}
+        """Feeds of which some are left."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def flush(self, feed: Feed, now: float) -> None:
-        """Offer what a feed has gained to everyone who was caught up."""
-        lane = feed.lane
-        gain, feed.flushed = lane.end - feed.flushed, lane.end
-        end = lane.end
-        if gain * len(feed.waiting) > FLUSH_BYTES:
-            self._put_off(feed, FLUSH_BYTES // gain, now)
+        """Offer what a feed has gained to everyone who was caught up; as much as one turn may send."""
+        end = feed.lane.end
+        gain, feed.flushed = end - feed.flushed, end
+        if feed.left or gain * len(feed.waiting) > FLUSH_BYTES:
+            self._offer_some(feed, dict.fromkeys(feed.left) | feed.waiting, now)
+        else:
+            self._offer_to(feed.waiting, end, now)
+
+    def _offer_some(self, feed: Feed, order: Iterable[Subscription], now: float) -> int:
+        """To the first of these who still wait; the others are left. Returns the bytes that were offered."""
+        waiting = [subscription for subscription in order if subscription in feed.waiting]
+        end, size, count = feed.lane.end, 0, 0
+        while count < len(waiting) and size < FLUSH_BYTES:
+            size += end - waiting[count].cursor.position
+            count += 1
+        feed.left = waiting[count:]
+        if feed.left:
+            self.unfinished[feed] = None
+        self._offer_to(waiting[:count], end, now)
+        return size
+
+    def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
+        """What is there up to ``end`` of their lane."""
         offers: dict[int, Offer] = {}
         laggards: list[Subscription] = []
-        for subscription in feed.waiting:
+        for subscription in subscriptions:
             session = subscription.session
             outlet = session.outlet
             cursor = subscription.cursor
@@ -92,17 +111,16 @@ class Fanout:
         for subscription in laggards:
             self.pump(subscription.session, now)
 
-    def _put_off(self, feed: Feed, count: int, now: float) -> None:
-        """Only so many are offered what a feed has gained; the others in turns to come."""
-        later = [one for one in islice(feed.waiting, max(1, count), None) if one.has_more]
-        for subscription in later:
-            self.lag(subscription, now)
-            self.again[subscription.session] = None
-
     def go_on(self, now: float) -> None:
-        """With those who had more to take, as far as one turn goes."""
+        """With those who are left, and those who had more to take, as far as one turn goes."""
+        left = FLUSH_BYTES
+        while self.unfinished and left > 0:
+            feed = next(iter(self.unfinished))
+            del self.unfinished[feed]
+            left -= self._offer_some(feed, feed.left, now)
+            feed.settle_down()
         again, self.again = self.again, {}
-        left, waiting = FLUSH_BYTES, iter(again)
+        left, waiting = max(left, FLUSH_BYTES // 4), iter(again)
         for session in waiting:
             outlet = session.outlet
             if outlet is None:

@@ -7,7 +7,7 @@ its outlet has room or credit comes back). So a stuck consumer costs a turn noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.lane import Lane
@@ -37,7 +37,7 @@ class FeedKey(NamedTuple):
 class Feed:
     __slots__ = (
         "accepts", "by_exchange", "flushed", "gated_s", "gated_since_s", "gates", "kept", "key", "lane",
-        "limited", "listening", "queues", "reading", "resting", "selector", "slow", "subscriptions",
+        "left", "limited", "listening", "queues", "reading", "resting", "selector", "slow", "subscriptions",
         "waiting", "was_gated",
     )  # fmt: skip
 
@@ -74,7 +74,9 @@ class Feed:
         self.kept = 0
         """Of those who read it: durable ones, for whom the journal has its records."""
         self.flushed = lane.end
-        """How far the lane was offered to those who wait. What is behind that nobody has yet."""
+        """How far the lane was offered to those who wait, but for who is left. What is behind that nobody has yet."""
+        self.left: Sequence[Subscription] = ()
+        """Of those who wait: who is to be offered it in the next turns."""
 
     @property
     def gated(self) -> bool:
@@ -103,6 +105,7 @@ class Feed:
             idle = len(self.listening) == self.reading
         else:
             idle = self.flushed == lane.end and len(self.waiting) + len(self.resting) == len(self.subscriptions)
+            idle = idle and not self.left
         if idle and not lane.holding:
             lane.empty()
         else:

@@ -39,12 +39,15 @@ class AmqpDurable(Amqp):
     def declare(self, sock: socket.socket, levels: Levels) -> None:
         """The queue is there, and stays."""
         queue = short_string(routing_key(levels))
-        sock.sendall(method(1, 50, 10, b"\x00\x00" + queue + bytes((DURABLE,)) + table()))
+        sock.sendall(self.declaration(levels))
         expect(sock, 50, 11)
         if self.exchange:
             names = queue + short_string(self.exchange) + queue
             sock.sendall(method(1, 50, 20, b"\x00\x00" + names + b"\x00" + table()))
             expect(sock, 50, 21)
+
+    def declaration(self, levels: Levels) -> bytes:
+        return method(1, 50, 10, b"\x00\x00" + short_string(routing_key(levels)) + bytes((DURABLE,)) + table())
 
     def count(self, sock: socket.socket, levels: Levels) -> int:
         """How many messages wait in the queue. PeerFailed: it is not there."""

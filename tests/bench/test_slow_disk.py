@@ -9,6 +9,7 @@ import pytest
 from bench.disk import sync_ns
 from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Running, again, start
+from bench.wires.durable import AmqpDurable
 from bench.wires.mqtt import Mqtt
 from bench.wires.wire import take
 from bench.workloads.stall import SlowHeadway
@@ -26,11 +27,15 @@ def slow() -> Iterator[Running]:
         yield running
 
 
+def opened(running: Running) -> tuple[AmqpDurable, socket.socket]:
+    wire = running.peer.durable_wire
+    assert isinstance(wire, AmqpDurable)
+    return wire, wire.open(running.peer.durable_port(running.place), "publisher")
+
+
 def publisher(running: Running) -> socket.socket:
     """That has published one persistent message, and wants it confirmed."""
-    wire = running.peer.durable_wire
-    assert wire is not None
-    sock = wire.open(running.peer.durable_port(running.place), "publisher")
+    wire, sock = opened(running)
     wire.declare(sock, QUEUE)
     wire.confirms(sock)
     sock.sendall(wire.publication(sock, QUEUE, b"x"))
@@ -38,7 +43,9 @@ def publisher(running: Running) -> socket.socket:
 
 
 def test_pings_are_answered_while_a_sync_goes_on_and_on(slow: Running) -> None:
-    with publisher(slow) as waiting, Mqtt().open(slow.port, "ping") as sock:
+    wire, waiting = opened(slow)
+    with waiting, Mqtt().open(slow.port, "ping") as sock:
+        waiting.sendall(wire.declaration(QUEUE) + wire.publication(waiting, QUEUE, b"x"))
         waiting.setblocking(False)
         for _ in range(PINGS):
             sock.sendall(encode_pingreq())

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.interop.conftest import BrokerFactory
@@ -37,7 +37,8 @@ def end(driver: subprocess.Popen[str]) -> None:
     """At once, with the JVM and all that it has started."""
     if driver.poll() is None:
         for pid in [driver.pid, *descendants(driver.pid)]:
-            os.kill(pid, 9)
+            with suppress(ProcessLookupError):  # it may go with the one before
+                os.kill(pid, 9)
         driver.wait()
 
 

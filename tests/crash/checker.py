@@ -274,7 +274,11 @@ class Checker:
             self._fresh[key] = max(number, last)
         if event.alone:
             if self._behind(event.record, publisher, self._any.get(key, -1)):
-                self._say(f"{event.box} delivered {event.record} ({_shown(event)}) behind {publisher}:{self._any[key]}")
+                text = f"{event.box} delivered {event.record} ({_shown(event)}) behind {publisher}:{self._any[key]}"
+                if fate.life == self.life:
+                    self._doubt(fate, text)  # who had it may have gone unnoticed: it publishes, too, and is not read
+                else:
+                    self._say(text)
             self._any[key] = number
 
     def _behind(self, record: str, publisher: str, last: int) -> bool:

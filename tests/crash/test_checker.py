@@ -50,6 +50,10 @@ RIGHT: dict[str, list[Event]] = {
         sent(A), sent(B), Confirmed(B), given(A), given(B, 3, alone=False), given(A, 3, alone=False), Cut(2), Closed(2),
         done(A, 3), done(B, 3),
     ],
+    "late, from who was cut off": [
+        sent(A), sent(B), Confirmed(B), given(A), Cut(2), Closed(2), given(B, 3), given(A, 3, again=True), done(A, 3),
+        done(B, 3),
+    ],
     "rolled back": [sent(A), Confirmed(A), given(A), done(A, put_off=True), sent(B, 2, put_off=True), RolledBack(2),
                     done(A)],
 }  # fmt: skip
@@ -82,6 +86,11 @@ WRONG: dict[str, tuple[list[Event], str]] = {
         [sent(A), Confirmed(A), sent(B, 3), given(B), given(A), done(A), done(B)], "behind p:2",
     ),
     "backlog out of order": ([sent(A), sent(B), given(B, again=True), given(A, again=True)], "behind p:2"),
+    "out of order after a kill": (
+        [sent(A), sent(B), Confirmed(A), Confirmed(B), given(A), Cut(2), Closed(2), Killed(1), given(B, 3),
+         given(A, 3, again=True), done(A, 3), done(B, 3)],
+        "behind p:2",
+    ),
     "not committed": ([sent(A, put_off=True), Killed(1), given(A)], "not committed"),
     "rolled back": ([sent(A, put_off=True), RolledBack(1), given(A)], "not committed"),
     "made up": ([given(A)], "nobody published"),

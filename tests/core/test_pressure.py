@@ -275,6 +275,35 @@ def test_many_who_hold_little_each_make_room_on_the_disk(size: int) -> None:
     assert not stage.disk.held
 
 
+def test_lanes_of_very_small_records_do_not_hide_those_that_are_worth_writing() -> None:
+    """Two hundred lanes have 6 kB each, of records whose index is larger than they are; many more have 1.5 kB."""
+    stage = Stage(memory="1600KB", disk="100MB")
+    names = [*(f"tiny/{number}" for number in range(200)), *(f"small/{number}" for number in range(400))]
+    away = {name: stage.consumer(name, name, 1, expiry_s=3600.0) for name in names}
+    for one in away.values():
+        one.leave()
+    publisher = stage.client("publisher")
+    for number in range(150):
+        for name in names[:200]:
+            assert publisher.publish(name, number, size=30, qos=1)
+        stage.run(0.125)
+    for number in range(3):
+        for name in names[200:]:
+            for _ in range(10):
+                if publisher.publish(name, number, size=1500, qos=1):
+                    break
+                stage.run(0.5)  # until what is on its way to disk is there
+            else:
+                pytest.fail(f"the publisher of {name} waits, and the disk has room")
+    stage.run(1)
+    assert stage.pool.disk_bytes > 0
+    assert len(stage.broker.verdicts) == 0
+    for one in away.values():
+        one.connect()
+    stage.run(1)
+    assert all(len(one.numbers) == (150 if name[0] == "t" else 3) for name, one in away.items())
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_in_memory_of_what_has_left_it_makes_room_too(qos: int) -> None:
     """The index of small records that came one by one is nearly as large as they are. Who was promised nothing is given

@@ -122,6 +122,19 @@ def test_what_is_released_is_written_over_and_nothing_else(tmp_path: Path) -> No
     assert larger.disk_bytes == 4096
 
 
+def test_free_slots_are_put_together_and_divided(tmp_path: Path) -> None:
+    """Pieces of every size one after the other, and one that stays: the file has room for all of them in turn."""
+    store = SpillStore(tmp_path)
+    stays = shared(store, "stays", b"s" * 10)
+    for size in (1000, 60_000, 3000, 30_000, 1000, 15_000):
+        slots = [shared(store, "a", bytes([size % 251]) * size) for _ in range(500_000 // size)]
+        assert all(slot.read(0, slot.size) == bytes([size % 251]) * size for slot in slots)
+        for slot in slots:
+            slot.release()
+    assert os.fstat(stays._file.fd).st_size <= 2 * 524_288 + 65_536
+    assert stays.read(0, 10) == b"s" * 10
+
+
 def test_an_empty_shared_file_takes_up_nothing(tmp_path: Path) -> None:
     store = SpillStore(tmp_path)
     slots = [shared(store, "a", b"a" * 10_000) for _ in range(10)]

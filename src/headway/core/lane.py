@@ -63,6 +63,11 @@ class Lane:
         return self.resident_bytes - self.spilling_bytes
 
     @property
+    def nothing_to_write(self) -> bool:
+        """All that is in front of its tail is on disk or on its way there, and the tail is not worth it."""
+        return self.to_spill is self.tail and not worth_writing(self.tail)
+
+    @property
     def memory_bytes(self) -> int:
         return self.resident_bytes + self.index_bytes
 

@@ -46,6 +46,8 @@ from headway.core.subscription import Subscription
 REST_S = GRACE_S / 4
 LOOKS_MAX = 64
 """Lanes looked at in vain before it is enough for this time."""
+SKIPS_MAX = 2048
+"""Lanes passed over that hold much, and nothing that is worth writing: each a look at its last chunk."""
 SPILLS_MAX = 256
 """Lanes of which something is sent to disk at once."""
 STANDING_MAX = 256
@@ -67,14 +69,23 @@ class Victims(NamedTuple, Generic[S]):
     limit: int
 
 
-def to_spill(pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOKS_MAX) -> Iterator[tuple[L, int]]:
+def to_spill(
+    pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOKS_MAX, *,
+    nothing_to_write: Callable[[L], bool] = lambda _: False,
+) -> Iterator[tuple[L, int]]:  # fmt: skip
     """Lanes of the pool that should send so many bytes to disk (rules 1 and 2), each once. What one of them marks as
-    on its way counts when the next is asked for."""
+    on its way counts when the next is asked for. Those that have nothing to write are passed over, so many of them."""
+    skips = SKIPS_MAX
     resident.wake(now)
     share_bytes = int(pool.memory_limit * pool.client_share)
     asked: list[L] = []
     try:
         while looks_max and (lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1)):
+            if skips and nothing_to_write(lane):
+                skips -= 1
+                resident.forget(lane)
+                asked.append(lane)
+                continue
             held = resident.holds(lane)
             yield lane, max(pool.to_spill_bytes(), held - share_bytes)
             looks_max -= resident.holds(lane) == held
@@ -138,7 +149,7 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
     given up to sequence ``journaled``."""
     found: list[Spill] = []
     pool.hopeless = True
-    for lane, wanted in to_spill(pool, pool.resident, now):
+    for lane, wanted in to_spill(pool, pool.resident, now, nothing_to_write=lambda lane: lane.nothing_to_write):
         spill = spill_of(lane, wanted, journaled, now)
         if spill is not None:
             found.append(spill)

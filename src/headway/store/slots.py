@@ -103,13 +103,18 @@ class Slot:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes ``start`` to ``stop`` of the piece. Raises OSError."""
-        data = os.pread(self._file.fd, stop - start, self.start + start)
-        if len(data) != stop - start:
-            raise OSError(f"spill file ends after {len(data)} of {stop - start} bytes")
-        return data
+        return read_whole(self._file.fd, self.start + start, stop - start)
 
     def release(self) -> None:
         self._file.release(self)
+
+
+def read_whole(fd: int, offset: int, count: int) -> bytes:
+    """Raises OSError, also if there is less."""
+    data = os.pread(fd, count, offset)
+    if len(data) != count:
+        raise OSError(f"spill file ends after {len(data)} of {count} bytes")
+    return data
 
 
 def _write_whole(fd: int, piece: bytes | bytearray, offset: int) -> None:

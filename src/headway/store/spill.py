@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
-from headway.store.slots import Slot, SlotFile
+from headway.store.slots import Slot, SlotFile, read_whole
 
 FILE_BYTES = 64 * 1024 * 1024
 OPEN_LANES_MAX = 256
@@ -106,10 +106,7 @@ class SpilledChunk:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
-        data = os.pread(self.fd, stop - start, self._offset + start)
-        if len(data) != stop - start:
-            raise OSError(f"spill file ends after {len(data)} of {stop - start} bytes")
-        return data
+        return read_whole(self.fd, self._offset + start, stop - start)
 
     def release(self) -> None:
         self._file.release()

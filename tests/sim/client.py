@@ -152,7 +152,7 @@ class Client:
         assert stream is not None
         assert session is not None
         self._cut()
-        for frame in stream.pending():
+        for frame in stream.on_their_way():
             self.on_frame(stream, frame)
         session.held_back.upto(2**62)
         stream.outlet.open = False

@@ -96,6 +96,20 @@ class Stream:
             return self.peek(bytes(self._tail) + session.rest + later, self._start)
         return []
 
+    def on_their_way(self) -> list[Frame]:
+        """What the connection breaks off: also a record half sent, if it is in flight already. The cursor passes that,
+        and it comes again by its id."""
+        half = self.session.half_sent if self.session is not None else None
+        if half is None or half.cursor.number not in half.cursor.unacknowledged:
+            return self.pending()
+        assert self.session is not None
+        chunk = half.cursor.chunk
+        assert chunk is not None
+        start, stop = half.cursor.position - chunk.start, chunk.ends[chunk.index_at(half.cursor.position)]
+        later = bytes(self.outlet.out) + getattr(self.session.held_back, "all", b"")
+        rest = bytes(self.session.rest) + bytes(chunk.read(start, stop))
+        return self.peek(bytes(self._tail) + rest + later, self._start)
+
     def peek(self, data: bytes, start: int) -> list[Frame]:
         """Whole frames, the first of which begins there."""
         decoder = Decoder(role="client", version=self.version)

@@ -75,6 +75,28 @@ def test_who_has_everything_keeps_nothing_of_what_was_written_early() -> None:
     assert stage.pool.disk_bytes == stage.pool.memory_bytes == stage.pool.spilling_bytes == 0
 
 
+def test_who_keeps_up_does_not_wait_for_the_memory_that_others_fill() -> None:
+    """A stuck consumer's lane leaves for the disk as slowly as the disk is; its publisher waits for that."""
+    stage = Stage(memory="2MB", disk="20MB", max_client_share="100%")
+    stage.disk.delay_s = 5.0
+    stuck = stage.consumer("stuck", "t", reads=STUCK, buffer=500)
+    healthy = stage.consumer("healthy", "h")
+    greedy, modest = stage.client("greedy"), stage.client("modest")
+    sent = 0
+    for turn in range(150):
+        if not greedy.paused:
+            greedy.publish("t", turn * 20, 20, size=2000)
+        if not modest.paused:
+            modest.publish("h", turn, 1, size=100)
+        sent = turn + 1
+        stage.run(0.1)
+        assert not modest.paused
+    assert greedy.session.pauses > 1
+    assert stuck.connected
+    assert healthy.numbers == list(range(sent))
+    assert stage.pool.memory_peak_bytes <= stage.pool.memory_limit
+
+
 def test_nobody_is_given_up_for_what_has_just_come() -> None:
     """A burst larger than the memory, in one read: the healthy have not had the time to take it."""
     stage = Stage(memory="100KB", disk="0B")

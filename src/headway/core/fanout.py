@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from headway.core.delivery import Losses, render, replay
@@ -56,21 +57,25 @@ class Fanout:
         end = feed.lane.end
         gain, feed.flushed = end - feed.flushed, end
         if feed.left or gain * len(feed.waiting) > FLUSH_BYTES:
-            self._offer_some(feed, dict.fromkeys(feed.left) | feed.waiting, now)
+            feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # who was left comes first
+            self._offer_some(feed, now)
         else:
             self._offer_to(feed.waiting, end, now)
 
-    def _offer_some(self, feed: Feed, order: Iterable[Subscription], now: float) -> int:
-        """To the first of these who still wait; the others are left. Returns the bytes that were offered."""
-        waiting = [subscription for subscription in order if subscription in feed.waiting]
-        end, size, count = feed.lane.end, 0, 0
-        while count < len(waiting) and size < FLUSH_BYTES:
-            size += end - waiting[count].cursor.position
-            count += 1
-        feed.left = waiting[count:]
-        if feed.left:
+    def _offer_some(self, feed: Feed, now: float) -> int:
+        """To the first of those who are left. Returns the bytes that were offered."""
+        left, end, size = feed.left, feed.lane.end, 0
+        some: list[Subscription] = []
+        while left and size < FLUSH_BYTES:
+            subscription = left.popleft()
+            if subscription in feed.waiting:
+                some.append(subscription)
+                size += end - subscription.cursor.position
+        if left:
             self.unfinished[feed] = None
-        self._offer_to(waiting[:count], end, now)
+        else:
+            feed.left = None
+        self._offer_to(some, end, now)
         return size
 
     def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
@@ -117,7 +122,7 @@ class Fanout:
         while self.unfinished and left > 0:
             feed = next(iter(self.unfinished))
             del self.unfinished[feed]
-            left -= self._offer_some(feed, feed.left, now)
+            left -= self._offer_some(feed, now)
             feed.settle_down()
         again, self.again = self.again, {}
         left, waiting = max(left, FLUSH_BYTES // 4), iter(again)

@@ -7,7 +7,8 @@ its outlet has room or credit comes back). So a stuck consumer costs a turn noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.lane import Lane
@@ -75,8 +76,8 @@ class Feed:
         """Of those who read it: durable ones, for whom the journal has its records."""
         self.flushed = lane.end
         """How far the lane was offered to those who wait, but for who is left. What is behind that nobody has yet."""
-        self.left: Sequence[Subscription] = ()
-        """Of those who wait: who is to be offered it in the next turns."""
+        self.left: deque[Subscription] | None = None
+        """Who is to be offered it in the next turns, if he still waits."""
 
     @property
     def gated(self) -> bool:

@@ -205,7 +205,7 @@ def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -
     assert max(new for new, _ in steps) <= CHORES_WORK
     assert (published(house), unsettled(house)) == (3000, 0)
     assert session.tab.amounts.get("transactions") is None
-    assert not house.broker.registry.chores
+    assert not house.broker.registry.chores.begun
 
 
 def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:

@@ -32,7 +32,7 @@ from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.polls import Polls
-from headway.core.pool import DISK_RETRY_S, Pool
+from headway.core.pool import CROWDED, DISK_RETRY_S, Pool
 from headway.core.publishing import Published, Publishing, Slice, Some
 from headway.core.queue import Queue
 from headway.core.queues import Queues
@@ -124,9 +124,22 @@ class Broker:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return taken
 
+    @property
+    def short_of_room(self) -> bool:
+        """There may be no room for what somebody publishes; see ``must_wait``."""
+        for pool in self._pools:
+            if pool.closed or pool.memory_bytes > pool.memory_limit * CROWDED:
+                break
+        else:
+            return bool(self.fanout.unfinished)
+        return True
+
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
         """Before a read's first record is published: there is no room for it, and its publisher is told to wait; or
-        what came before it was not offered to everybody yet, which takes a turn or more."""
+        what came before it was not offered to everybody yet, which takes a turn or more. Whoever connects again and
+        again would get in one read each time otherwise."""
+        if not self.short_of_room:
+            return False
         if self.fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
             return True
         waits = self._publishing.must_wait(session, run, now)
@@ -215,20 +228,25 @@ class Broker:
 
     def flush(self, now: float) -> None:
         """End of a turn: everything that came goes to everyone who can take it."""
-        if self.registry.chores:
-            self.registry.chores.turn(now)
-        self.fanout.go_on(now)
-        dirty, self.registry.dirty = self.registry.dirty, {}
+        registry, fanout = self.registry, self.fanout
+        if registry.chores.begun:
+            registry.chores.turn(now)
+        if fanout.again or fanout.unfinished:
+            fanout.go_on(now)
+        dirty, registry.dirty = registry.dirty, {}
         for feed in dirty:
             if feed.queues:
-                self.registry.woken |= feed.listening
-                self.registry.woken |= feed.limited
+                registry.woken |= feed.listening
+                registry.woken |= feed.limited
             else:
-                self.fanout.flush(feed, now)
+                fanout.flush(feed, now)
                 feed.settle_down()
-        self._hand_out(now)
-        if any(pool.strained for pool in self._pools):
-            self.relieve(now)
+        if registry.woken or registry.left or registry.unused or registry.renamed or registry.cuts:
+            self._hand_out(now)
+        for pool in self._pools:
+            if pool.strained:
+                self.relieve(now)
+                break
 
     def _hand_out(self, now: float) -> None:
         """Queues that have more, and members that may take it."""
@@ -251,7 +269,7 @@ class Broker:
         """Another flush is wanted at once."""
         registry = self.registry
         return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
-                    or registry.chores)
+                    or registry.chores.begun)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

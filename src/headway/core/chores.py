@@ -28,21 +28,18 @@ Steps = Iterator[int]
 
 
 class Chores:
-    __slots__ = ("_begun", "_left", "now")
+    __slots__ = ("_left", "begun", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
         """When the step is made that is made now."""
-        self._begun: deque[Steps] = deque()
+        self.begun: deque[Steps] = deque()
+        """Those that are not done."""
         self._left = CHORES_WORK
-
-    def __bool__(self) -> bool:
-        """Some are not done."""
-        return bool(self._begun)
 
     def begin(self, steps: Steps, now: float) -> None:
         """Do this as far as the turn goes, behind what was begun before, and the rest of it in turns to come."""
-        self._begun.append(steps)
+        self.begun.append(steps)
         self._go_on(now)
 
     def turn(self, now: float) -> None:
@@ -52,9 +49,9 @@ class Chores:
 
     def _go_on(self, now: float) -> None:
         self.now = now
-        while self._begun and self._left > 0:
-            steps = self._begun.popleft()  # it is over if it fails
+        while self.begun and self._left > 0:
+            steps = self.begun.popleft()  # it is over if it fails
             work = next(steps, None)
             if work is not None:
-                self._begun.appendleft(steps)
+                self.begun.appendleft(steps)
                 self._left -= work

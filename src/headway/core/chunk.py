@@ -182,11 +182,13 @@ class Chunk:
         fresh = source if count == len(source) else source[first:last]
         largest = self._add_ends(fresh, begin, shift)
         self.size += stop - begin
-        self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
-        self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
+        if frames.holes is not None or self.holes is not None:
+            self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
+        if frames.expiries is not None or self.expiries is not None:
+            self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
         expires = inf if run.expires_s is None else run.expires_s
         hold = run.hold
-        if not self._goes_on(before, sequence, now, expires, run.publisher, hold):
+        if not before or not self._goes_on(before, sequence, now, expires, run.publisher, hold):
             self.run_first.append(before)
             self.run_sequence.append(sequence)
             self.run_time.append(now)
@@ -236,7 +238,7 @@ class Chunk:
         """Record ``index``, the next one, belongs to the last run."""
         runs = self.run_first
         return (
-            bool(runs) and self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
+            self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
             and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires and self.run_hold[-1] == hold
         )  # fmt: skip
 
@@ -304,10 +306,8 @@ class Chunk:
 
 def _extended(
     have: array[int] | None, fresh: Sequence[int] | None, first: int, last: int, shift: int, before: int
-) -> array[int] | None:
+) -> array[int]:
     """``have`` with the positions of the new records behind it; 0 stands for "none" and is never shifted."""
-    if have is None and fresh is None:
-        return None
     if have is None:
         have = array("I", bytes(4 * before))
     if fresh is None:

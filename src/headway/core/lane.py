@@ -142,8 +142,9 @@ class Lane:
 
     def empty(self) -> None:
         """Forget everything. Only while every cursor stands at the end and none waits for an acknowledgement."""
-        self.trim()
-        if self.tail is self.first:
+        if self.first is not self.tail:
+            self.trim()
+        if self.first is self.tail:
             self._restart()
 
     def _restart(self) -> None:

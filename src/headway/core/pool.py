@@ -151,7 +151,9 @@ class Pool:
     def strained(self) -> bool:
         """Something has to leave, memory or disk, and is not on its way yet; if it is known that nothing can, the next
         tick is soon enough to try again."""
-        return not self.hopeless and (self.disk_full or self.to_spill_bytes() > 0)
+        staying = self.memory_bytes - self.spilling_bytes
+        over = self.disk_bytes > self.disk_limit or staying > self.memory_limit * HIGH_WATER
+        return over and not self.hopeless
 
     @property
     def tight(self) -> bool:

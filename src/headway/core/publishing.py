@@ -58,7 +58,8 @@ class Slice(NamedTuple):
     that was not published."""
 
     run: Run
-    published: Published
+    taken: int
+    accepted: int
     work: int
     stop: int
 
@@ -67,7 +68,6 @@ class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
         self._retained = retained
-        self._pools = registry.distinct_pools()
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publish runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
@@ -78,8 +78,8 @@ class Publishing:
         taken = 0
         refused: Refused | None = None
         for run in runs:
-            published, refusal = self._publish(session, run, self._registry.router.route(run.topic), now)
-            taken += published.taken
+            lanes, refusal = self._publish(session, run, self._registry.router.route(run.topic), now)
+            taken += lanes
             refused = refusal or refused
         if refused is not None:
             raise refused
@@ -99,17 +99,17 @@ class Publishing:
             count = len(run.ends)
             if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
-            published, refusal = self._publish(session, run, route, now)
+            lanes, refusal = self._publish(session, run, route, now)
             if refusal is not None:
                 refused = refusal
-            taken += published.taken
-            work += work_of(count, route, published.taken)
+            taken += lanes
+            work += work_of(count, route, lanes)
             if rest is not None:
                 break
         return Some(done, taken, work, refused, rest)
 
-    def _publish(self, session: Session | None, run: Run, route: Route, now: float
-                 ) -> tuple[Published, Refused | None]:
+    def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
+        """How many lanes and states took it, and what was refused of it."""
         first = self._count(session, run)
         refused: Refused | None = None
         if run.retain:
@@ -119,16 +119,16 @@ class Publishing:
                     self._registry.ledger.retained[run.topic] = None
             except Refused as error:
                 refused = error
-        published = self._take(session, run, first, route, now)
-        if published.accepted < len(run.ends):
+        taken, accepted = self._take(session, run, first, route, now)
+        if accepted < len(run.ends):
             refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
-        return published, refused
+        return taken, refused
 
     def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
         """Publish a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
-        return self._take(session, run, self._count(session, run), route, now)
+        return Published(*self._take(session, run, self._count(session, run), route, now))
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
         """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
@@ -136,8 +136,8 @@ class Publishing:
         if stop > 1 and (most := slice_of(run, route, session)) < stop:
             stop = min(start + most, stop)
             run = part_of(run, start, stop)
-        published = self._take(session, run, self._count(session, run), route, now)
-        return Slice(run, published, work_of(len(run.ends), route, published.taken), stop)
+        taken, accepted = self._take(session, run, self._count(session, run), route, now)
+        return Slice(run, taken, accepted, work_of(len(run.ends), route, taken), stop)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers)
@@ -175,7 +175,8 @@ class Publishing:
             session.published_bytes += len(run.data)
         return first
 
-    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> Published:
+    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
+        """As in :class:`Published`."""
         ledger = self._registry.ledger
         if ledger is not None and (route.stream or (route.kept and run.qos)):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
@@ -183,7 +184,7 @@ class Publishing:
                 self._registry.pause(session, ledger, now)
         for state in route.states:
             self.keep(state, run, first, now)
-        taken, accepted = len(route.states), len(run)
+        taken, accepted = len(route.states), len(run.ends)
         encoded: Encoded = {}
         for feed in route.feeds:
             if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
@@ -195,7 +196,7 @@ class Publishing:
                 self._dead_letter(feed, run, room, first, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now)
-        return Published(taken, accepted)
+        return taken, accepted
 
     def keep(self, state: State, run: Run, first: int, now: float) -> None:
         """Update the state; where the topic itself is the key, only the last record of the run matters."""
@@ -239,13 +240,7 @@ class Publishing:
             self._registry.pause(session, pool, now)
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """There is no room for what it is about to publish. To be asked once for each read: or whoever connects again
-        and again would get in one read each time."""
-        for pool in self._pools:
-            if pool.closed or pool.memory_bytes > pool.memory_limit * CROWDED:
-                break
-        else:
-            return False
+        """There is no room for what it is about to publish."""
         for feed in self.route(run).feeds:
             self._hold_up(session, feed, now)
         return bool(session.paused_by)

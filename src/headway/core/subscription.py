@@ -188,7 +188,7 @@ class Subscription:
     def special(self) -> bool:
         """Records may not go from the lane to the outlet as they are."""
         return (
-            self.preface is not None or self.gap is not None or bool(self.skips) or self.conflating
+            bool(self.prefaces) or self.gap is not None or bool(self.skips) or self.conflating
             or self.session.max_packet_bytes < self.feed.lane.largest
         )  # fmt: skip
 

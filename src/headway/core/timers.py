@@ -60,11 +60,14 @@ class Timers:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._dead = 0
+        self.next_s = inf
+        """When there is something to run, at the earliest."""
 
     def at(self, when: float, action: Callable[[float], object]) -> Timer:
         """Call ``action(now)`` at the first ``run`` at or after ``when``."""
         timer = Timer(action, self)
         heappush(self._heap, (when, next(self._order), timer))
+        self.next_s = self._heap[0][0]
         return timer
 
     def move(self, timer: Timer | None, when: float, action: Callable[[float], object]) -> Timer:
@@ -80,11 +83,7 @@ class Timers:
                 rung += 1
             else:
                 self._dead -= 1
-
-    @property
-    def next_s(self) -> float:
-        """When there is something to run, at the earliest."""
-        return self._heap[0][0] if self._heap else inf
+        self._look()
 
     def cancelled(self) -> None:
         """One of them was."""
@@ -93,6 +92,11 @@ class Timers:
             self._heap = [place for place in self._heap if place[2].waits]
             heapify(self._heap)
             self._dead = 0
+            self._look()
+
+    def _look(self) -> None:
+        """Which is the next?"""
+        self.next_s = self._heap[0][0] if self._heap else inf
 
     def __len__(self) -> int:
         """Those that are to come."""

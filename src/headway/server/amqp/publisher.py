@@ -105,7 +105,7 @@ class Publisher:
             if self.confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
-        part, (taken, accepted), work, stop = broker.publish_slice(self._session, run, now, start)
+        part, taken, accepted, work, stop = broker.publish_slice(self._session, run, now, start)
         kept = part.kept
         for key in hidden:
             other = under(run, key)

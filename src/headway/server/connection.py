@@ -128,7 +128,7 @@ class Connection(Outlet):
         if not self.open:
             return  # somebody else who was called before has ended it
         try:
-            data = self.sock.recv(self.parts.limit_of(self))
+            data = self.sock.recv(self.parts.limit_of(self) if self.parts.waiting else self.read_bytes)
         except BlockingIOError:
             return
         except OSError as error:
@@ -169,7 +169,7 @@ class Connection(Outlet):
             return
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
-        elif self.part_bytes or self.parts.asked or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
+        elif self.part_bytes or self.parts.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
             self.parts.came(self, self.peer_side.part(), self.heard_s)
 
     def hold(self, why: str) -> None:

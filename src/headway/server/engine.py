@@ -133,7 +133,8 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Those with more to do than one turn allows, in turn."""
-        self._work_left = TURN_WORK
+        self.work_left = TURN_WORK
+        """Of what all connections together may ask for in this turn."""
         self._turn_due = False
         self._read_s: float | None = None
         """When the first bytes were read that this turn is about."""
@@ -178,18 +179,15 @@ class Engine:
         self._turn_over()
 
     def _turn_over(self) -> None:
-        self._work_left = TURN_WORK
+        self.work_left = TURN_WORK
         self._ring_in_time()
         if self._busy or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
     def share(self) -> int:
         """How much work a connection may ask for now."""
-        left = self._work_left
+        left = self.work_left
         return SHARE_WORK if left >= SHARE_WORK else max(0, left)
-
-    def spent(self, work: int) -> None:
-        self._work_left -= work
 
     def go_on_later(self, connection: Connection) -> None:
         self._busy[connection] = None
@@ -197,9 +195,9 @@ class Engine:
 
     def _go_on(self) -> None:
         """With the connections that have more to do: one of them in any case, in turn, as far as there is time."""
-        self._work_left = max(self._work_left, SHARE_WORK)
+        self.work_left = max(self.work_left, SHARE_WORK)
         for _ in range(len(self._busy)):
-            if self._work_left <= 0:
+            if self.work_left <= 0:
                 return
             connection = next(iter(self._busy))
             del self._busy[connection]

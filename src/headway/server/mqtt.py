@@ -66,8 +66,8 @@ class MqttPeer:
     """One client's protocol state. ``session`` is None until CONNECT is granted."""
 
     __slots__ = (
-        "_answers", "_greeting", "_held", "_share", "connection", "decoder", "engine", "final_expiry_s", "incoming_max",
-        "keep_alive_s", "listener", "replies", "session", "waits", "will_due",
+        "_answers", "_greeting", "_held", "_lanes", "_share", "connection", "decoder", "engine", "final_expiry_s",
+        "incoming_max", "keep_alive_s", "listener", "replies", "session", "waits", "will_due",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -85,6 +85,8 @@ class MqttPeer:
         self._held: list[Item] = []
         """Decoded, and not handled yet."""
         self._share = Share()
+        self._lanes = -1
+        """That what it publishes goes to; -1: nothing has been published."""
         self.waits = False
         """Nothing that comes is handled at the moment."""
         self.incoming_max = NO_LIMIT
@@ -93,34 +95,24 @@ class MqttPeer:
     # -- bytes ------------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> bool:
-        share = self._share
-        share.left = granted = self.engine.share()
+        engine, share, decoder, connection = self.engine, self._share, self.decoder, self.connection
+        share.left = granted = engine.share()
         if data or not self._held:
-            self._held += self.decoder.feed(data, ITEMS_MAX if granted else 0)
+            self._held += decoder.feed(data, ITEMS_MAX if granted else 0)
         try:
             asked = self._handle()
         except ProtocolError as error:
             asked = True
             self._refuse(error)
-        self.engine.spent(granted - share.left)
-        self._after(asked)
-        return self._has_more and not self.waits
-
-    @property
-    def _has_more(self) -> bool:
-        """Something has come that is not handled yet."""
-        left = bool(self._held) or self._share.under_way is not None or self.decoder.waits
-        return left and self.connection.open
-
-    def _after(self, asked: bool) -> None:
-        """``asked``: there may be something to say to the client, or something to give it that it had no room for."""
-        error = self.decoder.error
-        if error is not None and not self._has_more and self.connection.open:
-            self._refuse(error)
+        engine.work_left -= granted - share.left
+        left = bool(self._held) or share.under_way is not None or decoder.waits
+        if decoder.error is not None and not left and connection.open:
+            self._refuse(decoder.error)
         elif self.session is None:
-            self.connection.send_out()
-        elif asked or self.connection.out:
-            self.engine.broker.fanout.again[self.session] = None
+            connection.send_out()
+        elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
+            engine.broker.fanout.again[self.session] = None
+        return left and connection.open and not self.waits
 
     def write(self, frame: bytes | None) -> None:
         if frame is not None:
@@ -128,18 +120,20 @@ class MqttPeer:
 
     def _handle(self) -> bool:
         """As much as its share allows. Returns whether that was anything but records that nobody is told of (QoS 0)."""
-        items, share, at = self._held, self._share, 0
+        items, share, broker, at = self._held, self._share, self.engine.broker, 0
         asked, room = share.under_way is not None, False
-        share.go_on()
+        if asked:
+            share.go_on()
         while at < len(items) and share.left > 0 and share.under_way is None and not self.waits:
             item = items[at]
             kind = type(item)
             if kind is Run or kind is Publish:
-                if self.granted.paused_by or not (room or self._has_room(item)):
+                session = self.granted
+                if session.paused_by or (not room and broker.short_of_room and self._must_wait(session, item)):
                     break  # what it brought goes on when it is read again
                 room = True
             if kind is Run:
-                at += self._publish_runs(items, at)
+                at += self._publish_runs(session, items, at)
             else:
                 at += 1
                 share.left -= 1
@@ -150,11 +144,10 @@ class MqttPeer:
         del items[:at]
         return asked
 
-    def _has_room(self, item: Item) -> bool:
-        """Asked of the first records that a read has brought."""
+    def _must_wait(self, session: Session, item: Run | Publish) -> bool:
+        """Asked of the first records that a read has brought, where there may be no room for them."""
         run = item.run if isinstance(item, Publish) else item
-        assert isinstance(run, Run)
-        return not self.engine.broker.must_wait(self.granted, run, self.engine.now())
+        return self.engine.broker.must_wait(session, run, self.engine.now())
 
     def _refuse(self, error: ProtocolError) -> None:
         """The client broke the protocol: tell it, and end the connection."""
@@ -163,7 +156,7 @@ class MqttPeer:
 
     @property
     def buffered_bytes(self) -> int:
-        return self.decoder.buffered_bytes
+        return len(self.decoder.tail.data)
 
     def part(self) -> Part:
         decoder = self.decoder
@@ -267,10 +260,10 @@ class MqttPeer:
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    def _publish_runs(self, items: list[Item], at: int) -> int:
+    def _publish_runs(self, session: Session, items: list[Item], at: int) -> int:
         """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many; of the
         one behind them there may be less left."""
-        session, share = self.granted, self._share
+        share = self._share
         runs: list[Run] = []
         for item in islice(items, at, None):
             if type(item) is not Run or item.topic[0] == "$":
@@ -280,22 +273,25 @@ class MqttPeer:
             session.refused_records += len(items[at])  # type: ignore[arg-type]
             share.left -= 1
             return 1
-        some = self.engine.broker.publish_some(session, runs, self.engine.now(), share.left)
-        share.left -= some.work
-        if some.refused is None:
-            self._pace(session, some.taken // some.runs)
+        engine = self.engine
+        count, taken, work, refused, rest = engine.broker.publish_some(session, runs, engine.now(), share.left)
+        share.left -= work
+        if refused is None:
+            self._pace(session, taken // count)
         else:
             session.refused_records += 1  # QoS 0 has no answer; the client's counters show it
-        if some.rest is None:
-            return some.runs
-        items[at + some.runs - 1] = some.rest
-        return some.runs - 1
+        if rest is None:
+            return count
+        items[at + count - 1] = rest
+        return count - 1
 
     def _pace(self, session: Session, lanes: int) -> None:
         """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up
         more memory than there is before anybody could be told to wait."""
-        share = session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
-        self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
+        if lanes != self._lanes:
+            self._lanes = lanes
+            share = session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
+            self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 
     def _publish(self, item: Publish) -> None:
         session, now, run = self.granted, self.engine.now(), item.run

@@ -56,13 +56,13 @@ class Grant(NamedTuple):
 class Parts:
     """Those of one pool."""
 
-    __slots__ = ("_granted_bytes", "_pool", "_reading", "_waiting")
+    __slots__ = ("_granted_bytes", "_pool", "reading", "waiting")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._reading: dict[Connection, Grant] = {}
-        """Who is read; the oldest grants first."""
-        self._waiting: dict[Connection, Grant] = {}
+        self.reading: dict[Connection, Grant] = {}
+        """Who has a grant and is read, the oldest first; somebody, if anybody waits."""
+        self.waiting: dict[Connection, Grant] = {}
         """Who waits, for what; in the order they came."""
         self._granted_bytes = 0
 
@@ -70,16 +70,9 @@ class Parts:
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * SHARE)
 
-    @property
-    def asked(self) -> bool:
-        """Somebody has a grant, or waits for one."""
-        return bool(self._reading or self._waiting)
-
     def limit_of(self, connection: Connection) -> int:
-        """So much may be read from it at once."""
-        if not self._waiting:
-            return connection.read_bytes
-        grant = self._reading.get(connection)
+        """So much may be read from it at once, while anybody waits."""
+        grant = self.reading.get(connection)
         missing = grant.bytes - connection.part_bytes if grant is not None else 0
         return min(connection.read_bytes, max(SMALL_BYTES, missing))
 
@@ -87,28 +80,28 @@ class Parts:
         """What it has sent of packets that are not whole."""
         if part.bytes != connection.part_bytes:
             self._count(connection, part.bytes)
-        if not self._reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
+        if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
             return  # it asks nobody, and brings nothing that somebody waits for
-        granted, grant = 0, self._reading.get(connection)
+        granted, grant = 0, self.reading.get(connection)
         if grant is not None:
             granted = grant.bytes
             if part.packets != grant.packets:  # that is brought, and others may want to bring theirs
-                del self._reading[connection]
+                del self.reading[connection]
                 self._granted_bytes -= granted
                 granted = 0
                 self._admit(now)
         whole = part.bytes + part.missing_bytes
         if part.bytes and whole > max(SMALL_BYTES, granted):
-            self._reading.pop(connection, None)
-            self._waiting[connection] = Grant(now, whole, part.packets, granted)
+            self.reading.pop(connection, None)
+            self.waiting[connection] = Grant(now, whole, part.packets, granted)
             self._admit(now)
-            if connection in self._waiting:
+            if connection in self.waiting:
                 connection.hold("memory")
 
     def gone(self, connection: Connection, now: float) -> None:
         """Its connection has ended."""
         self._count(connection, 0)
-        grant, wanted = self._reading.pop(connection, None), self._waiting.pop(connection, None)
+        grant, wanted = self.reading.pop(connection, None), self.waiting.pop(connection, None)
         if grant is not None:
             self._granted_bytes -= grant.bytes
         if wanted is not None:
@@ -117,25 +110,25 @@ class Parts:
 
     def idlers(self, now: float) -> list[tuple[Connection, str]]:
         """Who keeps others waiting, and what that is to be told."""
-        if not self._waiting:
+        if not self.waiting:
             return []
         found = []
-        for connection, grant in islice(self._reading.items(), LOOKS_MAX):
+        for connection, grant in islice(self.reading.items(), LOOKS_MAX):
             if now - grant.since_s > GRANT_S + grant.bytes / BYTES_PER_S_MIN:
                 text = (f"a packet of {format_size(grant.bytes)} has not come whole in {now - grant.since_s:.0f} s, "
-                        f"and {len(self._waiting)} others wait for the memory")  # fmt: skip
+                        f"and {len(self.waiting)} others wait for the memory")  # fmt: skip
                 found.append((connection, text))
         return found
 
     def _admit(self, now: float) -> None:
         """On with those who wait, as far as there is room."""
-        while self._waiting:
-            connection, wanted = next(iter(self._waiting.items()))
+        while self.waiting:
+            connection, wanted = next(iter(self.waiting.items()))
             more = wanted.bytes - wanted.granted_bytes
-            if self._reading and self._granted_bytes + more > self.limit_bytes:
+            if self.reading and self._granted_bytes + more > self.limit_bytes:
                 return
-            del self._waiting[connection]
-            self._reading[connection] = Grant(now, wanted.bytes, wanted.packets)
+            del self.waiting[connection]
+            self.reading[connection] = Grant(now, wanted.bytes, wanted.packets)
             self._granted_bytes += more
             connection.let_go("memory")
 

@@ -51,8 +51,10 @@ class Pulse:
         self._worst: tuple[str, object] = "", None
         self._worst_s = 0.0
         """The longest callback of them, what it was and whom it was about."""
-        self._gc_s = 0.0
-        """Taken from the callback that runs."""
+        self.begin = clock
+        """A callback begins: when that is."""
+        self._collected: list[tuple[float, float]] = []
+        """When garbage was collected since the last callback was over, and for how long."""
         self._gc_began_s = 0.0
         self._lately = [0.0, 0.0]
         """The longest of this minute, and of the last."""
@@ -73,14 +75,13 @@ class Pulse:
 
     # -- what callbacks say -----------------------------------------------------------------------------------------
 
-    def begin(self) -> float:
-        self._gc_s = 0.0
-        return self._clock()
-
     def end(self, cause: str, began_s: float, who: object = None) -> float:
         """The callback is over. ``who`` it was about. Returns when."""
         ended_s = self._clock()
-        took_s = ended_s - began_s - self._gc_s
+        took_s = ended_s - began_s
+        if self._collected:
+            took_s -= sum(gc_s for gc_began_s, gc_s in self._collected if gc_began_s >= began_s)
+            self._collected.clear()
         self._taken[cause] += took_s
         if took_s > self._worst_s:
             self._worst_s, self._worst = took_s, (cause, who)
@@ -95,7 +96,7 @@ class Pulse:
             self._gc_began_s = self._clock()
             return
         took_s = self._clock() - self._gc_began_s
-        self._gc_s += took_s
+        self._collected.append((self._gc_began_s, took_s))
         self._taken["gc"] += took_s
         if took_s > self._worst_s:
             self._worst_s, self._worst = took_s, ("gc", None)

@@ -110,7 +110,7 @@ class AmqpPeer:
         if data or not self._held:
             self._held += self._decoder.feed(data, ITEMS_MAX if granted else 0)
         self._handle()
-        self.engine.spent(granted - share.left)
+        self.engine.work_left -= granted - share.left
         self._after()
         return self._has_more and not self._handshake.checking
 

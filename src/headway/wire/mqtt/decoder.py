@@ -58,8 +58,8 @@ class Decoder:
     """
 
     __slots__ = (
-        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_rest", "_role", "_tail", "error",
-        "packet_bytes_max", "packets", "topic_alias_max", "version",
+        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_rest", "_role", "error",
+        "packet_bytes_max", "packets", "tail", "topic_alias_max", "version",
     )  # fmt: skip
 
     def __init__(
@@ -82,19 +82,19 @@ class Decoder:
         self._open = False
         self._first_bytes = self._allowed(False)
         self._aliases: dict[int, str] = {}
-        self._tail = Tail()
+        self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
         """What has come and was not asked for yet, from that position on."""
 
     @property
     def buffered_bytes(self) -> int:
         """What is held of a packet that has not come whole."""
-        return len(self._tail.data)
+        return len(self.tail.data)
 
     @property
     def missing_bytes(self) -> int:
         """Of that packet is still to come, as far as is known."""
-        return self._tail.missing_bytes
+        return self.tail.missing_bytes
 
     @property
     def waits(self) -> bool:
@@ -103,21 +103,24 @@ class Decoder:
 
     def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
         """The packets that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
+        items: list[Item] = []
         if self.error is not None:
-            return []
-        rest, self._rest = self._rest, None
+            return items
+        rest = self._rest
         if rest is None:
-            whole, start = self._tail.join(data) if data else None, 0
+            whole, start = self.tail.join(data) if data else None, 0
         else:
             whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
+            self._rest = None
         if whole is None:
-            return []
-        items: list[Item] = []
+            return items
         used = self._scan(whole, start, items, items_max)
-        if len(items) >= items_max and used < len(whole):
+        if used == len(whole):
+            self.tail.data.clear()
+        elif len(items) >= items_max:
             self._rest = whole, used
         else:
-            self._tail.keep(whole, used)
+            self.tail.keep(whole, used)
         return items
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
@@ -135,7 +138,7 @@ class Decoder:
                     length, body = read_length(data, pos + 1, n)
                 if length < 0:
                     if length == -1:
-                        self._tail.need_bytes = n - pos + 1
+                        self.tail.need_bytes = n - pos + 1
                         return pos
                     raise malformed("has a malformed remaining length")
                 end = body + length
@@ -145,7 +148,7 @@ class Decoder:
                         reason=Reason.PACKET_TOO_LARGE, code=Code.PACKET_TOO_LARGE,
                     )
                 if end > n:
-                    self._tail.need_bytes = end - pos
+                    self.tail.need_bytes = end - pos
                     return pos
                 if first & 0xF0 == 0x30:
                     pos = self._publish(data, pos, body, end, items)

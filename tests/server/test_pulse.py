@@ -103,6 +103,15 @@ def test_garbage_collection_is_no_part_of_what_it_interrupts(pulse: Pulse, clock
     assert pulse.late_s["gc"] == pytest.approx(3 * pulse.late_s["read"])
 
 
+def test_what_is_collected_between_callbacks_is_no_part_of_the_next(pulse: Pulse, clock: Clock) -> None:
+    pulse._collecting("start", {})
+    clock.now += 0.3
+    pulse._collecting("stop", {})
+    works(pulse, clock, "read", 0.1)
+    beats(pulse, clock)
+    assert pulse.late_s["gc"] == pytest.approx(3 * pulse.late_s["read"])
+
+
 def test_the_log_says_it_now_and_then(pulse: Pulse, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     for _ in range(30):

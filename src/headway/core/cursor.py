@@ -244,13 +244,16 @@ class Cursor:
 
     # -- acknowledgements -------------------------------------------------------------------------------------------
 
-    def sent(self, number: int, chunk: Chunk) -> None:
-        """Record ``number`` was sent and must be acknowledged. Called before the cursor moves past it."""
+    def sent(self, number: int, chunk: Chunk, count: int = 1) -> None:
+        """So many records of a chunk, from ``number`` on, were sent and must be acknowledged. Called before the cursor
+        moves past them."""
         if not self.unacknowledged:
             self.lane.holding += 1
         if self.unacknowledged is NOTHING:
             self.unacknowledged = OrderedDict()
-        self.unacknowledged[number] = chunk
+        unacknowledged = self.unacknowledged
+        for one in range(number, number + count):
+            unacknowledged[one] = chunk
         if self.kept is not None:
             self.kept.moved()
 

@@ -64,11 +64,11 @@ class Fanout:
 
     def _offer_some(self, feed: Feed, now: float) -> int:
         """To the first of those who are left. Returns the bytes that were offered."""
-        left, end, size = feed.left, feed.lane.end, 0
+        left, waiting, end, size = feed.left, feed.waiting, feed.lane.end, 0
         some: list[Subscription] = []
         while left and size < FLUSH_BYTES:
             subscription = left.popleft()
-            if subscription in feed.waiting:
+            if subscription in waiting:
                 some.append(subscription)
                 size += end - subscription.cursor.position
         if left:

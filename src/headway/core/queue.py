@@ -493,10 +493,10 @@ class Queue:
         number = chunk.first_number + first
         for at, delivery in enumerate(deliveries):
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, first + at, number + at
-            if taken is None:
-                stretch.sent(number + at, chunk)
-            else:
+            if taken is not None:
                 delivery.returns = taken.returns
+        if deliveries and taken is None:
+            stretch.sent(number, chunk, len(deliveries))
         if deliveries and member.policy_state.minds_acks:
             self._on_lag(member, now)
         if taken is not None and not deliveries:

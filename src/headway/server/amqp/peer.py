@@ -105,12 +105,12 @@ class AmqpPeer:
     # -- bytes ------------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> bool:
-        share = self.share
-        share.left = granted = self.engine.share()
+        engine, share = self.engine, self.share
+        share.left = granted = engine.share()
         if data or not self._held:
             self._held += self._decoder.feed(data, ITEMS_MAX if granted else 0)
         self._handle()
-        self.engine.work_left -= granted - share.left
+        engine.work_left -= granted - share.left
         self._after()
         return self._has_more and not self._handshake.checking
 
@@ -140,7 +140,8 @@ class AmqpPeer:
     def _handle(self) -> None:
         """As much as its share allows."""
         items, share, at, room = self._held, self.share, 0, False
-        while share.left > 0 and not self._handshake.checking and self.connection.open:
+        handshake, promises, connection = self._handshake, self.promises, self.connection
+        while share.left > 0 and not handshake.checking and connection.open:
             try:
                 if share.under_way is not None:
                     share.go_on()
@@ -154,12 +155,12 @@ class AmqpPeer:
                     if self.must_wait or not (room or self._has_room(item.run)):
                         break  # what it brought goes on when it is read again
                     room = True
-                if self.promises.waiting and self.promises.hold_up(item):
+                if promises.waiting and promises.hold_up(item):
                     break
                 self._doing = item
                 at += 1
                 share.left -= 1
-                self._one(self._doing)
+                self._one(item)
             except (ChannelFault, ProtocolError) as fault:
                 self._blame(self._doing, fault)
             except Refused as refusal:

@@ -94,6 +94,8 @@ class Decoder:
     @property
     def buffered_bytes(self) -> int:
         """What is held of frames and messages that have not come whole."""
+        if not self._contents:
+            return len(self._tail.data)
         return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
     @property
@@ -117,17 +119,20 @@ class Decoder:
         """The items that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
         if self.error is not None or self._refused:
             return []
-        rest, self._rest = self._rest, None
+        rest = self._rest
         if rest is None:
             whole, start = self._tail.join(data) if data else None, 0
         else:
             whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
+            self._rest = None
         if whole is None:
             return []
         items: list[Item] = []
         self._bytes -= start
         used = self._scan(whole, start, items, items_max)
-        if len(items) >= items_max and used < len(whole):
+        if used == len(whole):
+            self._tail.data.clear()
+        elif len(items) >= items_max:
             self._rest = whole, used
         else:
             self._tail.keep(whole, used)

@@ -71,6 +71,22 @@ def left(stage: Stage, many: int = MANY) -> list[int]:
     return lines
 
 
+def test_time_does_not_go_back_for_what_is_begun_in_the_name_of_an_earlier_moment() -> None:
+    chores, seen = Chores(), []
+
+    def inner() -> Steps:
+        seen.append(chores.now)
+        yield 1
+
+    def outer() -> Steps:
+        chores.begin(inner(), 1.0)
+        seen.append(chores.now)
+        yield 1
+
+    chores.begin(outer(), 2.0)
+    assert seen == [2.0, 2.0]
+
+
 def test_a_session_of_many_subscriptions_ends_little_by_little(ended: list[Subscription]) -> None:
     stage = Stage()
     before = stage.pool.clients_bytes

@@ -48,7 +48,7 @@ class Chores:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        self.now = now
+        self.now = max(self.now, now)  # what another step begins may know only when that was asked for
         while self.begun and self._left > 0:
             steps = self.begun.popleft()  # it is over if it fails
             work = next(steps, None)

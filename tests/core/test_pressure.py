@@ -181,6 +181,20 @@ def test_what_was_promised_stays_and_publishers_wait(disk: str, share: str) -> N
     assert not stage.disk.held
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_nothing_is_given_up_that_holds_nothing(qos: int) -> None:
+    """One subscription of a client that is away holds more than its share, and was promised it; the other has all it
+    was to be given, and is looked at all the same."""
+    stage = Stage(memory="100KB", disk="0B", max_client_share="20%")
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    other = away.subscribe("u", qos)
+    away.leave()
+    publish_while_read(stage.client("publisher"), 10)
+    stage.broker.registry.watched[other] = None
+    stage.run(2)
+    assert len(stage.broker.verdicts) == 0
+
+
 @pytest.mark.parametrize("share", ["50%", "100%"])
 def test_a_closed_lane_holds_up_nobody_elses_publishers(share: str) -> None:
     stage = Stage(memory="100KB", disk="0B", max_client_share=share)

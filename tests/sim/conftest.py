@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core import delivery, fanout, lane
+from headway.core import delivery, drops, fanout, handing, lane, queue
 
 
 @pytest.fixture(autouse=True)
@@ -10,5 +10,7 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each world sets sizes of its own (``World._sizes``); the tests that run after it get the real ones back."""
     for module, name in (
         (lane, "CHUNK_BYTES"), (delivery, "BATCH_BYTES"), (fanout, "PUMP_BYTES"), (fanout, "VIEWS_MAX"),
+        (queue, "BATCH_BYTES"), (handing, "BATCH_BYTES"), (queue, "PUMP_BYTES"), (queue, "PORTION_RECORDS"),
+        (drops, "DROPS_MAX"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

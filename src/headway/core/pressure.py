@@ -226,14 +226,16 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 
 
 def gives_way(subscription: Subscription) -> bool:
-    """Something would be freed if it were given up: it is connected, or nobody was promised what comes next for it."""
+    """Something would be freed if it were given up: it is connected; or it holds something, and nobody was promised
+    what comes next for it."""
     if subscription.session.outlet is not None:
         return True
-    queue = subscription.queue
+    queue, cursor = subscription.queue, subscription.cursor
     if queue is not None:
-        return not queue.promises or queue.gets_back_from(subscription)
-    cursor = subscription.cursor
-    return not subscription.promised or not (cursor.unacknowledged or cursor.head_is_held)
+        return queue.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
+    if subscription.promised:
+        return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)
+    return subscription.has_more or bool(cursor.unacknowledged)
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

@@ -10,23 +10,11 @@ import pytest
 from tests.sim.queues.world import World
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 
-from headway.core import drops, handing, queue
-
 HAPPENS = (
     "spills", "pauses", "refused", "returned", "queues ended", "cancelled", "asked to close", "dead letter expired",
     "dead letter rejected", "dead letter queue_length", "disconnected", "channel closed",
 )  # fmt: skip
 """What the counts of a few worlds together must begin with."""
-
-
-@pytest.fixture(autouse=True)
-def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each world sets sizes of its own; tests/sim/conftest.py has those that are not of queues alone."""
-    for module, name in (
-        (queue, "BATCH_BYTES"), (handing, "BATCH_BYTES"), (queue, "PUMP_BYTES"), (queue, "PORTION_RECORDS"),
-        (drops, "DROPS_MAX"),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, getattr(module, name))
 
 
 SEEDS = (6, 13, 15, 16, 18, 19, 22, 26, 28, 32, 34, 35, 36, 39, 44, 56, 57, 58)

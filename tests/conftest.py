@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("headway", deadline=None)  # how long an example takes says more about the machine than the code
+settings.load_profile("headway")
 
 TESTS = Path(__file__).parent
 SHARED = "the Spark session"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +20,9 @@ from tests.pipeline.cluster import Cluster, start_cluster
 from headway.core.errors import ConfigError
 from headway.pipeline.session import check_java, open_session
 
+STARTUP = Path(__file__).with_name("startup")
+"""What is in it is read by every Python process of these tests before anything else."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def java() -> None:
@@ -28,6 +32,7 @@ def java() -> None:
     except ConfigError as error:
         pytest.fail(str(error) + (" (CI never skips what needs Spark)" if os.environ.get("CI") else ""), pytrace=False)
     os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(STARTUP), os.environ.get("PYTHONPATH"))))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from headway.core.errors import ConfigError
 from headway.pipeline import java
@@ -79,12 +78,6 @@ def test_the_jvm_ends_with_the_process_however_that_ends(tmp_path: Path) -> None
     os.close(write)
     assert os.read(read, 1) == b""
     os.close(read)
-
-
-def test_only_one_session_at_a_time(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="there is a Spark session in this process already"), open_session("two"):
-        pass
-    assert spark.range(3).count() == 3
 
 
 def test_a_master_that_cannot_be_is_one_line(tmp_path: Path) -> None:

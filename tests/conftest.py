@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("headway", deadline=None)  # how long an example takes says more about the machine than the code
+settings.register_profile("headway", deadline=None)  # how long an example takes says more of the machine than of it
 settings.load_profile("headway")
 
 TESTS = Path(__file__).parent

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -58,14 +58,19 @@ class Daemon:
         """The worker and its executors, with all they started, gone at once as in a power cut."""
         family = [self.process.pid, *descendants(self.process.pid)]
         for pid in family:
-            os.kill(pid, signal.SIGSTOP)
+            _tell(pid, signal.SIGSTOP)
         for pid in [*family, *descendants(self.process.pid)]:
-            os.kill(pid, signal.SIGKILL)
+            _tell(pid, signal.SIGKILL)
         self.process.wait()
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
+
+
+def _tell(pid: int, word: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # executors end processes of theirs all the time
+        os.kill(pid, word)
 
 
 class Cluster:

@@ -32,7 +32,7 @@ from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.polls import Polls
-from headway.core.pool import CROWDED, DISK_RETRY_S, Pool
+from headway.core.pool import DISK_RETRY_S, Pool
 from headway.core.publishing import Published, Publishing, Slice, Some
 from headway.core.queue import Queue
 from headway.core.queues import Queues
@@ -128,7 +128,7 @@ class Broker:
     def short_of_room(self) -> bool:
         """There may be no room for what somebody publishes; see ``must_wait``."""
         for pool in self._pools:
-            if pool.closed or pool.memory_bytes > pool.memory_limit * CROWDED:
+            if pool.closed or pool.crowded:
                 break
         else:
             return bool(self.fanout.unfinished)

@@ -2,11 +2,12 @@
 
 Water marks, as shares of the memory limit:
 
-====== ====== ==========================================================================================
-high    0.90  above it the oldest chunks of the lane that holds the most begin to leave for the disk …
-low     0.75  … until, once they are all written, no more than this is resident
-full    1.00  above it publishers are not read until the disk (or a disconnect) has made room again
-====== ====== ==========================================================================================
+======= ====== ==========================================================================================
+high    0.90   above it the oldest chunks of the lane that holds the most begin to leave for the disk …
+low     0.75   … until, once they are all written, no more than this is resident
+crowded 0.95   above it who publishes to a lane that has fallen behind is not read …
+full    1.00   … and above it no publisher is, until the disk (or a disconnect) has made room again
+======= ====== ==========================================================================================
 
 What clients take up besides records (tab.py) counts as well, but for the first ``CLIENTS_FREE_BYTES``: a pool of one
 megabyte can have clients, too. It cannot be written to disk, so it is refused where it would be more than
@@ -151,9 +152,7 @@ class Pool:
     def strained(self) -> bool:
         """Something has to leave, memory or disk, and is not on its way yet; if it is known that nothing can, the next
         tick is soon enough to try again."""
-        staying = self.memory_bytes - self.spilling_bytes
-        over = self.disk_bytes > self.disk_limit or staying > self.memory_limit * HIGH_WATER
-        return over and not self.hopeless
+        return not self.hopeless and (self.disk_full or self.to_spill_bytes() > 0)
 
     @property
     def tight(self) -> bool:

@@ -16,7 +16,6 @@ from headway.core.effects import DeadLetter
 from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
 from headway.core.ledger import MAIN
-from headway.core.pool import CROWDED
 from headway.core.record import Dialect, Frames, Record, Run
 from headway.core.registry import Registry
 from headway.core.retained import Retained
@@ -226,7 +225,7 @@ class Publishing:
             pool = key.pool
             if feed.gates and feed.holds_back(session):
                 registry.pause(session, feed, now)
-            if pool.hopeless or feed.lane.full or pool.memory_bytes > pool.memory_limit * CROWDED:
+            if pool.hopeless or pool.crowded or feed.lane.full:
                 self._hold_up(session, feed, now)
         return 1
 

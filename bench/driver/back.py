@@ -77,7 +77,8 @@ def queue(
     wire.subscribe(sock, levels)
     sock.settimeout(QUIET_S)
     each = struct.Struct(f">{frame.payload_at}xq{frame.size_bytes - frame.payload_at - 8}x")
-    rest, numbers, deliveries = b"", set(), 0
+    rest, deliveries = b"", 0
+    numbers: set[int] = set()
     try:
         while len(numbers) < wanted and (data := sock.recv(READ_BYTES)):
             data = rest + data

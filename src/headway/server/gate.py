@@ -56,7 +56,7 @@ class Gate:
         self._engine.loop.call_later(HEADER_S, self._asked_or_out, protocol)
         return protocol
 
-    def _asked_or_out(self, protocol: web.RequestHandler) -> None:  # type: ignore[type-arg]
+    def _asked_or_out(self, protocol: web.RequestHandler) -> None:
         if protocol in self._silent:
             self._silent.discard(protocol)
             protocol.force_close()

@@ -144,9 +144,10 @@ class MqttPeer:
         del items[:at]
         return asked
 
-    def _must_wait(self, session: Session, item: Run | Publish) -> bool:
+    def _must_wait(self, session: Session, item: Item) -> bool:
         """Asked of the first records that a read has brought, where there may be no room for them."""
         run = item.run if isinstance(item, Publish) else item
+        assert isinstance(run, Run)
         return self.engine.broker.must_wait(session, run, self.engine.now())
 
     def _refuse(self, error: ProtocolError) -> None:

@@ -114,7 +114,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_new = False
         if start == end:
             return []
-        first = end.get("from", end["offset"])  # the first batch may have been of nothing
+        first: int = end["from"] if "from" in end else end["offset"]  # the first batch may have been of nothing
         if self._cursor is None:
             self._move(end["cursor"], first)
         return self._places.split(first, end["offset"]) if first < end["offset"] else []

@@ -19,7 +19,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headway.core.errors import ConfigError
 from headway.pipeline.admin import admin_url

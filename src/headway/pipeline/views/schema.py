@@ -34,6 +34,8 @@ def declared(name: str, ddl: str) -> StructType:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
         raise ConfigError(f"tables.{name}.schema: {in_short(error)}") from None
+    if not isinstance(schema, StructType):
+        raise ConfigError(f"tables.{name}.schema: name the columns, as in \"price DOUBLE, size INT\"; this is {ddl!r}")
     return checked(name, schema)
 
 

@@ -27,13 +27,13 @@ FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "s
 
 CORE_ORDER = [
     "errors", "units", "book", "packetids", "tables", "recorder", "histogram", "record", "topics", "topictree",
-    "syntax", "keys", "terms", "selector", "ledger", "chunk", "meter", "condition", "rule", "decision", "policy",
-    "explain", "verdict", "ranking", "pool", "tab", "chores", "lane", "state", "cursor", "loose", "channel",
-    "outlet", "timers", "flap", "options", "subscription", "exchange", "bound", "feed", "router", "exactly", "session",
-    "poll", "effects", "retained", "registry", "delivery", "moves", "handover", "fanout", "handing", "backlog",
-    "drops", "queue", "pressure", "publishing", "advisory", "replay", "keeping", "ending", "subscribing",
-    "settling", "queues", "admission", "polls", "writers", "folding", "restoring", "account", "sampling",
-    "governor", "observer", "broker", "stats",
+    "syntax", "keys", "terms", "selector", "chunk", "meter", "condition", "rule", "decision", "policy", "explain",
+    "verdict", "ranking", "pool", "tab", "chores", "lane", "state", "outlet", "timers", "flap", "options", "exchange",
+    "bound", "retained", "heldback", "ledger", "cursor", "loose", "channel", "exactly", "reader", "subscription",
+    "feed", "router", "session", "poll", "effects", "registry", "delivery", "handover", "fanout", "handing",
+    "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay", "keeping", "settling", "folding",
+    "account", "halfsent", "ending", "admission", "writers", "conflation", "moves", "subscribing", "queues", "polls",
+    "restoring", "observing", "sampling", "governor", "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}

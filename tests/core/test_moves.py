@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
+from headway.core.conflation import start_conflating, stop_conflating
+from headway.core.moves import discard, stop_discarding
 from headway.core.policy import parse_action
 from headway.core.subscription import Subscription
 

@@ -12,7 +12,7 @@ from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
 from headway.core.histogram import Histogram
-from headway.core.observer import ROWS_PER_TICK, Observer
+from headway.core.observer import ROWS_PER_TICK, LakeObserver
 from headway.core.recorder import Recorder
 from headway.core.tables import TABLES
 
@@ -33,7 +33,7 @@ class Scene(Stage):
         super().__init__(toml, **pool)
         self.recorder = Recorder()
         self.broker.governor.wall_offset_s = 1_700_000_000.0 - self.now
-        self.broker.registry.observer = self.observer = Observer(
+        self.broker.registry.observer = self.observer = LakeObserver(
             self.broker.registry, self.recorder, run="r1", broker="b",
             wall_offset_s=self.broker.governor.wall_offset_s, sample_s=sample_s, idle_s=idle_s,
         )  # fmt: skip
@@ -228,7 +228,7 @@ def test_nothing_is_gathered_and_the_broker_does_the_same_without_an_observer() 
 def test_beyond_its_limit_the_recorder_drops_and_counts() -> None:
     recorder = Recorder(rows_max=300)
     scene = Stage()
-    observer = Observer(scene.broker.registry, recorder, run="r", broker="b")
+    observer = LakeObserver(scene.broker.registry, recorder, run="r", broker="b")
     for number in range(310):
         observer.configured(float(number), version="v", sweep_s=0.2, late_after_s=0.25, config="{}")
     assert (recorder.rows, recorder.dropped_rows) == (300, 10)

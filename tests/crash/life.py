@@ -50,6 +50,7 @@ class Life:
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / f"log-{number}"
+        self.log.touch()  # it may be killed before it has opened it
         self._ready = folder / f"ready-{number}.json"
         config = folder / f"config-{number}.toml"
         config.write_text(

@@ -12,7 +12,7 @@ import pytest
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
-from headway.core.observer import Observer
+from headway.core.observer import LakeObserver
 from headway.core.policy import parse_policies
 from headway.core.pool import Pool
 from headway.core.recorder import Recorder
@@ -45,7 +45,7 @@ def play(policies: str, **pool: str) -> Story:
     stage = Stage(policies, **(pool or {"memory": f"{MEMORY}B", "disk": "1GB", "max_client_share": "100%"}))
     recorder = Recorder()
     registry = stage.broker.registry
-    registry.observer = Observer(registry, recorder, run="r", broker="b")
+    registry.observer = LakeObserver(registry, recorder, run="r", broker="b")
     began = stage.now
     stage.consumer("quick", "t/#")
     stage.consumer("slow", "t/#", reads=40_000, buffer=20_000)

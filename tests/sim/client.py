@@ -9,7 +9,7 @@ from tests.sim.model import GroupModel, SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.errors import Reason, Refused
-from headway.core.exactly import HeldBack
+from headway.core.heldback import HeldBack
 from headway.core.options import SubscribeRequest, SubscriptionOptions
 from headway.core.record import Properties, Record, Run
 from headway.core.session import ConnectRequest, Session, Will

@@ -8,7 +8,7 @@ from tests.sim.model import SubModel
 
 from headway.core.account import Account, account
 from headway.core.errors import Reason
-from headway.core.observer import ROWS_PER_TICK, Observer
+from headway.core.observer import ROWS_PER_TICK, LakeObserver
 from headway.core.recorder import Batch, Recorder, Words
 from headway.core.subscription import Subscription
 from headway.core.tables import TABLES
@@ -37,7 +37,9 @@ class Records:
         self.world = world
         self.recorder = Recorder()
         registry = world.broker.registry
-        registry.observer = Observer(registry, self.recorder, run="sim", broker="sim", sample_s=SAMPLE_S, idle_s=IDLE_S)
+        registry.observer = LakeObserver(
+            registry, self.recorder, run="sim", broker="sim", sample_s=SAMPLE_S, idle_s=IDLE_S
+        )
         self._before: dict[Subscription, Account] = {}
         self._rows: dict[tuple[str, object], dict[str, Any]] = {}
         """The last row of each thing that has rows."""

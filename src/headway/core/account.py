@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headway.core.poll import Poll
+from headway.core.queue import queue_of
 from headway.core.subscription import Subscription
 
 
@@ -45,8 +46,9 @@ class Account(NamedTuple):
 
 def account(subscription: Subscription) -> Account:
     """Of a subscription that has not ended."""
-    lane, cursor, queue = subscription.feed.lane, subscription.cursor, subscription.queue
-    if queue is not None:
+    lane, cursor = subscription.feed.lane, subscription.cursor
+    if subscription.queue is not None:
+        queue = queue_of(subscription.queue)
         drained_records, drained_bytes = subscription.state_records, subscription.handed_bytes
         return Account(
             drained_records, drained_bytes,

@@ -18,8 +18,8 @@ from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
+from headway.core.halfsent import go_back, last_of_half_sent
 from headway.core.keeping import Keeping, SessionTerms
-from headway.core.moves import go_back, last_of_half_sent
 from headway.core.outlet import Outlet
 from headway.core.publishing import Publishing
 from headway.core.registry import FORMER_PUBLISHERS_MAX, Registry

@@ -23,18 +23,18 @@ from headway.core.fanout import Fanout
 from headway.core.flap import FlapControl
 from headway.core.folding import Standing
 from headway.core.governor import CUTS_MAX, LATE_S, SWEEP_S, Governor
+from headway.core.halfsent import last_of_half_sent
 from headway.core.keeping import Keeping
 from headway.core.keys import compile_key
 from headway.core.lane import Lane
 from headway.core.ledger import Ledger
-from headway.core.moves import last_of_half_sent
 from headway.core.options import SubscribeRequest
 from headway.core.outlet import Outlet
 from headway.core.policy import Policy
 from headway.core.polls import Polls
 from headway.core.pool import DISK_RETRY_S, Pool
 from headway.core.publishing import Published, Publishing, Slice, Some
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
 from headway.core.registry import Archive, Limits, Registry
@@ -346,6 +346,7 @@ class Broker:
         """Everything up to this commit is on disk."""
         assert self.registry.ledger is not None
         for session in self.registry.ledger.written(number):
+            assert isinstance(session, Session)
             self.fanout.again[session] = None
             self.registry.woken |= session.queues
 
@@ -376,7 +377,7 @@ class Broker:
         """A reload: every consumer is governed by the new policies; rules that stay the same go on where they stand."""
         self.registry.policies = policies
         for queue in self.registry.router.queues.values():
-            queue.dismiss()
+            queue_of(queue).dismiss()
         for session in self.registry.sessions.values():
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)

@@ -12,15 +12,10 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from headway.core.chunk import Chunk
 from headway.core.lane import Lane
 from headway.core.ledger import Kept
-
-if TYPE_CHECKING:
-    from headway.core.queue import Queue
-    from headway.core.subscription import Subscription
 
 NOTHING: OrderedDict[int, Chunk] = OrderedDict()
 """Of all who were never sent anything that is to be acknowledged. Nobody writes into it."""
@@ -29,8 +24,8 @@ NOTHING: OrderedDict[int, Chunk] = OrderedDict()
 class Cursor:
     __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "owner", "position", "unacknowledged")
 
-    def __init__(self, lane: Lane, owner: Subscription | Queue | None = None) -> None:
-        """A cursor at the end of the lane. ``owner``: who reads by it."""
+    def __init__(self, lane: Lane, owner: object = None) -> None:
+        """A cursor at the end of the lane. ``owner``: the subscription or queue that reads by it, if there is one."""
         self.lane = lane
         self.owner = owner
         self.position = lane.end

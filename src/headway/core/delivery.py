@@ -20,7 +20,8 @@ import msgspec
 from headway.core.channel import Delivery
 from headway.core.chunk import Chunk
 from headway.core.errors import Reason
-from headway.core.exactly import HELD_BACK_BYTES, holds_back, keeper_of, lose, tell, write
+from headway.core.exactly import holds_back, keeper_of, lose, tell, write
+from headway.core.heldback import HELD_BACK_BYTES
 from headway.core.record import Dialect, Record
 from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription

@@ -10,8 +10,9 @@ from contextlib import suppress
 from headway.core.delivery import delivery_record
 from headway.core.effects import Disconnect
 from headway.core.errors import Reason
+from headway.core.halfsent import finish_half_sent
 from headway.core.keeping import Keeping
-from headway.core.moves import finish_half_sent
+from headway.core.queue import queue_of
 from headway.core.record import Gap
 from headway.core.registry import Registry
 from headway.core.session import Session
@@ -46,7 +47,7 @@ class Ending:
         registry.count_consumer(feed.key.filter, -1)
         if subscription.meter.slow:
             registry.count_slow(subscription, -1)
-        queue = subscription.queue
+        queue = None if subscription.queue is None else queue_of(subscription.queue)
         if queue is not None:
             queue.leave(subscription)
             if subscription.channel.members:

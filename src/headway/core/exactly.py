@@ -17,8 +17,9 @@ Where nothing is kept, nothing of this is done.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
+
+from headway.core.heldback import HELD_BACK_BYTES
 
 if TYPE_CHECKING:
     from headway.core.channel import Delivery
@@ -26,36 +27,8 @@ if TYPE_CHECKING:
     from headway.core.subscription import Subscription
 
 EXACTLY_ONCE = 2
-HELD_BACK_BYTES = 64 * 1024
 NOTHING = 0
 """Sequence of what an id stands for that stands for nothing that is kept."""
-
-
-class HeldBack:
-    """Frames of one connection, each with the commit that has to be on disk first."""
-
-    __slots__ = ("_frames", "size")
-
-    def __init__(self) -> None:
-        self._frames: deque[tuple[int, bytes | bytearray]] = deque()
-        self.size = 0
-        """Bytes."""
-
-    def add(self, number: int, frames: bytes | bytearray) -> None:
-        self._frames.append((number, frames))
-        self.size += len(frames)
-
-    def upto(self, number: int) -> bytes:
-        """What may be sent when this commit is on disk."""
-        found = []
-        while self._frames and self._frames[0][0] <= number:
-            found.append(self._frames.popleft()[1])
-        self.size -= sum(map(len, found))
-        return b"".join(found)
-
-    def clear(self) -> None:
-        self._frames.clear()
-        self.size = 0
 
 
 def keeper_of(subscription: Subscription) -> Kept | None:

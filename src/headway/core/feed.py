@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.lane import Lane
 from headway.core.pool import Pool
+from headway.core.reader import Reader
 from headway.core.record import Dialect, Record
 from headway.core.selector import Selector
 from headway.core.subscription import Subscription
 
 if TYPE_CHECKING:
-    from headway.core.queue import Queue
     from headway.core.session import Session
 
 
@@ -64,13 +64,13 @@ class Feed:
         """For how long there were gates before."""
         self.slow = 0
         """Subscriptions that are marked slow."""
-        self.queues: dict[Queue, None] = {}
+        self.queues: dict[Reader, None] = {}
         """Queues that read this lane or have read some of it that is not settled."""
         self.reading = 0
         """Their cursors: a queue may have more than one."""
-        self.listening: dict[Queue, None] = {}
+        self.listening: dict[Reader, None] = {}
         """Queues that have handed out everything and are told when there is more."""
-        self.limited: dict[Queue, None] = {}
+        self.limited: dict[Reader, None] = {}
         """Queues that are told in any case: what is too much is to be dropped."""
         self.kept = 0
         """Of those who read it: durable ones, for whom the journal has its records."""

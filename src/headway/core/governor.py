@@ -20,6 +20,7 @@ import msgspec
 from headway.core.admission import Admission
 from headway.core.advisory import Advisories
 from headway.core.condition import Reading
+from headway.core.conflation import start_conflating, stop_conflating
 from headway.core.effects import CloseChannel, CloseConsumer
 from headway.core.ending import Ending
 from headway.core.errors import Reason
@@ -27,14 +28,16 @@ from headway.core.exactly import lose
 from headway.core.flap import FlapControl
 from headway.core.keeping import Keeping
 from headway.core.meter import Sample
-from headway.core.moves import discard, start_conflating, stop_conflating, stop_discarding
+from headway.core.moves import discard, stop_discarding
+from headway.core.observing import Shares
 from headway.core.policy import Action, ActionKind, Decision, DecisionKind, evaluate, replace_policy
 from headway.core.poll import Poll
 from headway.core.pool import GRACE_S
 from headway.core.pressure import gives_way, over_share, spill_of
+from headway.core.queue import queue_of
 from headway.core.queues import Queues
 from headway.core.registry import Registry
-from headway.core.sampling import Shares, observe, with_peer
+from headway.core.sampling import observe, with_peer
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.units import format_size
@@ -257,16 +260,17 @@ class Governor:
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:
         """An acknowledgement takes too long: others get the records, and the consumer may go on with its work."""
-        queue = subscription.queue
-        returned = queue.return_late(subscription, now - action.older_s) if queue is not None else 0
+        if subscription.queue is None:
+            return
+        returned = queue_of(subscription.queue).return_late(subscription, now - action.older_s)
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip
 
     def _delete_queue(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         """The queue goes with its consumer, unless others consume it too."""
-        queue = subscription.queue
-        assert queue is not None
+        assert subscription.queue is not None
+        queue = queue_of(subscription.queue)
         self._cut(subscription, verdict.reason, verdict.text, now)
         if queue.absent is subscription:
             self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
@@ -333,7 +337,7 @@ class Governor:
         """A pool is over its limit and this consumer stands in the way; or what it is to be given cannot be read."""
         session, queue = subscription.session, subscription.queue
         # It is gone, but for what it has not settled.
-        departed = queue is not None and subscription in queue.departed and bool(subscription.window.used)
+        departed = queue is not None and subscription in queue_of(queue).departed and bool(subscription.window.used)
         if subscription.ended and not departed:
             return
         if subscription.gone and not departed:
@@ -364,7 +368,7 @@ class Governor:
         why."""
         cursor = subscription.cursor
         if subscription.queue is not None:
-            subscription.queue.write_off(subscription, reason, now - GRACE_S)
+            queue_of(subscription.queue).write_off(subscription, reason, now - GRACE_S)
             return
         if subscription.promised and not unreadable:
             if not cursor.unacknowledged:

@@ -17,7 +17,7 @@ from headway.core.exchange import PREDECLARED, Binding, Exchange
 from headway.core.ledger import Fact, Kept, Ledger
 from headway.core.loose import LooseEnds
 from headway.core.options import QueueTerms, SubscribeRequest
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.registry import Registry
 from headway.core.session import Session
 from headway.core.subscription import Subscription
@@ -127,13 +127,13 @@ class Keeping:
             self._subscriptions[subscription.number_kept] = subscription
         if subscription.request.qos:
             if subscription.queue is not None:
-                self._keep_queue(subscription.queue, place)
+                self._keep_queue(queue_of(subscription.queue), place)
             elif subscription.cursor.kept is None:
                 kept = subscription.cursor.kept = ledger.keep([subscription.cursor], place)
                 kept.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.keep_feed(subscription.feed, 1)
         elif subscription.queue is not None:
-            self._group_changed(subscription.queue)
+            self._group_changed(queue_of(subscription.queue))
         self._say("subscription", subscription.number_kept, self._terms(subscription))
 
     def loosen(self, old: Subscription) -> Estate | None:
@@ -178,7 +178,7 @@ class Keeping:
         subscription.number_kept = 0
         kept, queue = subscription.cursor.kept, subscription.queue
         if queue is not None:
-            self._group_changed(queue)
+            self._group_changed(queue_of(queue))
         elif queue is None and kept is not None:
             subscription.cursor.kept = None
             ledger.forget(kept)

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headway.core.heldback import HeldBack
 from headway.core.record import Run
 
 if TYPE_CHECKING:
     from headway.core.cursor import Cursor
     from headway.core.loose import LooseEnds
-    from headway.core.session import Session
 
 MAIN = "main"
 """The stream for facts, and for records that are kept only until they are settled."""
@@ -78,6 +78,15 @@ class Commit(NamedTuple):
     sequence: int
 
 
+class Waits(Protocol):
+    """A client for whom frames are held back."""
+
+    held_back: HeldBack
+
+    def written(self, number: int) -> None:
+        """Everything up to this commit is on disk: it may be sent what waited for that."""
+
+
 class Kept:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
@@ -127,10 +136,10 @@ class Kept:
         """What the id of an exactly-once delivery stands for; 0: nothing that is kept."""
         self._ledger.flights[client, delivery_id] = (self.number if sequence else 0, sequence, released)
 
-    def hold_back(self, session: Session, frames: bytes | bytearray) -> None:
+    def hold_back(self, client: Waits, frames: bytes | bytearray) -> None:
         """To be sent when what was told so far is on disk."""
-        session.held_back.add(self._ledger.number, frames)
-        self._ledger.holding[session] = None
+        client.held_back.add(self._ledger.number, frames)
+        self._ledger.holding[client] = None
 
     def forget(self) -> None:
         self._ledger.forget(self)
@@ -186,7 +195,7 @@ class Ledger:
         self.all_facts: Callable[[], list[Fact]] = list
         self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
         """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
-        self.holding: dict[Session, None] = {}
+        self.holding: dict[Waits, None] = {}
         """For whom frames are held back."""
         self.retained: dict[str, None] = {}
         """Topics whose retained record has changed."""
@@ -251,18 +260,16 @@ class Ledger:
         self.number += 1
         return commit
 
-    def written(self, number: int) -> list[Session]:
+    def written(self, number: int) -> list[Waits]:
         """Everything up to this commit is on disk; who may be sent more now."""
         while self._sequences and self._sequences[0][0] <= number:
             self.written_sequence = self._sequences.popleft()[1]
-        sessions, self.holding = self.holding, {}
-        for session in sessions:
-            frames = session.held_back.upto(number)
-            if session.outlet is not None:
-                session.outlet.out += frames
-            if session.held_back.size:
-                self.holding[session] = None
-        return list(sessions)
+        waited, self.holding = self.holding, {}
+        for client in waited:
+            client.written(number)
+            if client.held_back.size:
+                self.holding[client] = None
+        return list(waited)
 
     def snapshot(self, sequence: int) -> tuple[list[Fact], list[Place]]:
         """Everything there is, without the records. To be taken right after a commit."""

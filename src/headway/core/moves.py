@@ -10,120 +10,22 @@ discard older_per_key     conflate once, counted as discarded
 offline                   have the chunks the cursor still needs written to disk, once for all who are there
 ========================= ==================================================================================
 
-A record that is half sent is finished first: its rest is set aside for the outlet before the cursor moves. The rest is
-the chunk's own memory, by reference: a thousand who have half of the same record share it.
+A record that is half sent is finished first (halfsent.py).
 """
 
 from __future__ import annotations
 
-from headway.core.chunk import CHUNK_BYTES, Chunk
+from headway.core.chunk import Chunk
+from headway.core.conflation import seen_upto
 from headway.core.delivery import Losses, marked
 from headway.core.errors import Reason
+from headway.core.halfsent import free_cursor
 from headway.core.poll import Poll
+from headway.core.queue import queue_of
 from headway.core.rule import Action, Which
 from headway.core.selector import compile_selector, priority_of
-from headway.core.session import Session
 from headway.core.subscription import Predicate, Skip, Subscription
 from headway.core.topics import matcher
-
-LAST_READ_BYTES = CHUNK_BYTES
-"""More than this is not read back from disk for a client that is to be cut: it would be for each of them alone."""
-
-
-def finish_half_sent(session: Session) -> bytes | memoryview:
-    """Set the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
-    if session.half_sent is not None:
-        cursor = session.half_sent.cursor
-        chunk = cursor.chunk
-        assert chunk is not None
-        start, stop = _half_sent(session.half_sent)
-        rest = chunk.read(start, stop)
-        # A bytearray may grow, which it cannot while somebody looks at it; it is no larger than a chunk.
-        rest = bytes(rest) if type(chunk.data) is bytearray else rest
-        session.rest = bytes(session.rest) + rest if session.rest else rest
-        session.half_sent = None
-        cursor.advance(stop - start)
-    return session.rest
-
-
-def _half_sent(subscription: Subscription) -> tuple[int, int]:
-    """What its chunk has of the rest of the record."""
-    cursor = subscription.cursor
-    chunk = cursor.chunk
-    assert chunk is not None
-    return cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
-
-
-def last_of_half_sent(session: Session) -> bytes | memoryview | None:
-    """What goes before a last word: the rest of the record half sent. None: it is not to be had, so there can be no
-    last word, and the record is to be sent again, whole, should the client come back."""
-    half = session.half_sent
-    if half is None:
-        return session.rest
-    start, stop = _half_sent(half)
-    assert half.cursor.chunk is not None
-    if half.cursor.chunk.resident or stop - start <= LAST_READ_BYTES:
-        try:
-            return finish_half_sent(session)
-        except OSError:
-            pass
-    go_back(half)
-    session.half_sent = None
-    return None
-
-
-def go_back(half_sent: Subscription) -> None:
-    """The rest of its record is not sent: all of it comes again, by the cursor, or from what is in flight."""
-    cursor = half_sent.cursor
-    if cursor.number in cursor.unacknowledged:
-        start, stop = _half_sent(half_sent)
-        cursor.advance(stop - start)
-    else:
-        half_sent.rewind_record()
-
-
-def free_cursor(subscription: Subscription) -> None:
-    """See to it that the cursor stands at a record boundary. Raises OSError (failing disk)."""
-    if subscription.session.half_sent is subscription:
-        finish_half_sent(subscription.session)
-
-
-def start_conflating(subscription: Subscription, now: float) -> None:
-    """From now on the latest record per key. What the cursor stood on is free at once."""
-    if subscription.conflating or subscription.state is None or subscription.queue is not None:
-        return
-    free_cursor(subscription)
-    cursor = subscription.cursor
-    behind = cursor.number < cursor.lane.count
-    subscription.conflated_upto = _seen_upto(subscription)
-    oldest = cursor.oldest_time()
-    subscription.current_s = now if oldest is None else oldest
-    cursor.detach()
-    subscription.conflating = True
-    subscription.conflate_due = behind
-    subscription.skips.clear()
-
-
-def _seen_upto(subscription: Subscription) -> int:
-    """Sequence of the last record the cursor has passed."""
-    cursor = subscription.cursor
-    cursor.step()
-    chunk = cursor.chunk
-    if chunk is None:
-        return subscription.conflated_upto
-    index = cursor.number - chunk.first_number
-    if index >= len(chunk):
-        return cursor.lane.last_sequence
-    return chunk.sequence_of(index) - 1
-
-
-def stop_conflating(subscription: Subscription) -> None:
-    """Back to every record, from the end of what was conflated."""
-    if not subscription.conflating or subscription.request.options.conflate_s is not None:
-        return
-    subscription.next_pass()
-    subscription.conflating = False
-    subscription.cursor.attach()
 
 
 def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
@@ -132,7 +34,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         subscription.discard(action)
         return
     cursor = subscription.cursor
-    queue = subscription.queue
+    queue = None if subscription.queue is None else queue_of(subscription.queue)
     if cursor.chunk is None or (queue is not None and not queue.all_slow):
         return
     which = action.which
@@ -246,7 +148,7 @@ def _only_newest_per_key(subscription: Subscription) -> None:
     if subscription.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
         return
     free_cursor(subscription)
-    subscription.conflated_upto = _seen_upto(subscription)
+    subscription.conflated_upto = seen_upto(subscription)
     subscription.next_pass()
     subscription.cursor.catch_up()
 

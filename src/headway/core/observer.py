@@ -27,9 +27,10 @@ from headway.core.feed import Feed
 from headway.core.governor import SWEEP_S
 from headway.core.histogram import Histogram
 from headway.core.meter import Sample
+from headway.core.observing import Shares
 from headway.core.recorder import Recorder
 from headway.core.registry import Registry
-from headway.core.sampling import Shares, peek, stall_s, state_of
+from headway.core.sampling import peek, stall_s, state_of
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
 
@@ -60,7 +61,7 @@ class _LaneTrail:
         self.at_s = float("-inf")
 
 
-class Observer:
+class LakeObserver:
     """``run`` and ``broker`` stand in every row. Times in seconds; ``wall_offset_s`` is the epoch's seconds minus the
     broker's clock."""
 

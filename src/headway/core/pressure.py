@@ -39,7 +39,7 @@ from headway.core.effects import Spill
 from headway.core.errors import Reason
 from headway.core.lane import SPILL_BYTES_MIN, Lane
 from headway.core.pool import GRACE_S, Pool
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.ranking import Ranking
 from headway.core.subscription import Subscription
 
@@ -213,8 +213,10 @@ def _furthest_back(lane: Lane, now: float) -> list[Holder]:
 def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     """Who is given up, that stands there by this cursor, for a chunk to be let go of."""
     owner = cursor.owner
+    if isinstance(owner, Subscription):
+        return [owner] if is_late(owner, now) and gives_way(owner) else []
     if not isinstance(owner, Queue):
-        return [owner] if owner is not None and is_late(owner, now) and gives_way(owner) else []
+        return []
     holders = owner.holders(chunk, now - GRACE_S)
     if owner.promises:
         holders = [member for member in holders if gives_way(member)]
@@ -230,8 +232,9 @@ def gives_way(subscription: Subscription) -> bool:
     what comes next for it."""
     if subscription.session.outlet is not None:
         return True
-    queue, cursor = subscription.queue, subscription.cursor
-    if queue is not None:
+    cursor = subscription.cursor
+    if subscription.queue is not None:
+        queue = queue_of(subscription.queue)
         return queue.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
     if subscription.promised:
         return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headway.core.effects import DeadLetter
 from headway.core.errors import Reason, Refused
 from headway.core.feed import Feed
 from headway.core.ledger import MAIN
@@ -147,20 +146,6 @@ class Publishing:
             for feed in self.route(run).feeds
         )
 
-    def _room(self, feed: Feed, run: Run, now: float) -> int:
-        """How many records of the run a queue takes that refuses what is too much."""
-        queue = next(queue for queue in feed.queues if queue.feed is feed)
-        size = (run.ends[-1] - run.bodies[-1]) or 1
-        if queue.drops.room(size) < len(run):
-            queue.dispatch(now)  # there may be consumers for some of it
-        return queue.drops.room(size)
-
-    def _dead_letter(self, feed: Feed, run: Run, accepted: int, first: int, now: float) -> None:
-        for queue in [queue for queue in feed.queues if queue.terms.dead_letter_refused]:
-            for index in range(accepted, len(run)):
-                record = run.record(index, first, now)
-                self._registry.effects.append(DeadLetter(queue.name, queue.terms, record, Reason.QUEUE_LENGTH))
-
     def _count(self, session: Session | None, run: Run) -> int:
         """The run's first sequence number."""
         registry, count = self._registry, len(run)
@@ -186,13 +171,12 @@ class Publishing:
         taken, accepted = len(route.states), len(run.ends)
         encoded: Encoded = {}
         for feed in route.feeds:
-            if feed.by_exchange and feed.key.group is not None and (room := self._room(feed, run, now)) < len(run):
+            if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
                     self.append(feed, part_of(run, 0, room), first, {}, session, now)
-                for kept in [queue.kept for queue in feed.queues if queue.kept is not None and run.kept]:
-                    kept.never_had(first + room, first + len(run) - 1)
-                self._dead_letter(feed, run, room, first, now)
+                for queue in list(feed.queues):
+                    queue.refuse(run, room, first, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now)
         return taken, accepted
@@ -266,6 +250,11 @@ class Publishing:
     def announce(self, record: Record, now: float) -> None:
         """Publish a record of the broker's own."""
         self.publish(None, [record.run()], now)
+
+
+def _room(feed: Feed, run: Run, now: float) -> int:
+    """How many records of the run go into the lane of a queue that refuses what is too much."""
+    return next(queue for queue in feed.queues if queue.feed is feed).room_for(run, now)
 
 
 def slice_of(run: Run, route: Route, session: Session) -> int:

@@ -26,6 +26,7 @@ from headway.core.chunk import Chunk
 from headway.core.cursor import Cursor
 from headway.core.delivery import doom
 from headway.core.drops import Drops
+from headway.core.effects import DeadLetter
 from headway.core.errors import Reason
 from headway.core.exactly import lose
 from headway.core.fanout import PUMP_BYTES, Fanout
@@ -33,6 +34,8 @@ from headway.core.feed import Feed
 from headway.core.handing import BATCH_BYTES, has_room, moves, send_batch, send_one
 from headway.core.ledger import Kept
 from headway.core.options import QueueTerms
+from headway.core.reader import Reader
+from headway.core.record import Run
 from headway.core.registry import Registry
 from headway.core.session import Session
 from headway.core.subscription import Skip, Subscription
@@ -48,6 +51,12 @@ class Got(NamedTuple):
     frame: bytes
     redelivered: bool
     records_left: int
+
+
+def queue_of(reader: Reader) -> Queue:
+    """The reader, which is a queue: there are no others."""
+    assert isinstance(reader, Queue)
+    return reader
 
 
 class Queue:
@@ -390,6 +399,22 @@ class Queue:
                     self.members.pop(member)
                     self.members[member] = None  # to the back: everybody gets a turn
             self.drops.drop_expired(now)
+
+    def room_for(self, run: Run, now: float) -> int:
+        """How many records of the run it takes, which refuses what is too much."""
+        size = (run.ends[-1] - run.bodies[-1]) or 1
+        if self.drops.room(size) < len(run):
+            self.dispatch(now)  # there may be consumers for some of it
+        return self.drops.room(size)
+
+    def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
+        """It has no room for the records of the run behind so many of them."""
+        if self.kept is not None and run.kept:
+            self.kept.never_had(first + accepted, first + len(run) - 1)
+        if self.terms.dead_letter_refused:
+            for index in range(accepted, len(run)):
+                letter = DeadLetter(self.name, self.terms, run.record(index, first, now), Reason.QUEUE_LENGTH)
+                self._registry.effects.append(letter)
 
     def takes_at_once(self, now: float) -> bool:
         """One more record would not have to wait."""

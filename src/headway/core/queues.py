@@ -29,7 +29,8 @@ from headway.core.meter import Meter
 from headway.core.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import PolicyState
 from headway.core.pool import Pool
-from headway.core.queue import Got, Queue
+from headway.core.queue import Got, Queue, queue_of
+from headway.core.reader import Reader
 from headway.core.record import TOPICS, Dialect, key_of
 from headway.core.registry import Registry
 from headway.core.replay import Replay, seen_before
@@ -113,7 +114,7 @@ class Queues(Settling):
     # -- queues -----------------------------------------------------------------------------------------------------
 
     def queue(self, session: Session, name: str) -> Queue:
-        found = self._router.queues.get(name)
+        found = self._named(name)
         if found is None or (found.owner is not None and found.owner.ended):
             self._mourn(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
@@ -121,9 +122,13 @@ class Queues(Settling):
             raise _locked(name, "another connection declared it for itself alone")
         return found
 
+    def _named(self, name: str) -> Queue | None:
+        found = self._router.queues.get(name)
+        return None if found is None else queue_of(found)
+
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
         """The queue, made now or there before."""
-        known = self._router.queues.get(name)
+        known = self._named(name)
         if known is not None and known.owner is not None and known.owner.ended:
             self.delete(known, now)  # its turn would come
             known = None
@@ -219,7 +224,7 @@ class Queues(Settling):
     def tidy(self, now: float) -> None:
         """Delete queues that were to end with their last consumer."""
         unused, self._registry.unused = self._registry.unused, {}
-        for queue in unused:
+        for queue in map(queue_of, unused):
             queue.used_s = now
             if queue.terms.auto_delete and not queue.ended and not queue.consumers and not queue.ends_with_members:
                 self.delete(queue, now)
@@ -228,7 +233,7 @@ class Queues(Settling):
         """What was its alone ends with it."""
         chores = self._registry.chores
         for queue in list(self._registry.owned.pop(session, {})):
-            self.delete(queue, chores.now)
+            self.delete(queue_of(queue), chores.now)
             yield END_WORK
         self.tidy(chores.now)
 
@@ -259,7 +264,7 @@ class Queues(Settling):
             self._keeping.binding(binding, there=True)
             self._bindings_changed(binding)
         if replay is not None:
-            queue = self._router.queues[binding.destination.name]
+            queue = queue_of(self._router.queues[binding.destination.name])
             dialect, pool = self._homes[queue]
             self._replays += 1
             key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, queue.name)
@@ -328,7 +333,7 @@ class Queues(Settling):
         return True
 
     def _led_to(self, binding: Binding) -> Queue | None:
-        return self._router.queues.get(binding.destination.name) if binding.destination.kind == "queue" else None
+        return self._named(binding.destination.name) if binding.destination.kind == "queue" else None
 
     def _bindings_changed(self, binding: Binding) -> None:
         queue = self._led_to(binding)
@@ -336,8 +341,9 @@ class Queues(Settling):
             self._rebind(queue)
         self._router.forget()
 
-    def _called(self, queue: Queue) -> None:
+    def _called(self, reader: Reader) -> None:
         """It is published to by its name."""
+        queue = queue_of(reader)
         if not queue.called:
             queue.called = True
             self._rebind(queue)
@@ -422,8 +428,9 @@ class Queues(Settling):
         for member in channel.members:
             member.paused = True
             session.subscriptions.pop(member.request.key, None)
-            if member.queue is not None and member.queue.exclusive_consumer is member:
-                member.queue.exclusive_consumer = None
+            queue = None if member.queue is None else queue_of(member.queue)
+            if queue is not None and queue.exclusive_consumer is member:
+                queue.exclusive_consumer = None
         self._registry.chores.begin(self._clear_up(channel), now)
 
     def _clear_up(self, channel: Channel) -> Steps:

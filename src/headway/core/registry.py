@@ -27,8 +27,8 @@ from headway.core.timers import Timers
 from headway.core.units import format_size
 
 if TYPE_CHECKING:
-    from headway.core.observer import Observer
-    from headway.core.queue import Queue
+    from headway.core.observing import Observer
+    from headway.core.reader import Reader
 
 
 class Archive(Recorded, Protocol):
@@ -109,17 +109,17 @@ class Registry:
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
-        self.woken: dict[Queue, None] = {}
+        self.woken: dict[Reader, None] = {}
         """Queues that may be able to hand out more than at the last flush, though nothing came."""
         self.left: dict[Feed, None] = {}
         """Feeds that a queue reads no longer: what gates there were may be gone."""
-        self.renamed: dict[Queue, None] = {}
+        self.renamed: dict[Reader, None] = {}
         """Queues that go by other names: other policies may govern their consumers."""
-        self.came_back: dict[Queue | None, None] = {}
+        self.came_back: dict[Reader | None, None] = {}
         """Queues that had records given back in this sweep."""
-        self.unused: dict[Queue, None] = {}
+        self.unused: dict[Reader, None] = {}
         """Queues that a consumer has left."""
-        self.owned: dict[Session, dict[Queue, None]] = {}
+        self.owned: dict[Session, dict[Reader, None]] = {}
         """Queues that end with a session."""
         self.cuts: dict[tuple[object, ...], object] = {}
         """Stretches of lanes taken apart in this flush, for all who are given the same."""

@@ -27,7 +27,7 @@ from headway.core.keeping import Batch, Keeping, QueueKeptTerms, SessionTerms, S
 from headway.core.ledger import Kept, Place
 from headway.core.poll import Poll
 from headway.core.publishing import Encoded, Publishing, part_of
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.queues import Queues
 from headway.core.record import Dialect, Run
 from headway.core.registry import Registry
@@ -96,7 +96,8 @@ class Restoring:
         assert isinstance(number, int)
         subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
         if terms.place:
-            self._owns(terms.place, subscription.queue or subscription, sequence)
+            queue = subscription.queue
+            self._owns(terms.place, subscription if queue is None else queue_of(queue), sequence)
 
     def _queue(self, name: str, terms: QueueKeptTerms, sequence: int, now: float) -> None:
         queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.place, now)

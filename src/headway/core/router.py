@@ -15,7 +15,7 @@ from headway.core.state import State
 from headway.core.topics import Trie
 
 if TYPE_CHECKING:
-    from headway.core.queue import Queue
+    from headway.core.reader import Reader
 
 COPIES = "CC"
 """The header with more routing keys for a message (sender-selected distribution)."""
@@ -46,10 +46,10 @@ class Router:
         self.feeds: dict[FeedKey, Feed] = {}
         self.states: list[State] = []
         self.exchanges = Exchanges()
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, Reader] = {}
         self.recorded_in: Callable[[str], str] = lambda _: ""
         """The stream a topic is recorded in; empty: it is not."""
-        self.called: Callable[[Queue], None] = lambda _: None
+        self.called: Callable[[Reader], None] = lambda _: None
         """Told of a queue that is for the first time published to by its name."""
         self._feed_trie: Trie[Feed] = Trie()
         self._state_trie: Trie[State] = Trie()

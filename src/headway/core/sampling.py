@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.chunk import Chunk
-from headway.core.lane import Lane
 from headway.core.meter import Sample
+from headway.core.observing import Shares
 from headway.core.outlet import PeerState
 from headway.core.poll import Poll
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
-
-Shares = dict[Lane, dict[Chunk, float]]
-"""``Lane.held_shares`` of the lanes looked at so far; worth keeping for one sweep."""
 
 
 def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:

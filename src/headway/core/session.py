@@ -12,7 +12,7 @@ import msgspec
 
 from headway.core.channel import MQTT_ID_MAX, Channel
 from headway.core.errors import Reason
-from headway.core.exactly import HELD_BACK_BYTES, HeldBack
+from headway.core.heldback import HELD_BACK_BYTES, HeldBack
 from headway.core.outlet import Outlet
 from headway.core.packetids import PacketIds
 from headway.core.pool import Pool
@@ -22,7 +22,7 @@ from headway.core.tab import ANSWERS, DELIVERY_BYTES, SESSION, SESSION_BYTES, UN
 from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
-    from headway.core.queue import Queue
+    from headway.core.reader import Reader
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Session:
         self.incoming = PacketIds()
         """Ids of exactly-once publishes that arrived and are not released."""
         self.held_back = HeldBack()
-        self.queues: dict[Queue, None] = {}
+        self.queues: dict[Reader, None] = {}
         """Whose member it is."""
         self.outlet: Outlet | None = None
         self.gone_since_s = now
@@ -169,6 +169,12 @@ class Session:
         if self.starved and self.held_back.size < HELD_BACK_BYTES:
             for _ in range(min(self.channel.left, len(self.starved))):
                 self.ready[self.starved.popitem(last=False)[0]] = None
+
+    def written(self, number: int) -> None:
+        """This commit is on disk: what was held back for it is sent."""
+        frames = self.held_back.upto(number)
+        if self.outlet is not None:
+            self.outlet.out += frames
 
     def caught_up(self, subscription: Subscription) -> None:
         """Nothing waits for it any more, or it is over."""

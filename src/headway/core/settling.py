@@ -8,6 +8,7 @@ from headway.core.channel import Channel, Delivery
 from headway.core.chores import DELIVERY_WORK, Steps
 from headway.core.errors import Reason, Refused
 from headway.core.handing import resend
+from headway.core.queue import queue_of
 from headway.core.registry import Registry
 
 RESENT_BYTES_MAX = 1024 * 1024
@@ -23,11 +24,11 @@ class Settling:
             if delivery is None:
                 late = self._late(channel, delivery_id)
                 assert late.subscription.queue is not None
-                late.subscription.queue.withdraw(late)
+                queue_of(late.subscription.queue).withdraw(late)
                 continue
             subscription = delivery.subscription
-            queue = subscription.queue
-            assert queue is not None
+            assert subscription.queue is not None
+            queue = queue_of(subscription.queue)
             queue.settled(delivery.cursor)
             subscription.window.exhausted_since_s = None
             self._registry.woken[queue] = None
@@ -40,8 +41,8 @@ class Settling:
             if delivery is None:
                 self._late(channel, delivery_id)
                 continue
-            queue = delivery.subscription.queue
-            assert queue is not None
+            assert delivery.subscription.queue is not None
+            queue = queue_of(delivery.subscription.queue)
             if requeue:
                 queue.give_back(delivery)
             else:
@@ -85,7 +86,7 @@ class Settling:
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.queue is not None:
-                delivery.subscription.queue.give_back(delivery)
+                queue_of(delivery.subscription.queue).give_back(delivery)
                 delivery.subscription.window.exhausted_since_s = None
         for delivery_id in [known for known in channel.taken_back if known not in keep]:
             if channel.forget(delivery_id) is not None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from heapq import heappush, heapreplace
+from typing import Protocol
 
 import msgspec
 
-from headway.core.broker import Broker
+from headway.core.governor import Governor
+from headway.core.observing import Shares
 from headway.core.pool import Pool
-from headway.core.queue import Queue
-from headway.core.registry import why_wait
-from headway.core.sampling import Shares, peek, stall_s, state_of
+from headway.core.queue import Queue, queue_of
+from headway.core.registry import Registry, why_wait
+from headway.core.retained import Retained
+from headway.core.sampling import peek, stall_s, state_of
 from headway.core.session import Session
 from headway.core.subscription import Subscription
 from headway.core.verdict import Verdict
@@ -118,11 +121,19 @@ class BrokerStats(msgspec.Struct, frozen=True):
     pools: list[PoolStats]
 
 
+class Counted(Protocol):
+    """What all figures are taken from: the broker."""
+
+    registry: Registry
+    retained: Retained
+    governor: Governor
+
+
 class Census:
     """All consumers, gone through a slice at a time, so that whoever has a loop to serve can let it go on between two
     slices: how many there are, how they are, and the ``most`` with most lag. Who comes meanwhile is not in it."""
 
-    def __init__(self, broker: Broker, now: float, most: int = 0) -> None:
+    def __init__(self, broker: Counted, now: float, most: int = 0) -> None:
         self.subscriptions = 0
         self.states: Counter[str] = Counter()
         self.lag_records = 0
@@ -173,7 +184,7 @@ def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
     return -stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter
 
 
-def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
+def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
     """Every subscription, the one with most lag first; all at once, so not for a loop that others wait for."""
     shares: Shares = {}
     found = [
@@ -184,7 +195,7 @@ def consumers(broker: Broker, now: float) -> list[ConsumerStats]:
     return sorted(found, key=most_lag_first)
 
 
-def consumer(broker: Broker, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
+def consumer(broker: Counted, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session = subscription.session
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
@@ -202,9 +213,9 @@ def consumer(broker: Broker, subscription: Subscription, now: float, shares: Sha
     )  # fmt: skip
 
 
-def queues(broker: Broker, now: float) -> list[QueueStats]:
+def queues(broker: Counted, now: float) -> list[QueueStats]:
     """Every queue, the longest first; all at once."""
-    found = [queue(one, now) for one in broker.registry.router.queues.values()]
+    found = [queue(queue_of(one), now) for one in broker.registry.router.queues.values()]
     return sorted(found, key=longest_first)
 
 
@@ -222,7 +233,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
     )  # fmt: skip
 
 
-def publishers(broker: Broker, now: float) -> list[PublisherStats]:
+def publishers(broker: Counted, now: float) -> list[PublisherStats]:
     """Every session that has published, also those that ended, the busiest first; all at once."""
     sessions = [*broker.registry.sessions.values(), *broker.registry.former.values()]
     found = [publisher(session, now) for session in sessions if has_published(session)]
@@ -251,7 +262,7 @@ def pool(pool: Pool) -> PoolStats:
     )  # fmt: skip
 
 
-def whole(broker: Broker, census: Census | None = None) -> BrokerStats:
+def whole(broker: Counted, census: Census | None = None) -> BrokerStats:
     """As of a census; without one, everybody is counted now."""
     registry = broker.registry
     if census is None:
@@ -264,7 +275,7 @@ def whole(broker: Broker, census: Census | None = None) -> BrokerStats:
         delivered_records=registry.delivered_records, delivered_bytes=registry.delivered_bytes,
         gap_records={str(reason): count for reason, count in registry.gap_records.items() if count},
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
-        verdicts=broker.verdicts.made, pools=[pool(p) for p in registry.distinct_pools()],
+        verdicts=broker.governor.book.made, pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from headway.core.conflation import start_conflating
 from headway.core.ending import Ending
 from headway.core.errors import Reason, Refused
 from headway.core.fanout import Fanout
@@ -19,11 +20,10 @@ from headway.core.keys import BadKey, compile_key
 from headway.core.lane import Lane
 from headway.core.loose import LooseEnds
 from headway.core.meter import Meter
-from headway.core.moves import start_conflating
 from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.policy import ActionKind, Policy, PolicyState, Which
 from headway.core.poll import Poll
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.record import Gap, Record
 from headway.core.registry import Archive, Registry
 from headway.core.replay import seen_before
@@ -188,7 +188,7 @@ class Subscribing:
         if queue is None:
             queue = Queue(subscription.filter, feed, GROUP, self._registry, self._fanout, self._watch,
                           ends_with_members=True)  # fmt: skip
-        queue.join(subscription)
+        queue_of(queue).join(subscription)
 
     def _hand_over(self, old: Subscription, subscription: Subscription, estate: Estate | None, now: float) -> None:
         """Replace ``old``, which still has something waiting: the new subscription sends that first."""

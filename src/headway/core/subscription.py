@@ -14,13 +14,13 @@ from headway.core.loose import LooseEnds
 from headway.core.meter import Meter, Sample
 from headway.core.options import SubscribeRequest
 from headway.core.policy import Policy, PolicyState
+from headway.core.reader import Reader
 from headway.core.record import Gap, Record
 from headway.core.state import State, StatePass
 from headway.core.timers import Timer, stop
 
 if TYPE_CHECKING:
     from headway.core.feed import Feed
-    from headway.core.queue import Queue
     from headway.core.session import Session
     from headway.core.verdict import Verdict
 
@@ -118,7 +118,7 @@ class Subscription:
         """Of the last record before it began."""
         self.policy = policy
         self.policy_state = policy_state
-        self.queue: Queue | None = None
+        self.queue: Reader | None = None
         """Its cursor is that of a queue."""
         self.meter = meter
         self.last_sample = IDLE

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from typing import Any, TypeVar
 
 from headway.core import stats
+from headway.core.queue import queue_of
 from headway.server.engine import Engine
 
 EACH_MAX = 1000
@@ -67,7 +68,8 @@ class Listings:
     async def queues(self) -> dict[str, Any]:
         queues, now = self._engine.broker.registry.router.queues, self._engine.now()
         found = await _first(
-            list(queues.values()), lambda one: None if one.ended else stats.queue(one, now), stats.longest_first
+            [queue_of(one) for one in queues.values()], lambda one: None if one.ended else stats.queue(one, now),
+            stats.longest_first,
         )
         return {"queues": found, "total": len(queues)}
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headway import __version__
 from headway.core.broker import Broker
 from headway.core.errors import ConfigError
-from headway.core.observer import Observer
+from headway.core.observer import LakeObserver
 from headway.core.recorder import Batch, Recorder
 from headway.server.process import memory_rss_bytes
 from headway.server.settings import Settings, TelemetryTable
@@ -50,7 +50,7 @@ class Telemetry:
         self._every_s = table.every_s
         self.lake = _open_lake(table)
         self.recorder = Recorder()
-        self.observer = broker.registry.observer = Observer(
+        self.observer = broker.registry.observer = LakeObserver(
             broker.registry, self.recorder, run=self.lake.run, broker=settings.server.name,
             wall_offset_s=broker.governor.wall_offset_s, sample_s=table.sample_s, idle_s=table.idle_s,
             sweep_s=settings.server.sweep_s,

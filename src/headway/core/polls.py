@@ -13,7 +13,7 @@ from headway.core.registry import Registry
 from headway.core.session import ConnectRequest, Session
 from headway.core.subscribing import Subscribing
 
-PROTOCOL = LISTENER = "http"
+POLLS_PROTOCOL = LISTENER = "http"
 
 
 class Polls:
@@ -27,12 +27,12 @@ class Polls:
         """The poll of this name, which reads a recorded filter; a new one begins at ``offset``. ``dialect``: that of
         what is kept of it, for nothing is written for it. ``username``: whose it is. Raises :class:`Refused`."""
         session = self._registry.sessions.get(name)
-        if session is not None and session.protocol != PROTOCOL:
+        if session is not None and session.protocol != POLLS_PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if session is None or session.outlet is None:
             request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
-                                     protocol=PROTOCOL)  # fmt: skip
+                                     protocol=POLLS_PROTOCOL)  # fmt: skip
             session = self._admission.connect(request, Telling(now), now)
         poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,

@@ -16,7 +16,7 @@ from aiohttp import web
 from headway.core.decision import DecisionKind
 from headway.core.errors import Reason, Refused
 from headway.core.poll import Poll, Telling
-from headway.core.polls import PROTOCOL
+from headway.core.polls import POLLS_PROTOCOL
 from headway.core.session import Session
 from headway.core.topics import BadTopic, covers, overlaps, validate_filter
 from headway.server.asked import No, json_answer, read_body
@@ -50,7 +50,7 @@ class Cursors:
         self._quota = Quota(engine.settings.server.cursors_max, "server.cursors_max", "DELETE /v1/cursors/NAME",
                             lambda name: self._session(name) is not None)  # fmt: skip
         sessions = engine.broker.registry.sessions.values()
-        self._quota.restore((one.client, one.username or "") for one in sessions if one.protocol == PROTOCOL)
+        self._quota.restore((one.client, one.username or "") for one in sessions if one.protocol == POLLS_PROTOCOL)
 
     def routes(self) -> list[web.RouteDef]:
         return [

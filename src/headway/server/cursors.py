@@ -185,7 +185,7 @@ class Cursors:
 
     def _session(self, name: str) -> Session | None:
         session = self._engine.broker.registry.sessions.get(name)
-        return session if session is not None and session.protocol == PROTOCOL else None
+        return session if session is not None and session.protocol == POLLS_PROTOCOL else None
 
     def _gone(self, session: Session) -> None:
         self._polls.pop(session.client, None)

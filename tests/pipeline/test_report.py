@@ -77,6 +77,7 @@ def table(name: str, *rows: dict[str, Any]) -> pa.Table:
 def health_tables(clients: list[str], **isolation: Any) -> dict[str, pa.Table]:
     """One episode, one offender and one cost per client; the first costs most."""
     costs = [float(len(clients) - number) * 1e9 for number in range(len(clients))]
+    total = sum(costs)
     return {
         "slow_episodes": table("slow_episodes", *(
             {"client": client, "filter": "t/#", "start": AT, "end": AT + dt.timedelta(seconds=65), "cause": "network",
@@ -85,7 +86,7 @@ def health_tables(clients: list[str], **isolation: Any) -> dict[str, pa.Table]:
         )),
         "offenders": table("offenders", *(
             {"client": client, "filter": "t/#", "episodes": 1, "slow_ms": 65_000.0, "held_byte_seconds": cost,
-             "share_of_cost": cost / sum(costs)}
+             "share_of_cost": cost / total}
             for client, cost in zip(clients, costs, strict=True)
         )),
         "costs": table("costs", *(

@@ -47,9 +47,10 @@ lint: $(SPARK_STAMP)
 
 # Three workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
+# pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
 test: lint mosquitto java
 	@$(BIN)/python -m compileall -q src tests bench
-	$(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)

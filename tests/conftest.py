@@ -2,8 +2,9 @@
 waits for others now and then.
 
 Rules:
-- All tests that share the Spark session go to one worker, so that there is one JVM for all of them. Other files go
-  whole to whoever is free, and each has the brokers of its module.
+- All tests that share the Spark session go to one worker, so that there is one JVM for all of them. So do those that
+  share a cluster: its JVMs are there once, and not two sets of them at a time. Other files go whole to whoever is free,
+  and each has the brokers of its module.
 - What takes longest begins first, so that the workers come to the end at about the same time. Who starts a JVM of its
   own begins when the session's worker has made the archive of classes (pipeline/classes.py).
 """
@@ -21,8 +22,10 @@ settings.register_profile("headway", deadline=None)  # how long an example takes
 settings.load_profile("headway")
 
 TESTS = Path(__file__).parent
-SHARED = "the Spark session"
-LONGEST_FIRST = (SHARED, "interop", "pipeline", "bench", "crash", "fuzz", "sim")
+SESSION, CLUSTER = "the Spark session", "the cluster"
+SHARED = {"spark: SparkSession": SESSION, "cluster: Cluster": CLUSTER}
+"""By what a test that shares it asks for."""
+LONGEST_FIRST = (SESSION, "interop", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "crash", "fuzz", "sim")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,26 +33,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(path: Path) -> int:
-    kind = SHARED if _shares_session(path) else path.relative_to(TESTS).parts[0]
-    return LONGEST_FIRST.index(kind) if kind in LONGEST_FIRST else len(LONGEST_FIRST)
+    file = path.relative_to(TESTS)
+    kinds = (_shared(path), str(file), file.parts[0])
+    return next((LONGEST_FIRST.index(kind) for kind in kinds if kind in LONGEST_FIRST), len(LONGEST_FIRST))
 
 
 @cache
-def _shares_session(path: Path) -> bool:
-    """Others in tests/pipeline need none, or start Spark in processes of their own."""
-    return path.is_relative_to(TESTS / "pipeline") and "spark: SparkSession" in path.read_text()
+def _shared(path: Path) -> str | None:
+    """What it shares; others in tests/pipeline need none, or start Spark in processes of their own."""
+    text = path.read_text() if path.is_relative_to(TESTS / "pipeline") else ""
+    return next((name for asked, name in SHARED.items() if asked in text), None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
-    class BySession(LoadFileScheduling):
+    class Shared(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return SHARED if _shares_session(config.rootpath / file) else file
+            return _shared(config.rootpath / file) or file
 
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    return BySession(config, log)
+    return Shared(config, log)

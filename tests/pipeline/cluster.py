@@ -15,6 +15,8 @@ from typing import IO
 import pyspark
 
 HOME = Path(pyspark.__file__).parent
+SPARK_S = 300.0
+"""On a machine that has much else to do."""
 
 
 class Daemon:

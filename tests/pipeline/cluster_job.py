@@ -1,9 +1,11 @@
-"""What test_cluster.py runs in a process of its own: jobs on a cluster, each of which halts halfway until it may go on.
+"""What test_cluster.py runs in processes of its own: jobs on a cluster, each of which halts halfway until it may go on;
+and the same on this machine alone.
 
 Usage: python -m tests.pipeline.cluster_job MASTER LAKE FOLDER
 
 One after the other, in one session. Prints ``JOB is halfway`` once some of its tasks are done and the others wait at
-FOLDER/JOB.gate, a FIFO; whoever wants them to go on opens it for writing. The result goes to FOLDER/JOB.parquet.
+FOLDER/JOB.gate, a FIFO; whoever wants them to go on opens it for writing. Where there is none, nobody waits. The result
+goes to FOLDER/JOB.parquet.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def main(master: str, lake: str, folder: str) -> None:
     }  # fmt: skip
     with open_session("cluster jobs", master=master, conf=settings) as spark:
         for name, job in JOBS.items():
-            rows, halfway = job(spark, lake, f"{folder}/{name}.gate"), Halfway(name)
+            gate, halfway = Path(folder, f"{name}.gate"), Halfway(name)
+            rows = job(spark, lake, str(gate) if gate.exists() else "")
             spark.registerProgressHandler(halfway)  # type: ignore[arg-type]
             result = rows.toArrow()
             spark.removeProgressHandler(halfway)  # type: ignore[arg-type]

@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
 from tests.interop.test_interop_records import recording
-from tests.pipeline.cluster import Cluster
+from tests.pipeline.cluster import SPARK_S, Cluster
 from tests.pipeline.cluster_job import JOBS
 from tests.pipeline.lakes import START, row, write
 
@@ -58,12 +57,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+JOB = [sys.executable, "-m", "tests.pipeline.cluster_job"]
+
+
 def survive(cluster: Cluster, lake: Path, folder: Path) -> None:
     """Run all jobs, and in each of them kill a worker once a part of its tasks is done and the rest cannot be."""
     gates = {job: folder / f"{job}.gate" for job in JOBS}
     for gate in gates.values():
         os.mkfifo(gate)
-    command = [sys.executable, "-m", "tests.pipeline.cluster_job", cluster.url, str(lake), str(folder)]
+    command = [*JOB, cluster.url, str(lake), str(folder)]
     errors = folder / "errors"
     with errors.open("w") as file, ExitStack() as opened:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
@@ -82,18 +84,26 @@ def survive(cluster: Cluster, lake: Path, folder: Path) -> None:
     assert errors.read_text() == ""
 
 
-def in_order(table: pa.Table) -> list[dict[str, Any]]:
-    return sorted(table.to_pylist(), key=lambda one: [str(value) for value in one.values()])
+def ended(command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    """What hangs is killed, and fails."""
+    said = os.environ | env
+    return subprocess.run(command, env=said, capture_output=True, text=True, check=False, timeout=SPARK_S)
 
 
-def test_what_headway_does_survives_a_worker(
-    cluster: Cluster, lake: Path, tmp_path: Path, spark: SparkSession
-) -> None:
+def in_order(path: Path) -> list[dict[str, Any]]:
+    return sorted(pq.read_table(path).to_pylist(), key=lambda one: [str(value) for value in one.values()])
+
+
+def test_what_headway_does_survives_a_worker(cluster: Cluster, lake: Path, tmp_path: Path) -> None:
     """A measure (windows and aggregates) and the lab's replay (grouped Python), against this machine alone."""
     survive(cluster, lake, tmp_path)
-    for name, job in JOBS.items():
-        found = in_order(pq.read_table(tmp_path / f"{name}.parquet"))
-        assert found == in_order(job(spark, str(lake), "").toArrow())
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    done = ended([*JOB, "local[2]", str(lake), str(alone)])
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in JOBS:
+        found = in_order(tmp_path / f"{name}.parquet")
+        assert found == in_order(alone / f"{name}.parquet")
         assert len(found) > 100
 
 
@@ -112,9 +122,7 @@ def test_the_source_is_read_where_only_what_is_sent_along_is(
     bare.chmod(0o755)
     assert subprocess.run([bare, "-c", "import pyarrow"], env={}, check=False).returncode == 0
     assert subprocess.run([bare, "-c", "import headway"], env={}, capture_output=True, check=False).returncode == 1
-    done = subprocess.run(
-        command, env={**os.environ, "PYSPARK_PYTHON": str(bare)}, capture_output=True, text=True, check=False
-    )
+    done = ended(command, PYSPARK_PYTHON=str(bare))
     assert (done.returncode, done.stderr) == (0, "")
     assert [int(count) for count in done.stdout.split()] == [2 * SPAN_OFFSETS + 1] * 2
     broker.stop()

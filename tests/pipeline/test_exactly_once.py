@@ -14,11 +14,9 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
 from tests.interop.test_interop_records import ask, recording
 from tests.interop.waiting import until
-from tests.pipeline.cluster import Cluster, descendants
+from tests.pipeline.cluster import SPARK_S, Cluster, descendants
 from tests.pipeline.cluster_stream import BATCH, TASKS
 
-SPARK_S = 300.0
-"""On a machine that has much else to do."""
 RECORDS = 5 * BATCH
 TOPICS = '[[topic]]\nfilter = "in/#"\nkeep = "7d"\n[[topic]]\nfilter = "out/#"\nkeep = "7d"\n'
 

@@ -20,8 +20,8 @@ from headway.core.effects import Pause, Resume
 from headway.core.options import QueueTerms, SubscribeRequest
 from headway.core.queue import Got
 from headway.core.session import ConnectRequest, Session
+from headway.server.assembly import make_broker
 from headway.server.config import parse_settings
-from headway.server.engine import make_broker
 from headway.server.journal.keeper import Keeper
 from headway.server.journal.start import start
 from headway.wire.amqp.dialect import AmqpDialect

@@ -228,6 +228,11 @@ class ByHeaders(Bindings):
                 del self._by_header[name]
 
 
+def frozen(arguments: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    """A binding's arguments, in one order whatever order they came in."""
+    return tuple(sorted((name, hashable(value)) for name, value in arguments.items()))
+
+
 def hashable(value: object) -> object:
     """Tables and arrays as they are kept in bindings."""
     if isinstance(value, dict):

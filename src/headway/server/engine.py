@@ -15,7 +15,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from headway.core.broker import Broker
 from headway.core.chunk import Chunk
 from headway.core.effects import (
     Cancelled,
@@ -29,15 +28,12 @@ from headway.core.effects import (
     Spill,
 )
 from headway.core.errors import ProtocolError, Reason
-from headway.core.flap import FlapControl
 from headway.core.lane import Lane
 from headway.core.poll import Telling
-from headway.core.pool import Pool
-from headway.core.registry import Limits
-from headway.core.retained import Retained
 from headway.core.session import Session
 from headway.core.writers import Handing
 from headway.server.amqp.letters import bury
+from headway.server.assembly import make_broker
 from headway.server.auth import Users
 from headway.server.connection import Connection
 from headway.server.connections import Connections
@@ -67,32 +63,6 @@ REPLIES_UNREAD_S = 30.0
 RING_EVERY_S = 0.005
 """More often than this nothing is done at its very time."""
 LIMITED_EVERY_S = 1.0
-
-
-def make_broker(settings: Settings) -> Broker:
-    """The core as the settings describe it."""
-    limits = {
-        name: Limits(
-            subscriptions_per_session_max=table.subscriptions_max,
-            session_expiry_max_s=table.session_expiry_max_s,
-            in_flight_max=table.in_flight_max,
-        )
-        for name, table in settings.listeners.items()
-    }
-    made: dict[str, Pool] = {}
-    for name, sizes in settings.pools.items():
-        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share)
-    flap, retained = settings.flap, settings.retained
-    broker = Broker(
-        {"": Limits(), **limits}, made, settings.policies,
-        flap=FlapControl(flap.base_s, flap.max_s, flap.forgive_s),
-        retained=Retained(retained.topics_max, retained.bytes_max),
-        sessions_max=settings.server.sessions_max,
-        sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
-    )  # fmt: skip
-    for topic in settings.topics:
-        broker.declare_state(topic.filter, topic.key.text)
-    return broker
 
 
 class Engine:

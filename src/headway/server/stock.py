@@ -12,7 +12,7 @@ from headway.core import stats
 from headway.core.broker import Broker
 from headway.core.errors import ConfigError, Reason
 from headway.core.ledger import MAIN, Ledger
-from headway.server.engine import make_broker
+from headway.server.assembly import make_broker
 from headway.server.folder import opened
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.handle import Shelf

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from headway.core.exchange import hashable
 from headway.core.options import QueueTerms
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
@@ -61,11 +60,6 @@ def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete:
 def read_alternate(arguments: Table) -> str | None:
     """An exchange's alternate."""
     return _read(arguments, "alternate-exchange", _text)
-
-
-def frozen(arguments: Table) -> tuple[tuple[str, object], ...]:
-    """A binding's arguments, in one order whatever order they came in."""
-    return tuple(sorted((name, hashable(value)) for name, value in arguments.items()))
 
 
 def _read(arguments: Table, name: str, read: Callable[[str, object], T]) -> T | None:

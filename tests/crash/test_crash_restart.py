@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.crash.life import Life
 from tests.interop import raw as mqtt
 from tests.interop.amqp_raw import Raw
 from tests.interop.raw import Message, PubComp, PubRec, PubRel
+from tests.interop.waiting import until
 
 from headway.wire.mqtt.packets import Entry
 
@@ -50,13 +52,13 @@ def durable(raw: Raw, *queues: str, **arguments: Any) -> None:
         raw.declare(queue, durable=True, exclusive=False, arguments=arguments)
 
 
-def confirmed(raw: Raw, exchange: str, key: str, *bodies: bytes) -> None:
+def confirmed(raw: Raw, exchange: str, key: str, *bodies: bytes, **properties: Any) -> None:
     """Publish durably, one by one, and wait for the confirm of the last."""
     if not getattr(raw, "confirms", False):
         raw.call(Confirm.Select(), Confirm.SelectOk)
         raw.confirms, raw.published = True, 0  # type: ignore[attr-defined]
     for body in bodies:
-        raw.publish(exchange, key, body, delivery_mode=2)
+        raw.publish(exchange, key, body, delivery_mode=2, **properties)
     raw.published += len(bodies)  # type: ignore[attr-defined]
     while raw.expect(Basic.Ack).delivery_tag < raw.published:  # type: ignore[attr-defined]
         pass
@@ -65,6 +67,10 @@ def confirmed(raw: Raw, exchange: str, key: str, *bodies: bytes) -> None:
 def bind(raw: Raw, queue: str, key: str, *, there: bool = True) -> None:
     what: Any = Queue.Bind if there else Queue.Unbind
     raw.call(what(queue=queue, exchange="amq.direct", routing_key=key), Queue.BindOk if there else Queue.UnbindOk)
+
+
+def waiting(raw: Raw, queue: str) -> int:
+    return raw.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk).message_count or 0
 
 
 def rest(raw: Raw, queue: str) -> list[bytes]:
@@ -159,6 +165,23 @@ def test_the_oldest_were_dropped(again: Again) -> None:
         confirmed(raw, "", "q", b"1", b"2", b"3", b"4")
     with Raw(again().amqp) as raw:
         assert rest(raw, "q") == [b"3", b"4"]
+
+
+@pytest.mark.parametrize("whose", ["queue", "record"])
+def test_what_expired_while_nobody_was_there_is_a_dead_letter_once(again: Again, whose: str) -> None:
+    ttl: dict[str, Any] = {"x-message-ttl": 500} if whose == "queue" else {}
+    with Raw(again().amqp) as raw:
+        durable(raw, "dead")
+        durable(raw, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, **ttl)
+        confirmed(raw, "", "q", b"1", b"2", **({} if ttl else {"expiration": "500"}))
+        again.lives[-1].kill()
+    time.sleep(0.6)  # as long as they live
+    with Raw(again().amqp) as raw:
+        until(lambda: waiting(raw, "dead") == 2, 10.0, "both are dead letters")
+        confirmed(raw, "", "dead", b"3")
+    with Raw(again().amqp) as raw:
+        assert rest(raw, "dead") == [b"1", b"2", b"3"]
+        assert rest(raw, "q") == []
 
 
 def test_a_rolled_back_transaction_leaves_nothing(again: Again) -> None:

@@ -429,6 +429,24 @@ def test_letters_that_are_refused_are_lost(client: Client) -> None:
     assert client.house.lost("client") == {"expired": 1}
 
 
+def test_a_letter_that_is_refused_is_another_in_the_same_turn(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the journal might have what became of the first, and not the second."""
+    house, left = client.house, []
+    over = house._turn_over
+
+    def turn_over() -> None:
+        left.append(len(house.broker.registry.effects))
+        over()
+
+    client.declare("full", to("dead") | {"x-max-length": 0, "x-overflow": "reject-publish-dlx"})
+    client.declare("q", to("full") | {TTL: 0})
+    monkeypatch.setattr(house, "_turn_over", turn_over)
+    client.put("q", b"1")
+    assert told(letter(client)) == [("full", "maxlen", 1), ("q", "expired", 1)]
+    assert left
+    assert not any(left)
+
+
 def test_what_is_purged_or_deleted_is_no_letter(client: Client) -> None:
     for end in (Queue.Purge(queue="q"), Queue.Delete(queue="q")):
         client.declare("q", to("dead"))

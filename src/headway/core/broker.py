@@ -15,7 +15,7 @@ from headway.core.admission import Admission
 from headway.core.advisory import Advisories
 from headway.core.chunk import Chunk, SpillHandle
 from headway.core.condition import Reading
-from headway.core.effects import Effect
+from headway.core.effects import Effect, Spill
 from headway.core.ending import Ending
 from headway.core.errors import Reason
 from headway.core.exactly import tell
@@ -356,14 +356,13 @@ class Broker:
                          self._keeping, dialect, standings)
 
     def restored(self, now: float) -> None:
+        """What has become due meanwhile is done in the first turn: what comes of it is to be written."""
         self.writers.restored()
         self._admission.restored(now)
-        self.flush(now)
 
-    def spill(self, now: float) -> None:
+    def spill(self, now: float) -> list[Spill]:
         """At the start: what is more than pools may hold is left to the journal, and nobody is judged for it."""
-        for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, inf, now, lanes_max=inf))
+        return [spill for pool in self._pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

@@ -218,8 +218,10 @@ class Engine:
     # -- effects ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, now: float) -> None:
-        for effect in self.broker.take_effects():
-            self._carry_out_one(effect, now)
+        """Also what comes of it: a dead letter that is refused is another, and the same commit is to have it."""
+        while effects := self.broker.take_effects():
+            for effect in effects:
+                self._carry_out_one(effect, now)
 
     def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:

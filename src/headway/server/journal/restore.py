@@ -9,7 +9,6 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.broker import Broker
-from headway.core.effects import Spill
 from headway.core.errors import Refused
 from headway.core.folding import Folding, Told
 from headway.core.ledger import MAIN
@@ -145,8 +144,6 @@ def _runs(
 
 def _spill(broker: Broker, shelf: Shelf, now: float) -> None:
     """What pools have no memory for is left to the journal, which has it already."""
-    broker.spill(now)
-    for effect in broker.take_effects():
-        if isinstance(effect, Spill):
-            for chunk in effect.chunks:
-                broker.spilled(effect.lane, chunk, chunk.size, JournalChunk(shelf, chunk, effect.lane.dialect), "", now)
+    for lane, chunks in broker.spill(now):
+        for chunk in chunks:
+            broker.spilled(lane, chunk, chunk.size, JournalChunk(shelf, chunk, lane.dialect), "", now)

@@ -29,11 +29,11 @@ CORE_ORDER = [
     "errors", "units", "book", "packetids", "tables", "recorder", "histogram", "record", "topics", "topictree",
     "syntax", "keys", "terms", "selector", "chunk", "meter", "condition", "rule", "decision", "policy", "explain",
     "verdict", "ranking", "pool", "tab", "chores", "lane", "state", "outlet", "timers", "flap", "options", "exchange",
-    "bound", "retained", "heldback", "ledger", "cursor", "loose", "channel", "exactly", "reader", "subscription",
-    "feed", "router", "session", "poll", "effects", "registry", "delivery", "handover", "fanout", "handing",
-    "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay", "keeping", "settling", "folding",
-    "account", "halfsent", "ending", "admission", "writers", "conflation", "moves", "subscribing", "queues", "polls",
-    "restoring", "observing", "sampling", "governor", "observer", "broker", "stats",
+    "bound", "retained", "heldback", "ledger", "cursor", "loose", "channel", "exactly", "reader", "overdue",
+    "subscription", "feed", "router", "session", "poll", "effects", "registry", "delivery", "handover", "fanout",
+    "handing", "backlog", "drops", "queue", "pressure", "publishing", "advisory", "replay", "keeping", "settling",
+    "folding", "account", "halfsent", "ending", "admission", "writers", "conflation", "moves", "subscribing", "queues",
+    "polls", "restoring", "observing", "sampling", "governor", "observer", "broker", "stats",
 ]
 
 WIRE_MAY_USE = {"errors", "units", "record", "topics"}

@@ -11,7 +11,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, purged
 from tests.core.stage import STUCK
 
-from headway.core import drops, handing, lane, queue
+from headway.core import handing, lane, overdue, queue
 from headway.core.errors import Reason, Refused
 
 
@@ -596,7 +596,7 @@ def test_what_is_in_flight_does_not_expire_but_what_comes_back_late_does(stage: 
 def test_however_many_expire_at_once_none_is_handed_out(stage: QueueStage, monkeypatch: pytest.MonkeyPatch, ttl: str,
                                                         asks: bool) -> None:
     """More than are dropped one by one in a turn, and somebody is ready before the clock rings."""
-    monkeypatch.setattr(drops, "DROPS_MAX", 10)
+    monkeypatch.setattr(overdue, "OVERDUE_WORK", 10)
     owner = filled(stage, 1, ttl_s=0.3 if ttl == "of the queue" else None)
     peer, asking = stage.peer("peer"), stage.peer("asking")
     peer.consume("q", 1, acks=False)

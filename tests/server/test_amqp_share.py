@@ -12,6 +12,7 @@ from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.chores import CHORES_WORK
 from headway.core.errors import Reason
+from headway.core.overdue import LETTER_WORK, OVERDUE_WORK
 from headway.core.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
 from headway.server.share import SHARE_WORK
@@ -313,3 +314,60 @@ def test_a_purge_of_very_many_that_came_back(house: House) -> None:
     assert most <= SHARE_WORK + PORTION
     client.run()
     assert client.new() == ["1 Queue.PurgeOk 3000", "1 Basic.QosOk"]
+
+
+def letters_a_turn(house: House) -> int:
+    """Until there is nothing to be done; the most in any turn."""
+    most, before = 0, house.stats("dead").records
+    while house.pretended.once():
+        most, before = max(most, house.stats("dead").records - before), house.stats("dead").records
+    return most
+
+
+@pytest.mark.parametrize("why", ["x-message-ttl", "x-max-length"])
+def test_very_many_that_become_dead_letters(house: House, why: str) -> None:
+    client = Client(house, "publisher")
+    client.declare("dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.declare("source", {why: 100} | letters)
+    client.declare("other", {"x-message-ttl": 100} | letters)
+    client.put("other", *(b"other" for _ in range(100)))
+    send(client, *(frame for number in range(3000) for frame in message(1, "source", b"%d" % number)))
+    most = letters_a_turn(house)
+    for timer in house.pretended.due(house.now() + 0.2):
+        timer.call()
+        most = max(most, letters_a_turn(house))
+    assert house.stats("dead").records == 100 + (3000 if why == "x-message-ttl" else 2900)
+    assert house.stats("other").records == 0
+    assert most <= OVERDUE_WORK // LETTER_WORK
+
+
+def test_who_asks_gets_what_is_behind_very_many_that_have_expired(house: House) -> None:
+    client = Client(house, "publisher")
+    client.declare("dead")
+    client.declare("source", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.put("source", *(b"%d" % number for number in range(1000)), expiration="100")
+    client.put("source", b"alive")
+    client.new()
+    house.pretended.now += 0.2
+    send(client, method(1, Basic.Get(queue="source")), method(1, Basic.Qos(0, 1)))
+    assert letters_a_turn(house) <= OVERDUE_WORK // LETTER_WORK
+    client.run()
+    assert client.last(Content).body == b"alive"
+    assert client.new()[-1] == "1 Basic.QosOk"
+    assert house.stats("dead").records == 1000
+
+
+def test_who_publishes_faster_than_it_can_be_dropped_waits(house: House) -> None:
+    """Or a queue would have ever more than it may."""
+    house.read_bytes = 20_000
+    client = Client(house, "publisher")
+    client.declare("dead")
+    client.declare("q", {"x-max-length": 10, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    read = [b"".join(message(1, "q", b"%d" % number)) for number in range(5000)]
+    client.sock.incoming.append(b"".join(read))
+    most = 0
+    while house.pretended.once():
+        most = max(most, house.stats("q").records)
+    assert most <= 2 * 20_000 // len(read[-1])
+    assert house.stats("dead").records == 4990

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core import delivery, drops, fanout, handing, lane, queue
+from headway.core import delivery, fanout, handing, lane, overdue, queue
 
 
 @pytest.fixture(autouse=True)
@@ -11,6 +11,6 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (lane, "CHUNK_BYTES"), (delivery, "BATCH_BYTES"), (fanout, "PUMP_BYTES"), (fanout, "VIEWS_MAX"),
         (queue, "BATCH_BYTES"), (handing, "BATCH_BYTES"), (queue, "PUMP_BYTES"), (queue, "PORTION_RECORDS"),
-        (drops, "DROPS_MAX"),
+        (overdue, "OVERDUE_WORK"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

@@ -131,16 +131,19 @@ class Broker:
             if pool.closed or pool.crowded:
                 break
         else:
-            return bool(self.fanout.unfinished)
+            return bool(self.fanout.unfinished or self.registry.overdue.queues)
         return True
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
         """Before a read's first record is published: there is no room for it, and its publisher is told to wait; or
-        what came before it was not offered to everybody yet, which takes a turn or more. Whoever connects again and
-        again would get in one read each time otherwise."""
+        what came before it was not offered to everybody yet, or not left out, which takes a turn or more. Whoever
+        connects again and again would get in one read each time otherwise."""
         if not self.short_of_room:
             return False
+        overdue = self.registry.overdue
         if self.fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
+            return True
+        if overdue.queues and any(overdue.any_of(feed.queues) for feed in self._publishing.route(run).feeds):
             return True
         waits = self._publishing.must_wait(session, run, now)
         if waits and session.paused_since_s == now:
@@ -241,6 +244,8 @@ class Broker:
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
+        if registry.overdue.begun:
+            registry.woken = registry.overdue.turn() | registry.woken
         if registry.woken or registry.left or registry.unused or registry.renamed or registry.cuts:
             self._hand_out(now)
         for pool in self._pools:
@@ -269,7 +274,7 @@ class Broker:
         """Another flush is wanted at once."""
         registry = self.registry
         return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
-                    or registry.chores.begun)
+                    or registry.chores.begun or registry.overdue.queues)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

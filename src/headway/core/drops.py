@@ -19,6 +19,7 @@ from headway.core.chunk import Chunk
 from headway.core.delivery import record_at
 from headway.core.effects import DeadLetter
 from headway.core.errors import Reason
+from headway.core.overdue import LETTER_WORK
 from headway.core.registry import Registry
 from headway.core.subscription import Subscription
 from headway.core.timers import Timer, stop
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 PURGED_AT_ONCE = 128
 """Records out of order; of those in order, a chunk."""
 CHUNK_WORK = 4
-DROPS_MAX = 1000
-"""Records dropped one by one in a row; the rest waits for the next turn."""
 
 
 class Drops:
@@ -50,6 +49,7 @@ class Drops:
     def stop(self) -> None:
         """The queue is over: nothing of it is left out any more."""
         stop(self._bell)
+        self._registry.overdue.forget(self._queue)
         del self._queue
 
     # -- leaving out ------------------------------------------------------------------------------------------------
@@ -108,6 +108,7 @@ class Drops:
             return False
         self.by_reason[reason] += 1
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
+        self._registry.overdue.left -= LETTER_WORK
         return True
 
     def reject(self, chunk: Chunk, index: int) -> None:
@@ -170,12 +171,31 @@ class Drops:
         return max(0, found)
 
     def keep_within(self) -> None:
-        """Drop what has waited longest, while more waits than may."""
+        """Drop what has waited longest, while more waits than may; as far as this turn goes."""
+        begun = False
+        while (excess := self._excess()) > 0:
+            some = self.some_of(excess)
+            if not some:
+                self._registry.overdue.put_off(self._queue, begun=begun)
+                return
+            self.drop(some, Reason.QUEUE_LENGTH)
+            begun = True
+
+    def _excess(self) -> int:
+        """How many records more wait than may, as far as the bytes of the next one tell."""
         terms, backlog = self._terms, self._backlog
         if terms.records_max is not None and (excess := backlog.lag_records - terms.records_max) > 0:
-            self.drop(excess, Reason.QUEUE_LENGTH)
-        while terms.bytes_max is not None and (excess := backlog.body_bytes - terms.bytes_max) > 0:
-            self.drop(max(1, excess * backlog.lag_records // backlog.lag_bytes), Reason.QUEUE_LENGTH)
+            return excess
+        if terms.bytes_max is not None and (excess := backlog.body_bytes - terms.bytes_max) > 0:
+            return max(1, excess * backlog.lag_records // backlog.lag_bytes)
+        return 0
+
+    def some_of(self, records: int) -> int:
+        """How many of these are left out in this turn: it is dead letters that are work."""
+        left = self._registry.overdue.left
+        if self._terms.dead_letter_exchange is None or left <= 0:
+            return records if left > 0 else 0
+        return min(records, max(1, left // LETTER_WORK))
 
     def keep_bytes(self, limit: int, reason: Reason) -> None:
         """Leave out what would be handed out next until no more than so many bytes wait."""
@@ -195,20 +215,32 @@ class Drops:
         ttl_s = self._terms.ttl_s
         return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
 
-    def drop_expired(self, now: float) -> None:
-        """Leave out what has expired, from the head on; see to it that this is done again when the next one does."""
-        for _ in range(DROPS_MAX):
-            head = self._backlog.head()
-            if head is None:
-                return
+    def head_expired(self, now: float) -> bool:
+        """What comes next is to be left out, and will be at the end of the turn, or of a later one."""
+        head = self._backlog.head()
+        if head is None or not self.expired(*head, now):
+            return False
+        self._registry.woken[self._queue] = None
+        return True
+
+    def drop_expired(self, now: float) -> bool:
+        """Leave out what has expired, from the head on; see to it that this is done again when the next one does.
+        False: there is more than this turn has room for."""
+        overdue, begun = self._registry.overdue, False
+        while (head := self._backlog.head()) is not None:
             chunk, index = head
             if chunk.soonest_s == inf and self._terms.ttl_s is None:
-                return
+                break
             if not self.expired(chunk, index, now):
                 self._alarm(self._expires_s(chunk, index))
-                return
+                break
+            if overdue.left <= 0:
+                overdue.put_off(self._queue, begun=begun)
+                return False
             self.drop(1, Reason.EXPIRED)
-        self._registry.woken[self._queue] = None
+            overdue.left -= 1
+            begun = True
+        return True
 
     def _alarm(self, when: float) -> None:
         if when == inf or self._alarm_s <= when:

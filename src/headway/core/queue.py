@@ -361,7 +361,9 @@ class Queue:
         if self.ended:
             return
         backlog, drops = self.backlog, self.drops
-        drops.drop_expired(now)
+        if not drops.drop_expired(now):
+            self.feed.listening.pop(self, None)
+            return
         if self.terms.priorities:
             backlog.sort_in()
         self._hand_out(now)
@@ -398,7 +400,9 @@ class Queue:
                 if self._give(member, portion, now) and len(self.members) > 1 and not self.terms.single_active:
                     self.members.pop(member)
                     self.members[member] = None  # to the back: everybody gets a turn
-            self.drops.drop_expired(now)
+            if not self.drops.drop_expired(now):
+                self.feed.listening.pop(self, None)
+                return
 
     def room_for(self, run: Run, now: float) -> int:
         """How many records of the run it takes, which refuses what is too much."""
@@ -452,7 +456,7 @@ class Queue:
         backlog, drops, taken = self.backlog, self.drops, self.backlog.taken
         if taken is not None:
             if drops.expired(taken.chunk, taken.at, now):
-                return drops.drop(1, Reason.EXPIRED)
+                return drops.drop(drops.some_of(1), Reason.EXPIRED)
             backlog.pop()
             given = self._send(member, taken.stretch, taken.chunk, taken.at, taken.at + 1, now, taken=taken)
             if not given:
@@ -466,7 +470,8 @@ class Queue:
         if self.skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
-                return drops.drop(last - first, reason)
+                some = drops.some_of(last - first) if reason is Reason.EXPIRED else last - first
+                return drops.drop(some, reason)
         return self._send(member, stretch, chunk, first, last, now)
 
     def _alike(
@@ -536,7 +541,7 @@ class Queue:
             backlog.sort_in()
         drops.drop_expired(now)
         while (head := backlog.head()) is not None and drops.expired(*head, now):
-            drops.drop_expired(now)
+            drops.drop(1, Reason.EXPIRED)
         if head is None or (member.request.qos and member.credit_left <= 0):
             return None
         chunk, index = head

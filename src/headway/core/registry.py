@@ -15,6 +15,7 @@ from headway.core.feed import Feed
 from headway.core.lane import Lane
 from headway.core.ledger import Ledger
 from headway.core.meter import Lateness
+from headway.core.overdue import Overdue
 from headway.core.policy import Policy, policy_for, policy_for_any, policy_named
 from headway.core.poll import Recorded
 from headway.core.pool import Pool
@@ -105,6 +106,7 @@ class Registry:
         self.chores = Chores()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
+        self.overdue = Overdue()
         self.paused: dict[Holdup, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}

@@ -16,7 +16,7 @@ from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel
 from tests.sim.queues.party import Consumer, Party
 from tests.sim.queues.wiring import Tie, Wiring
 
-from headway.core import drops, handing, lane, queue
+from headway.core import handing, lane, overdue, queue
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.effects import Cancelled, CloseChannel, CloseConsumer, DeadLetter, Disconnect, Effect, Pause, Resume
 from headway.core.effects import Spill as SpillEffect
@@ -87,7 +87,7 @@ class World:
         queue.BATCH_BYTES = handing.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         queue.PUMP_BYTES = rng.choice((500, 5000, 1024 * 1024))
         queue.PORTION_RECORDS = rng.choice((1, 3, 32))
-        drops.DROPS_MAX = rng.choice((1, 5, 1000))
+        overdue.OVERDUE_WORK = rng.choice((1, 5, 4096))
 
     def _permit(self) -> None:
         """What policies may do, from now on."""

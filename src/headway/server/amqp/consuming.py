@@ -13,11 +13,13 @@ from pamqp import commands
 from headway.core.channel import NO_LIMIT
 from headway.core.errors import Reason, Refused
 from headway.core.options import SubscribeRequest, SubscriptionOptions, parse_options
+from headway.core.queue import Queue
 from headway.core.subscription import Subscription
 from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
+from headway.server.share import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
@@ -120,6 +122,9 @@ def cancelled(channel: AmqpChannel, subscription: Subscription) -> None:
 def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
+    if queue.drops.head_expired(channel.now()):
+        channel.peer.share.begin(_get_later(channel, command, queue))
+        return
     request = SubscribeRequest(
         f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, polling=True,
         name=(channel.number, "get", name, command.no_ack),
@@ -135,6 +140,14 @@ def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
         channel.number, got.delivery_id, got.frame, got.records_left, channel.peer.frame_bytes_max,
         redelivered=got.redelivered,
     ))  # fmt: skip
+
+
+def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) -> Steps:
+    """When what has expired in front of the next record is out of its queue."""
+    while not channel.gone and not queue.ended and queue.drops.head_expired(channel.now()):
+        yield 0
+    if not channel.gone:
+        get(channel, command)
 
 
 # -- what becomes of deliveries ----------------------------------------------------------------------------------------

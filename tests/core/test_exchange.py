@@ -12,12 +12,14 @@ from tests.core.queues_stage import Plain
 from headway.core import exchange as exchange_module
 from headway.core import router as router_module
 from headway.core.exchange import (
+    WORDS_MAX,
     Binding,
     ByHeaders,
     Destination,
     Exchange,
     Exchanges,
     Route,
+    Topic,
     hashable,
 )
 from headway.core.feed import Feed, FeedKey
@@ -84,6 +86,35 @@ def plain(pattern: str, key: str) -> bool:
     words = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
     expression = "".join(words.get(word, re.escape(word) + r"\.") for word in pattern.split(".")) if pattern else ""
     return re.fullmatch(expression, key + "." if key else "") is not None
+
+
+def test_a_search_visits_a_node_once_a_word_however_many_wildcards_a_pattern_has() -> None:
+    bindings, nodes = Topic(), 1
+    for number in range(5):
+        pattern = ["*"] * number + ["#"] + ["#", "a"] * 50
+        bindings.add(Binding("t", queue(f"q{number}"), ".".join(pattern)))
+        nodes += len(pattern)
+    for words, fits in ((100, 5), (20, 0), (10_000, 0)):
+        assert len(list(bindings.match(".".join(["a"] * words), {}))) == fits
+        assert bindings.visited <= nodes * (min(words, WORDS_MAX) + 1)
+
+
+def test_of_a_topic_of_more_words_than_a_key_has_the_rest_is_one_word() -> None:
+    patterns = ("a.#", "a.a.*.#", "#.b", "a.b.#", ".".join("a" * 128))
+    made = exchanges(*((TOPICS, pattern, pattern) for pattern in patterns))
+    assert made.route(TOPICS, ".".join("a" * 127 + "b"), {}).queues == ("#.b", "a.#", "a.a.*.#")
+    assert made.route(TOPICS, ".".join("a" * 128 + "b"), {}).queues == ("a.#", "a.a.*.#")
+
+
+def test_neighbouring_hashes_are_one_and_go_as_they_came() -> None:
+    bindings = Topic()
+    both = [Binding("t", queue("q"), pattern) for pattern in ("a.#.#.b", "a.#.b")]
+    assert all(map(bindings.add, both))
+    assert len(list(bindings.match("a.b", {}))) == 2
+    assert bindings.remove(both[0])
+    assert len(list(bindings.match("a.x.b", {}))) == 1
+    assert bindings.remove(both[1])
+    assert not bindings._root.next
 
 
 def test_a_queue_gets_it_once() -> None:

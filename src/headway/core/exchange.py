@@ -22,6 +22,8 @@ Headers = Mapping[str, object]
 NO_HEADERS: Headers = {}
 EXCHANGE_BYTES = 2500
 BINDING_BYTES = 1000
+WORDS_MAX = 128
+"""A routing key has 255 bytes at most, and so no more words. Of a topic that has more, the rest is one word."""
 Match = Literal["all", "any", "all-with-x", "any-with-x"]
 
 
@@ -48,6 +50,8 @@ class Bindings(ABC):
 
     def __init__(self) -> None:
         self.all: dict[Binding, None] = {}
+        self.visited = 0
+        """Places that the last match looked at, besides those that it found."""
 
     def add(self, binding: Binding) -> bool:
         """False: it was there already."""
@@ -112,9 +116,12 @@ class Fanout(Bindings):
 
 
 class _Word:
-    __slots__ = ("bindings", "next")
+    """``many``: it is a "#", from which one more word leads back to it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("bindings", "many", "next")
+
+    def __init__(self, *, many: bool = False) -> None:
+        self.many = many
         self.next: dict[str, _Word] = {}
         self.bindings: dict[Binding, None] = {}
 
@@ -130,23 +137,26 @@ class Topic(Bindings):
         return binding._replace(arguments=())
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        words = key.split(".") if key else []
-        seen: set[tuple[int, int]] = set()
-        waiting = [(self._root, 0)]
-        while waiting:
-            node, at = waiting.pop()
-            if (id(node), at) in seen:  # two "#" in a pattern would be tried in every combination
-                continue
-            seen.add((id(node), at))
-            wild = at > 0 or not self.spares(key)
-            if at == len(words):
-                yield from (binding.destination for binding in node.bindings)
-            else:
-                options = (words[at], "*") if wild else words[:1]
-                waiting += [(node.next[word], at + 1) for word in options if word in node.next]
-            rest = node.next.get("#") if wild else None
-            if rest is not None:
-                waiting += [(rest, upto) for upto in range(at, len(words) + 1)]
+        nodes, wild, visited = {self._root: None}, not self.spares(key), 0
+        for word in key.split(".", WORDS_MAX - 1) if key else ():
+            if wild:
+                _or_none(nodes)
+            visited += len(nodes)
+            following: dict[_Word, None] = {}  # each once, however many "#" of a pattern may stand for the words so far
+            for node in nodes:
+                if node.many:
+                    following[node] = None
+                child = node.next.get(word)
+                if child is not None:
+                    following[child] = None
+                child = node.next.get("*")
+                if child is not None and wild:
+                    following[child] = None
+            nodes, wild = following, True
+        if wild:
+            _or_none(nodes)
+        self.visited = visited + len(nodes)
+        return (binding.destination for node in nodes for binding in node.bindings)
 
     def spares(self, key: str) -> bool:
         """No pattern that begins with a wildcard matches the key."""
@@ -155,7 +165,9 @@ class Topic(Bindings):
     def _enter(self, binding: Binding) -> None:
         node = self._root
         for word in _words(binding.key):
-            node = node.next.setdefault(word, _Word())
+            if word not in node.next:
+                node.next[word] = _Word(many=word == "#")
+            node = node.next[word]
         node.bindings[binding] = None
 
     def _leave(self, binding: Binding) -> None:
@@ -179,7 +191,16 @@ class Topics(Topic):
 
 
 def _words(pattern: str) -> list[str]:
-    return pattern.split(".") if pattern else []
+    """Of "#" that are neighbours the first says it all."""
+    words = pattern.split(".") if pattern else []
+    return [word for at, word in enumerate(words) if not at or word != "#" or words[at - 1] != "#"]
+
+
+def _or_none(nodes: dict[_Word, None]) -> None:
+    """Beside these, the "#" behind them that stand for no word."""
+    for node in list(nodes):
+        if "#" in node.next:
+            nodes[node.next["#"]] = None
 
 
 class ByHeaders(Bindings):
@@ -205,6 +226,7 @@ class ByHeaders(Bindings):
             by_value = self._by_header.get(name)
             if by_value is not None:
                 found |= by_value.get(hashable(value), {}) | by_value.get(None, {})
+        self.visited = len(found)
         return (binding.destination for binding in found if _fits(dict(binding.arguments), headers))
 
     def _enter(self, binding: Binding) -> None:
@@ -315,6 +337,8 @@ class Exchanges:
         """Bindings that look at headers."""
         self.bytes = 0
         """What all that was declared takes up."""
+        self.visited = 0
+        """Places that the last search for a route looked at."""
         self.ends_unused = True
         """Exchanges end with their last binding, if they are to. Not while the past is made again: it is known."""
 
@@ -399,6 +423,7 @@ class Exchanges:
         queues: dict[str, None] = {}
         visited: dict[str, None] = {}
         waiting = [first]
+        places = 0
         while waiting:
             name = waiting.pop(0)
             exchange = self.by_name.get(name)
@@ -409,8 +434,11 @@ class Exchanges:
                 found = [Destination("queue", key)] if key in self.queues else []
             else:
                 found = list(exchange.bindings.match(key, headers))
+                places += exchange.bindings.visited
+            places += 1 + len(found)
             queues |= dict.fromkeys(to.name for to in found if to.kind == "queue")
             waiting += [to.name for to in found if to.kind == "exchange"]
             if not found and name != TOPICS and exchange.alternate is not None:
                 waiting.append(exchange.alternate)
+        self.visited = places
         return Route(tuple(queues), TOPICS in visited, "" in visited)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import inf
 
 import pytest
-from pamqp.commands import Basic, Confirm
+from pamqp.commands import Basic, Confirm, Queue
 from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
 from headway.core.record import Properties
@@ -18,6 +19,8 @@ from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import Entry, Item, PingResp, Publish, SubAck, UnsubAck
 
 MANY = 10_000
+Asked = tuple[list[bytes], int]
+"""Publishes, and the work that each of them is at least."""
 READ = 1 << 22
 
 
@@ -112,6 +115,56 @@ def test_others_are_served_before_one_that_asks_for_much_is_done(
     house.run()
     assert greedy.heard()[-1] == PingResp()
     assert not greedy.connection.held_by
+
+
+def on_new_topics(house: House, qos: int) -> Asked:
+    """1,024 filters that each topic has to be held against, level by level; none matches."""
+    Person(house, "other").send(encode_subscribe(1, [Entry("/".join(way) + "/x") for way in product("a+", repeat=10)]))
+    house.run()
+    return [encode_publish("a/" * 10 + f"{n}", b"x", qos=qos, packet_id=n + 1) for n in range(200)], 2048 // 8
+
+
+def under_many_keys(house: House) -> Asked:
+    """New ones, all of them, and nobody is there."""
+    keys = (["%x" % (100 * n + key) for key in range(100)] for n in range(200))
+    frames = [message(1, f"k{n}", b"x", "amq.direct", headers={"CC": these}) for n, these in enumerate(keys)]
+    return [b"".join(one) for one in frames], 100
+
+
+def to_a_pattern_of_many_wildcards(house: House) -> Asked:
+    """It does not match, and that is known at the end of the key only."""
+    bind = Queue.Bind(queue="q", exchange="amq.topic", routing_key=".".join(["#", "a"] * 60))
+    Client(house, "other").say(Queue.Declare(queue="q"), bind)
+    frames = [message(1, ".".join(["a"] * 50 + [str(n)]), b"x", "amq.topic") for n in range(200)]
+    return [b"".join(one) for one in frames], 25 * 50 // 8
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("asked", [on_new_topics])
+def test_what_nobody_gets_is_work_all_the_same(house: House, asked: Callable[[House, int], Asked], qos: int) -> None:
+    publishes, work = asked(house, qos)
+    greedy = Person(house, "greedy")
+    greedy.send(*publishes)
+    assert_served_in_turns(house, len(publishes), work)
+
+
+@pytest.mark.parametrize("asked", [under_many_keys, to_a_pattern_of_many_wildcards])
+def test_what_nobody_gets_by_amqp_is_work_all_the_same(house: House, asked: Callable[[House], Asked]) -> None:
+    publishes, work = asked(house)
+    greedy = Client(house, "greedy")
+    greedy.connection.read_bytes = READ
+    greedy.sock.incoming.append(b"".join(publishes))
+    assert_served_in_turns(house, len(publishes), work)
+
+
+def assert_served_in_turns(house: House, publishes: int, work: int) -> None:
+    """Each of them is at least so much work, and no turn has more of them than that allows."""
+    registry, most = house.broker.registry, 0
+    before = first = registry.published_records
+    while house.pretended.once():
+        most, before = max(most, registry.published_records - before), registry.published_records
+    assert before - first == publishes
+    assert most <= (TURN_WORK + SHARE_WORK) // work + 1
 
 
 def test_a_turn_has_an_end_whoever_asks(house: House) -> None:

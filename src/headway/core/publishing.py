@@ -26,6 +26,8 @@ RECORDS_A_UNIT = 128
 """So many records more for a lane are as much work as another lane."""
 SELECTED_A_UNIT = 4
 """So many records that a selector looks at are as much work as another lane."""
+SEARCHED_A_UNIT = 8
+"""So many places that are looked at to find out where a record goes are, too. It is found out once, and remembered."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
 Encoded = dict[Dialect | tuple[Dialect, int, int], Frames]
@@ -33,11 +35,12 @@ Encoded = dict[Dialect | tuple[Dialect, int, int], Frames]
 
 
 class Published(NamedTuple):
-    """What became of a run: how many lanes and states took records of it, and how many of its records, from the first
-    on, no queue refused."""
+    """What became of a run: how many lanes and states took records of it, how many of its records, from the first on,
+    no queue refused, and the work that it was."""
 
     taken: int
     accepted: int
+    work: int
 
 
 class Some(NamedTuple):
@@ -89,11 +92,12 @@ class Publishing:
         taken, work, done = 0, 0, 0
         refused: Refused | None = None
         rest: Run | None = None
+        router = self._registry.router
         for run in runs:
             if done and (work >= work_max or session.paused_by):
                 break
             done += 1
-            route = self._registry.router.route(run.topic)
+            route = router.route(run.topic)
             count = len(run.ends)
             if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
@@ -102,6 +106,8 @@ class Publishing:
                 refused = refusal
             taken += lanes
             work += work_of(count, route, lanes)
+            if router.searched:
+                work += self._searched()
             if rest is not None:
                 break
         return Some(done, taken, work, refused, rest)
@@ -126,7 +132,8 @@ class Publishing:
         """Publish a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
-        return Published(*self._take(session, run, self._count(session, run), route, now))
+        taken, accepted = self._take(session, run, self._count(session, run), route, now)
+        return Published(taken, accepted, work_of(len(run.ends), route, taken) + self._searched())
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
         """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
@@ -135,7 +142,13 @@ class Publishing:
             stop = min(start + most, stop)
             run = part_of(run, start, stop)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
-        return Slice(run, taken, accepted, work_of(len(run.ends), route, taken), stop)
+        return Slice(run, taken, accepted, work_of(len(run.ends), route, taken) + self._searched(), stop)
+
+    def _searched(self) -> int:
+        """The work that it was to find out where records go."""
+        router = self._registry.router
+        places, router.searched = router.searched, 0
+        return -(-places // SEARCHED_A_UNIT)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers)
@@ -160,7 +173,7 @@ class Publishing:
         return first
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
-        """As in :class:`Published`."""
+        """The first two of :class:`Published`."""
         ledger = self._registry.ledger
         if ledger is not None and (route.stream or (route.kept and run.qos)):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))

@@ -138,11 +138,16 @@ class _Deep:
                 self._literals.append((at, [level]))
 
     def __call__(self, topic: str) -> bool:
-        return not (self._dollar and topic[0] == "$") and self.fits(topic.split("/"))
+        return self.fits(topic, topic.split("/"))
 
-    def fits(self, levels: list[str]) -> bool:
+    @property
+    def runs(self) -> int:
+        return len(self._literals)
+
+    def fits(self, topic: str, levels: list[str]) -> bool:
+        """``levels``: those of the topic, taken apart once for all filters."""
         count = len(levels)
-        if count < self._levels or (count > self._levels and not self._more):
+        if count < self._levels or (count > self._levels and not self._more) or (self._dollar and topic[0] == "$"):
             return False
         return all(levels[at : at + len(run)] == run for at, run in self._literals)
 
@@ -229,6 +234,8 @@ class Trie(Generic[H]):
         self._plain: _Node[H] = _Node()
         self._dollar: _Node[H] = _Node()
         self._size = 0
+        self.visited = 0
+        """Nodes that the last match looked at."""
 
     def __len__(self) -> int:
         """How many (filter, value) pairs there are."""
@@ -308,11 +315,15 @@ class Trie(Generic[H]):
         """The values of all filters that match ``topic``, each once."""
         exact = self._exact.get(topic)
         found = [exact] if exact else []
-        if self._deep and topic.count("/") >= TREE_LEVELS - 1:  # of a filter's levels, the last may be "#"
-            found += [values for test, values in self._deep.values() if test(topic)]
+        visited = 0
+        if self._deep and is_deep(topic + "/"):  # of a filter's levels, the last may be "#"
+            levels = topic.split("/")
+            visited += sum(1 + test.runs for test, _ in self._deep.values())
+            found += [values for test, values in self._deep.values() if test.fits(topic, levels)]
         root = self._root(topic)
         if root.children or root.below:
-            self._descend([root], topic.split("/"), found)
+            visited += self._descend([root], topic.split("/"), found)
+        self.visited = visited
         if not found:
             return []
         if len(found) == 1:
@@ -320,9 +331,12 @@ class Trie(Generic[H]):
         return list(dict.fromkeys(value for values in found for value in values))
 
     @staticmethod
-    def _descend(nodes: list[_Node[H]], levels: list[str], found: list[dict[H, None]]) -> None:
-        """``nodes`` are all those that the levels so far can have led to: at most one per filter, never a blow-up."""
+    def _descend(nodes: list[_Node[H]], levels: list[str], found: list[dict[H, None]]) -> int:
+        """``nodes`` are all those that the levels so far can have led to: at most one per filter, never a blow-up.
+        Returns how many nodes those were."""
+        visited = 0
         for level in levels:
+            visited += len(nodes)
             following: list[_Node[H]] = []
             for node in nodes:
                 if node.below:
@@ -336,13 +350,14 @@ class Trie(Generic[H]):
                     if child is not None:
                         following.append(child)
             if not following:
-                return
+                return visited
             nodes = following
         for node in nodes:
             if node.values:
                 found.append(node.values)
             if node.below:
                 found.append(node.below)
+        return visited + len(nodes)
 
 
 def table_name(filter: str) -> str:

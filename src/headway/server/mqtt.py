@@ -307,12 +307,12 @@ class MqttPeer:
             code, text = Code.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
             session.refused_records += 1
         elif not again:
-            try:
-                taken = self.engine.broker.publish(session, [run], now)
+            _, taken, work, refused, _ = self.engine.broker.publish_some(session, [run], now, 0)
+            self._share.left -= work - 1  # one is counted for each packet
+            if refused is None:
                 self._pace(session, taken)
-                self._share.left -= taken
-            except Refused as error:
-                code, text = Code.QUOTA_EXCEEDED, str(error)
+            else:
+                code, text = Code.QUOTA_EXCEEDED, str(refused)
         if not code and not taken and self.replies.version == 5:
             code = Code.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:

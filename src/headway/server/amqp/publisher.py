@@ -111,7 +111,7 @@ class Publisher:
             other = under(run, key)
             published = broker.publish_to(self._session, other, now)
             accepted, kept, taken = min(accepted, published.accepted), kept or other.kept, taken + published.taken
-            work += 1 + published.taken
+            work += published.work
         if taken:
             peer.pace(taken)
         elif address.mandatory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import islice, product
 from math import inf
 
 import pytest
@@ -124,6 +124,15 @@ def on_new_topics(house: House, qos: int) -> Asked:
     return [encode_publish("a/" * 10 + f"{n}", b"x", qos=qos, packet_id=n + 1) for n in range(200)], 2048 // 8
 
 
+def beside_selectors(house: House, qos: int) -> Asked:
+    """200 selectors that look at each record of one topic or the other, and want none: all runs are of one record."""
+    other = Person(house, "other")
+    for number, way in enumerate(islice(product("t+", repeat=8), 200)):
+        other.send(encode_subscribe(1, [Entry("/".join(way) + "/+")], user=(("selector", f"n > {number} AND n < 0"),)))
+    house.run()
+    return [encode_publish("t/" * 8 + f"{n % 2}", b'{"n": 5}', qos=qos, packet_id=n + 1) for n in range(500)], 200 // 4
+
+
 def under_many_keys(house: House) -> Asked:
     """New ones, all of them, and nobody is there."""
     keys = (["%x" % (100 * n + key) for key in range(100)] for n in range(200))
@@ -140,7 +149,7 @@ def to_a_pattern_of_many_wildcards(house: House) -> Asked:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("asked", [on_new_topics])
+@pytest.mark.parametrize("asked", [on_new_topics, beside_selectors])
 def test_what_nobody_gets_is_work_all_the_same(house: House, asked: Callable[[House, int], Asked], qos: int) -> None:
     publishes, work = asked(house, qos)
     greedy = Person(house, "greedy")

@@ -280,7 +280,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
     if taken_bytes > slice_bytes:
         most = count * slice_bytes // taken_bytes
-    work = count * (len(route.feeds) // RECORDS_A_UNIT + route.selecting // SELECTED_A_UNIT)
+    work = count * (len(route.feeds) // RECORDS_A_UNIT) + count * route.selecting // SELECTED_A_UNIT
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)
@@ -288,7 +288,9 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
 
 def work_of(count: int, route: Route, taken: int) -> int:
     """What it was to publish so many records of a run, which so many lanes and states took."""
-    work = 1 + taken + route.selecting * (count // SELECTED_A_UNIT)
+    work = 1 + taken
+    if route.selecting:  # to begin with a run is as much as to look at a record
+        work += route.selecting * (count + 1) // SELECTED_A_UNIT
     if count > RECORDS_A_UNIT:
         work += taken * (count // RECORDS_A_UNIT)
     return work

@@ -12,7 +12,7 @@ from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.chores import CHORES_WORK
 from headway.core.errors import Reason
-from headway.core.overdue import LETTER_WORK, OVERDUE_WORK
+from headway.core.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
 from headway.core.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
 from headway.server.share import SHARE_WORK
@@ -342,6 +342,17 @@ def test_very_many_that_become_dead_letters(house: House, why: str) -> None:
     assert most <= OVERDUE_WORK // LETTER_WORK
 
 
+def test_very_many_that_are_rejected(house: House) -> None:
+    client = Client(house, "consumer")
+    client.declare("dead")
+    client.declare("source", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.put("source", *(b"%d" % number for number in range(2000)))
+    client.say(Basic.Consume(queue="source"))
+    send(client, method(1, Basic.Nack(0, True, False)))
+    assert letters_a_turn(house) <= 2 * PORTION, "one when it is read, one in the turn"
+    assert house.stats("dead").records == 2000
+
+
 def test_who_asks_gets_what_is_behind_very_many_that_have_expired(house: House) -> None:
     client = Client(house, "publisher")
     client.declare("dead")
@@ -371,3 +382,26 @@ def test_who_publishes_faster_than_it_can_be_dropped_waits(house: House) -> None
         most = max(most, house.stats("q").records)
     assert most <= 2 * 20_000 // len(read[-1])
     assert house.stats("dead").records == 4990
+
+
+def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
+    client = Client(house, "consumer")
+    for name in ("a", "b"):
+        client.declare(name)
+        client.put(name, *(b"%d" % number for number in range(2000)))
+        client.say(Basic.Consume(queue=name, consumer_tag=name))
+    send(client, method(1, Basic.Nack(0, True, True)))
+
+    def handed() -> int:
+        return sum(house.queues[name].backlog.handed_records for name in ("a", "b"))
+
+    most, before = 0, handed()
+    while house.pretended.once():
+        most, before = max(most, handed() - before), handed()
+    assert before == 8000
+    assert most <= OVERDUE_WORK // TAKEN_WORK
+    client.new()
+    client.run()
+    again = [one for _, one in client.heard if isinstance(one, Content) and one.method.redelivered]
+    for name in ("a", "b"):
+        assert [int(one.body) for one in again if one.method.consumer_tag == name] == list(range(2000))

@@ -244,8 +244,9 @@ class Broker:
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
-        if registry.overdue.begun:
-            registry.woken = registry.overdue.turn() | registry.woken
+        for overdue in (registry.returning, registry.overdue):
+            if overdue.begun:
+                registry.woken = overdue.turn() | registry.woken
         if registry.woken or registry.left or registry.unused or registry.renamed or registry.cuts:
             self._hand_out(now)
         for pool in self._pools:
@@ -274,7 +275,7 @@ class Broker:
         """Another flush is wanted at once."""
         registry = self.registry
         return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
-                    or registry.chores.begun or registry.overdue.queues)
+                    or registry.chores.begun or registry.overdue.queues or registry.returning.queues)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

@@ -1,9 +1,9 @@
-"""What is overdue: records that queues are to leave out, of which there are too many for one turn.
+"""What is overdue: records that queues deal with one by one, of which there are too many for one turn.
 
-Theory of operation. To leave a record out is little work, but where it is a dead letter that is published anew. So all
-queues together leave out as much as a turn has room for, and who has more goes on in the next turns: who had nothing of
-this turn comes first. Until it is done nothing more is read that is for such a queue (``Broker.must_wait``): or there
-would be more of it each turn.
+Theory of operation. To leave a record out is little work, but where it is a dead letter that is published anew; one
+that is out of its lane's order is handed out by itself. So all queues together do as much of either as a turn has room
+for, and who has more goes on in the next turns: who had nothing of this turn comes first. As long as some are to be
+left out nothing more is read that is for such a queue (``Broker.must_wait``): or there would be more of them each turn.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ OVERDUE_WORK = 4096
 """Of a turn, in the server's units (server/share.py)."""
 LETTER_WORK = 32
 """What it takes to publish a dead letter."""
+TAKEN_WORK = 8
+"""What it takes to hand out a record that is out of order."""
 
 
 class Overdue:
@@ -23,7 +25,7 @@ class Overdue:
         self.left = OVERDUE_WORK
         """Of this turn."""
         self.queues: dict[Reader, None] = {}
-        """Those that have more to leave out."""
+        """Those that have more to do."""
         self._last: dict[Reader, None] = {}
         """Of these, those that had some of this turn."""
 
@@ -44,7 +46,7 @@ class Overdue:
         return queues
 
     def put_off(self, queue: Reader, *, begun: bool) -> None:
-        """It goes on in the next turn; ``begun``: it left some out in this."""
+        """It goes on in the next turn; ``begun``: it did some in this."""
         self.queues[queue] = None
         if begun:
             self._last[queue] = None

@@ -34,6 +34,7 @@ from headway.core.feed import Feed
 from headway.core.handing import BATCH_BYTES, has_room, moves, send_batch, send_one
 from headway.core.ledger import Kept
 from headway.core.options import QueueTerms
+from headway.core.overdue import TAKEN_WORK
 from headway.core.reader import Reader
 from headway.core.record import Run
 from headway.core.registry import Registry
@@ -143,6 +144,7 @@ class Queue:
         self.stand_in = None
         self.departed.clear()
         stop(self.expiry)
+        self._registry.returning.forget(self)
         self.drops.stop()
         self.dismiss()
         self._registry.woken.pop(self, None)
@@ -377,7 +379,7 @@ class Queue:
             drops.came = backlog.cursor.end_number
 
     def _hand_out(self, now: float) -> None:
-        backlog = self.backlog
+        backlog, returning, before = self.backlog, self._registry.returning, self.backlog.handed_records
         budget = backlog.handed_bytes + PUMP_BYTES
         while backlog.has_more:
             backlog.step()
@@ -393,6 +395,10 @@ class Queue:
             if backlog.handed_bytes > budget or not backlog.has_some:
                 self.feed.listening.pop(self, None)
                 self._registry.woken[self] = None
+                return
+            if backlog.taken is not None and returning.left <= 0:
+                self.feed.listening.pop(self, None)
+                returning.put_off(self, begun=backlog.handed_records > before)
                 return
             waiting = backlog.lag_records
             portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
@@ -457,6 +463,9 @@ class Queue:
         if taken is not None:
             if drops.expired(taken.chunk, taken.at, now):
                 return drops.drop(drops.some_of(1), Reason.EXPIRED)
+            if self._registry.returning.left <= 0:
+                return 0
+            self._registry.returning.left -= TAKEN_WORK
             backlog.pop()
             given = self._send(member, taken.stretch, taken.chunk, taken.at, taken.at + 1, now, taken=taken)
             if not given:

@@ -107,6 +107,9 @@ class Registry:
         self.lateness = Lateness()
         self.effects: list[Effect] = []
         self.overdue = Overdue()
+        """To be left out."""
+        self.returning = Overdue()
+        """To be handed out, out of order."""
         self.paused: dict[Holdup, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}

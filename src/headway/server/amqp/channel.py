@@ -140,8 +140,7 @@ class AmqpChannel:
             if self._transaction is not None:
                 self._put_off(self._transaction, ids, do)
             elif len(ids) <= PORTION:
-                self.peer.share.left -= len(ids)
-                do(ids)
+                self.peer.share.left -= self._done(ids, do)
             else:
                 self.peer.share.begin(self._settle(ids, do, sure=False))
 
@@ -168,8 +167,14 @@ class AmqpChannel:
             if self.gone and self._committing is None:
                 return
             ids = tags[at : at + PORTION]
-            do([tag for tag in ids if self._holds(tag)] if sure else ids)
-            yield len(ids)
+            yield self._done([tag for tag in ids if self._holds(tag)] if sure else ids, do)
+
+    def _done(self, ids: Sequence[int], do: Settle) -> int:
+        """Returns the work that it was, more if they are dead letters now."""
+        overdue = self.peer.engine.broker.registry.overdue
+        before = overdue.left
+        do(ids)
+        return max(1, len(ids)) + before - overdue.left
 
     def _upto(self, tag: int) -> list[int]:
         if tag and (tag in self.named or not self._holds(tag)):

@@ -16,6 +16,7 @@ from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.delivery import delivery_record
 from headway.core.errors import ConfigError
+from headway.core.ledger import MAIN
 from headway.core.options import SubscribeRequest
 from headway.core.session import ConnectRequest
 from headway.server.journal import keeper
@@ -282,3 +283,23 @@ def test_a_writer_that_always_has_work_trims_all_the_same() -> None:
         stage.turn()
     (recorded,) = stage.keeper.archive.recorded.values()
     assert recorded.stream.bytes < 1_000_000
+
+
+def test_what_is_settled_is_on_disk_after_what_came_of_it() -> None:
+    """A dead letter may be in a stream of its own; the main one says that its record is settled."""
+    stage = JournalStage(config='[[topic]]\nfilter = "recorded"\nkeep = "1MB"\n')
+    stage.declare("q")
+    publisher = Publisher(stage)
+    publisher.publish("q", 1)
+    stage.turn()
+    done: list[tuple[str, str]] = []
+    stage.files.hook = lambda operation, path: done.append((operation, path.parent.name))
+    got = stage.get("q")
+    assert got is not None
+    stage.ack(got[1])
+    publisher.publish("q", 2)
+    stage.broker.publish(None, [run_of("recorded", [b"1"], qos=1)], stage.now)
+    stage.turn()
+    stage.files.hook = None
+    [other] = {name for operation, name in done if operation == "write" and name != MAIN}
+    assert done.index(("sync", other)) < done.index(("write", MAIN))

@@ -258,7 +258,9 @@ class Keeper:
         for name in (*rolled, *snapshot):
             self._segments[name] = 0
         self._busy, self._began_s = True, now
-        steps = [(work, rolled), (snapshot, list(snapshot))]
+        told = {MAIN: work.pop(MAIN)} if MAIN in work else {}
+        # That a record is settled is on disk no sooner than a dead letter of it, which may be in another stream.
+        steps = [(work, rolled), (told, []), (snapshot, list(snapshot))]
         self._writer.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
     def _snapshot(self) -> list[Entry]:

@@ -137,12 +137,16 @@ class Publishing:
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
         """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
-        route, stop = self._registry.router.route_from(run.exchange, run.topic, run.headers), len(run.ends)
+        router, stop = self._registry.router, len(run.ends)
+        route = router.route_from(run.exchange, run.topic, run.headers)
         if stop > 1 and (most := slice_of(run, route, session)) < stop:
             stop = min(start + most, stop)
             run = part_of(run, start, stop)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
-        return Slice(run, taken, accepted, work_of(len(run.ends), route, taken) + self._searched(), stop)
+        work = work_of(len(run.ends), route, taken)
+        if router.searched:
+            work += self._searched()
+        return Slice(run, taken, accepted, work, stop)
 
     def _searched(self) -> int:
         """The work that it was to find out where records go."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.core.lane import Lane
-from headway.core.pool import Pool
-from headway.core.record import Frames, Run
+from headway.core.log.lane import Lane
+from headway.core.log.pool import Pool
+from headway.core.message.record import Frames, Run
 from headway.wire.mqtt.dialect import MqttDialect
 
 

@@ -17,18 +17,27 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.core.stage import STUCK, Client, Socket, Stage
 
+from headway.core.base.errors import Reason
 from headway.core.broker import Broker
-from headway.core.channel import NO_LIMIT, Channel
-from headway.core.effects import Cancelled, CloseChannel, CloseConsumer, DeadLetter, Disconnect, Pause, Resume, Spill
-from headway.core.errors import Reason
-from headway.core.exchange import Binding, Destination, Exchange
-from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
-from headway.core.outlet import PeerState
-from headway.core.publishing import Published
-from headway.core.queue import Queue
-from headway.core.record import Frames, Gap, Properties, Record, Run, key_of, topic_of
-from headway.core.session import ConnectRequest, Session
-from headway.core.subscription import Subscription
+from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.effects import (
+    Cancelled,
+    CloseChannel,
+    CloseConsumer,
+    DeadLetter,
+    Disconnect,
+    Pause,
+    Resume,
+    Spill,
+)
+from headway.core.consumer.options import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.outlet import PeerState
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.subscription import Subscription
+from headway.core.message.record import Frames, Gap, Properties, Record, Run, key_of, topic_of
+from headway.core.queue.queue import Queue
+from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.publishing import Published
 
 _SIZES = struct.Struct(">HI")
 _HEAD = struct.Struct(">IQ?HB")

@@ -22,20 +22,20 @@ from tests.sim.model import Seen, take_apart
 from tests.sim.outlet import PretendedOutlet
 from tests.sim.stream import as_publish, frame_length
 
-from headway.core import stats
+from headway.core.base.errors import Reason
+from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.effects import CloseConsumer, Disconnect, Pause, Resume, Spill
-from headway.core.errors import Reason
-from headway.core.flap import FlapControl
-from headway.core.options import SubscribeRequest, parse_options
-from headway.core.outlet import PeerState
-from headway.core.policy import parse_policies
-from headway.core.pool import Pool
-from headway.core.record import Properties, Run
-from headway.core.registry import Limits
-from headway.core.session import ConnectRequest, Session
-from headway.core.subscription import Subscription
-from headway.core.units import parse_duration, parse_share, parse_size
+from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, Resume, Spill
+from headway.core.consumer.options import SubscribeRequest, parse_options
+from headway.core.consumer.outlet import PeerState
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.subscription import Subscription
+from headway.core.log.pool import Pool
+from headway.core.message.record import Properties, Run
+from headway.core.policy.flap import FlapControl
+from headway.core.policy.policy import parse_policies
+from headway.core.routing.registry import Limits
+from headway.core.telemetry import stats
 from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.dialect import MqttDialect

@@ -10,7 +10,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.stage import Stage
 
-from headway.core.errors import Reason, Refused
+from headway.core.base.errors import Reason, Refused
 
 KB, MB = 1000, 1_000_000
 

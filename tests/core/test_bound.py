@@ -8,9 +8,9 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.test_idle import steps
 
-from headway.core.bound import Bound
-from headway.core.exchange import Binding, Destination
-from headway.core.queues import Queues
+from headway.core.clients.queues import Queues
+from headway.core.queue.bound import Bound
+from headway.core.routing.exchange import Binding, Destination
 
 FEW, MANY = 200, 2000
 

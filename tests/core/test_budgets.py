@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.chunk import Chunk
-from headway.core.errors import Reason
-from headway.core.fanout import STEPS_MAX, Fanout
-from headway.core.governor import LOOKS_MAX as LOOKS_A_SWEEP
-from headway.core.lane import Lane
-from headway.core.outlet import Outlet
-from headway.core.pool import Pool
-from headway.core.record import LOOKS_MAX, Record, Run
-from headway.core.replay import Replay
-from headway.core.session import BEHIND_MAX
-from headway.core.state import StatePass
-from headway.core.subscription import Subscription
-from headway.core.topictree import TopicTree
+from headway.core.base.errors import Reason
+from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.session import BEHIND_MAX
+from headway.core.consumer.subscription import Subscription
+from headway.core.delivery.fanout import STEPS_MAX, Fanout
+from headway.core.governance.governor import LOOKS_MAX as LOOKS_A_SWEEP
+from headway.core.log.chunk import Chunk
+from headway.core.log.lane import Lane
+from headway.core.log.pool import Pool
+from headway.core.log.state import StatePass
+from headway.core.message.record import LOOKS_MAX, Record, Run
+from headway.core.message.topictree import TopicTree
+from headway.core.routing.replay import Replay
 from headway.wire.mqtt.dialect import MqttDialect
 
 

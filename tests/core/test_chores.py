@@ -7,11 +7,11 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
-from headway.core.chores import CHORES_WORK, Chores, Steps
-from headway.core.ending import Ending
-from headway.core.errors import Refused
-from headway.core.ledger import Ledger
-from headway.core.subscription import Subscription
+from headway.core.base.chores import CHORES_WORK, Chores, Steps
+from headway.core.base.errors import Refused
+from headway.core.clients.ending import Ending
+from headway.core.consumer.subscription import Subscription
+from headway.core.log.ledger import Ledger
 
 MANY = 1000
 BLOCK = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.effects import Disconnect
-from headway.core.errors import Reason
-from headway.core.governor import CUTS_MAX
+from headway.core.base.errors import Reason
+from headway.core.consumer.effects import Disconnect
+from headway.core.governance.governor import CUTS_MAX
 
 RECORD_BYTES = 300_000
 STUCK_30_S = """

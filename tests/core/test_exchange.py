@@ -9,9 +9,13 @@ from random import Random
 import pytest
 from tests.core.queues_stage import Plain
 
-from headway.core import exchange as exchange_module
-from headway.core import router as router_module
-from headway.core.exchange import (
+from headway.core.consumer.feed import Feed, FeedKey
+from headway.core.log.lane import Lane
+from headway.core.log.pool import Pool
+from headway.core.message.record import TOPICS, key_of, topic_of
+from headway.core.routing import exchange as exchange_module
+from headway.core.routing import router as router_module
+from headway.core.routing.exchange import (
     WORDS_MAX,
     Binding,
     ByHeaders,
@@ -22,11 +26,7 @@ from headway.core.exchange import (
     Topic,
     hashable,
 )
-from headway.core.feed import Feed, FeedKey
-from headway.core.lane import Lane
-from headway.core.pool import Pool
-from headway.core.record import TOPICS, key_of, topic_of
-from headway.core.router import Router
+from headway.core.routing.router import Router
 
 
 def queue(name: str) -> Destination:

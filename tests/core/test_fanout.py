@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from tests.core.stage import STUCK, Socket, Stage, run_to
 
-from headway.core import fanout, lane
+from headway.core.delivery import fanout
+from headway.core.log import lane
 
 
 @pytest.fixture

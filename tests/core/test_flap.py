@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core import flap
-from headway.core.flap import FlapControl
+from headway.core.policy import flap
+from headway.core.policy.flap import FlapControl
 
 
 @pytest.mark.parametrize(

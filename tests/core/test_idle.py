@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.core.stage import STUCK, Stage
 
-from headway.core import stats
-from headway.core.effects import Spill
-from headway.core.pool import HIGH_WATER
+from headway.core.consumer.effects import Spill
+from headway.core.log.pool import HIGH_WATER
+from headway.core.telemetry import stats
 
 FEW, MANY = 1000, 4000
 FILTERS_EACH = 20

@@ -9,9 +9,9 @@ from tests.core.queues_stage import PLAIN, QueueStage
 from tests.core.stage import STUCK
 from tests.sim.tape import NothingRecorded, Tape, wanted
 
-from headway.core.errors import Reason
-from headway.core.folding import Folding
-from headway.core.ledger import Ledger
+from headway.core.base.errors import Reason
+from headway.core.clients.folding import Folding
+from headway.core.log.ledger import Ledger
 
 
 class Kept(QueueStage):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.keys import MAX_KEY_CHARS, NOT_JSON, BadKey, compile_key, field_reader
-from headway.core.record import NO_PROPERTIES, Properties, Record, Run
+from headway.core.message.keys import MAX_KEY_CHARS, NOT_JSON, BadKey, compile_key, field_reader
+from headway.core.message.record import NO_PROPERTIES, Properties, Record, Run
 
 DEEP = b'{"a":' * 100_000
 KEYS = [  # key, payload, wanted

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.meter import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Lateness, Meter, Sample
+from headway.core.policy.meter import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Lateness, Meter, Sample
 
 SWEEP_S = 0.2
 

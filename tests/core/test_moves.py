@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.conflation import start_conflating, stop_conflating
-from headway.core.moves import discard, stop_discarding
-from headway.core.policy import parse_action
-from headway.core.subscription import Subscription
+from headway.core.consumer.subscription import Subscription
+from headway.core.delivery.conflation import start_conflating, stop_conflating
+from headway.core.governance.moves import discard, stop_discarding
+from headway.core.policy.rule import parse_action
 
 
 def stuck(stage: Stage, filter: str = "t/#", **options: str) -> tuple[Client, Subscription]:

@@ -11,10 +11,10 @@ import pytest
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
-from headway.core.histogram import Histogram
-from headway.core.observer import ROWS_PER_TICK, LakeObserver
-from headway.core.recorder import Recorder
-from headway.core.tables import TABLES
+from headway.core.telemetry.histogram import Histogram
+from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
+from headway.core.telemetry.recorder import Recorder
+from headway.core.telemetry.tables import TABLES
 
 BLOCKED = """
 [[policy]]

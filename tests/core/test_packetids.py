@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from headway.core.channel import Channel, Delivery
-from headway.core.packetids import PacketIds
-from headway.core.subscription import Subscription
+from headway.core.base.packetids import PacketIds
+from headway.core.consumer.channel import Channel, Delivery
+from headway.core.consumer.subscription import Subscription
 
 
 @pytest.mark.parametrize("ids", [3, 300, 65_535])

@@ -9,23 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.condition import METERS, AllOf, Amount, AnyOf, Comparison, parse_condition
-from headway.core.errors import ConfigError
-from headway.core.meter import Sample
-from headway.core.policy import (
-    Action,
-    ActionKind,
-    Decision,
-    DecisionKind,
+from headway.core.base.errors import ConfigError
+from headway.core.policy.condition import METERS, AllOf, Amount, AnyOf, Comparison, parse_condition
+from headway.core.policy.decision import Decision, DecisionKind
+from headway.core.policy.meter import Sample
+from headway.core.policy.policy import (
     Policy,
     PolicyState,
-    Which,
     evaluate,
     parse_policies,
     parse_policy,
     release,
     replace_policy,
 )
+from headway.core.policy.rule import Action, ActionKind, Which
 
 
 def policy_of(*rules: str, head: str = 'name = "p"') -> Policy:

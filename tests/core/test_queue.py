@@ -11,8 +11,11 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, purged
 from tests.core.stage import STUCK
 
-from headway.core import handing, lane, overdue, queue
-from headway.core.errors import Reason, Refused
+from headway.core.base.errors import Reason, Refused
+from headway.core.log import lane
+from headway.core.queue import dispatch as handing
+from headway.core.queue import queue
+from headway.core.routing import overdue
 
 
 @pytest.fixture

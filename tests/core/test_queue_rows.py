@@ -9,8 +9,8 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.stage import STUCK, documented
 
-from headway.core import stats
-from headway.core.errors import Reason
+from headway.core.base.errors import Reason
+from headway.core.telemetry import stats
 
 KB, MB = 1000, 1_000_000
 

@@ -8,10 +8,10 @@ import pytest
 from tests.core.queues_stage import Delivered, Peer, QueueStage, purged
 from tests.core.stage import STUCK
 
-from headway.core.errors import Reason, Refused
-from headway.core.exchange import Binding, Destination
-from headway.core.options import QueueTerms
-from headway.core.queues import QUEUES_MAX, Queues
+from headway.core.base.errors import Reason, Refused
+from headway.core.clients.queues import QUEUES_MAX, Queues
+from headway.core.consumer.options import QueueTerms
+from headway.core.routing.exchange import Binding, Destination
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_an_exchange_in_use_and_one_that_is_gone(stage: QueueStage, peer: Peer) 
 
 
 def test_there_is_an_end_of_queues(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.core.queues.QUEUES_MAX", 2)
+    monkeypatch.setattr("headway.core.clients.queues.QUEUES_MAX", 2)
     peer.declare("a")
     peer.declare("b")
     peer.declare("a")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lanes import Handle, append, lane
 
-from headway.core.cursor import Cursor
-from headway.core.ranking import Ranking
+from headway.core.base.ranking import Ranking
+from headway.core.log.cursor import Cursor
 
 NAMES = "abcdef"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.stage import Stage
 
-from headway.core.record import Record
+from headway.core.message.record import Record
 
 
 def test_what_is_retained_comes_again_to_who_has_read_all() -> None:

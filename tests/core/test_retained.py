@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headway.core.errors import Reason, Refused
-from headway.core.record import Record
-from headway.core.retained import Retained
+from headway.core.base.errors import Reason, Refused
+from headway.core.log.retained import Retained
+from headway.core.message.record import Record
 
 
 def record(topic: str, payload: bytes = b"x", sequence: int = 1, **more: Any) -> Record:

@@ -11,9 +11,9 @@ import gc
 import pytest
 from tests.core.stage import STUCK, Client, Stage, documented
 
-from headway.core import stats
-from headway.core.errors import Refused
-from headway.core.state import StatePass
+from headway.core.base.errors import Refused
+from headway.core.log.state import StatePass
+from headway.core.telemetry import stats
 
 KB, MB = 1000, 1_000_000
 QUOTA_EXCEEDED = 0x97

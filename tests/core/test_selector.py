@@ -11,17 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.keys import compile_key
-from headway.core.record import NO_PROPERTIES, Properties, Record, Run
-from headway.core.selector import (
-    MAX_DEPTH,
-    MAX_SELECTOR_CHARS,
-    BadSelector,
-    Selector,
-    compile_selector,
-    priority_of,
-)
-from headway.core.terms import View
+from headway.core.message.keys import compile_key
+from headway.core.message.record import NO_PROPERTIES, Properties, Record, Run
+from headway.core.selector.selector import MAX_DEPTH, Selector, compile_selector, priority_of
+from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
+from headway.core.selector.terms import View
 
 PAYLOAD = {
     "origin": "JFK", "delay": 45, "late": 12.5, "ok": True, "no": False, "nil": None, "text5": "5", "big": 2**63,

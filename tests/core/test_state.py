@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.keys import compile_key
-from headway.core.pool import Pool
-from headway.core.record import LOOKS_MAX, Record
-from headway.core.state import ENTRY_BYTES, FORGET_ENTRIES, State
+from headway.core.log.pool import Pool
+from headway.core.log.state import ENTRY_BYTES, FORGET_ENTRIES, State
+from headway.core.message.keys import compile_key
+from headway.core.message.record import LOOKS_MAX, Record
 
 
 def record(key: str, sequence: int, topic: str = "t") -> Record:
@@ -147,7 +147,7 @@ def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
     steps: list[tuple[str, bool]], start: int, before: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headway.core.state.LOOKS_MAX", 2)
+        patched.setattr("headway.core.log.state.LOOKS_MAX", 2)
         state, latest = a_state(), dict[str, int]()
         reader, upto, got = None, 0, list[Record]()
         for sequence, (key, step) in enumerate(steps, 1):

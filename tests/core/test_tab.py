@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.core.stage import Client, Stage
 
-from headway.core.errors import Reason, Refused
-from headway.core.outlet import Outlet
-from headway.core.record import Properties, Record
-from headway.core.retained import Retained
-from headway.core.session import ConnectRequest, Session, Will
+from headway.core.base.errors import Reason, Refused
+from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.log.retained import Retained
+from headway.core.message.record import Properties, Record
 
 SMALL = {"memory": "1MB", "disk": "0B", "free": "100KB"}
 """600 kB for all clients, half of that for one."""

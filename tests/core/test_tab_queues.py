@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.queues_stage import QueueStage
 
-from headway.core.errors import Reason, Refused
+from headway.core.base.errors import Reason, Refused
 
 SMALL = {"memory": "1MB", "disk": "0B", "free": "100KB"}
 

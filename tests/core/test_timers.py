@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.core.stage import Client, Stage
 
-from headway.core.record import Record
-from headway.core.session import Will
-from headway.core.timers import DEAD_MIN, RUN_MAX, Timers
+from headway.core.base.timers import DEAD_MIN, RUN_MAX, Timers
+from headway.core.consumer.session import Will
+from headway.core.message.record import Record
 
 
 def test_in_order_and_not_before_their_time() -> None:

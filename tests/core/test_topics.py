@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.errors import Reason
-from headway.core.topics import (
+from headway.core.base.errors import Reason
+from headway.core.message.topics import (
     MAX_TOPIC_BYTES,
     TREE_LEVELS,
     BadTopic,
@@ -27,7 +27,7 @@ from headway.core.topics import (
     validate_filter,
     validate_topic,
 )
-from headway.core.topictree import TopicTree
+from headway.core.message.topictree import TopicTree
 
 GOOD_TOPICS = [
     "a", "/", "//", "/finance", "ACCOUNTS", "Accounts payable", "sport/tennis/player1", "$SYS/x", "$", "a/$b", "a//b",

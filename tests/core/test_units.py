@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.errors import ConfigError
-from headway.core.units import (
+from headway.core.base.errors import ConfigError
+from headway.core.base.units import (
     format_count,
     format_duration,
     format_rate,

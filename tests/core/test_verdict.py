@@ -7,19 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.condition import METERS, Reading
-from headway.core.errors import Cause, Reason
-from headway.core.meter import Sample
-from headway.core.policy import ActionKind, Decision, DecisionKind, PolicyState, evaluate, parse_policy
-from headway.core.verdict import (
-    Verdict,
-    VerdictBook,
-    explain_cause,
-    find_cause,
-    find_reason,
-    judge,
-    judge_pressure,
-)
+from headway.core.base.errors import Cause, Reason
+from headway.core.policy.causes import explain_cause, find_cause, find_reason
+from headway.core.policy.condition import METERS, Reading
+from headway.core.policy.decision import Decision, DecisionKind
+from headway.core.policy.meter import Sample
+from headway.core.policy.policy import PolicyState, evaluate, parse_policy
+from headway.core.policy.rule import ActionKind
+from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 LAGGING = {"lag_records": 12_408, "lag_bytes": 1_588_224}
 

@@ -17,14 +17,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from headway.demo import broker, main
+from headway.demo.actors.consumer import BEHAVIOURS
+from headway.demo.actors.ledger import Ledger
 from headway.demo.cast import CONSUMERS, Behaviour, Part
-from headway.demo.consumer import BEHAVIOURS
 from headway.demo.flights import START, Flight, due_s, head, in_order, moment
 from headway.demo.judgement import Outcome, complete, expected, gaps_in_words, judge
-from headway.demo.ledger import Ledger
 from headway.demo.reports import Report, percentile
 from headway.demo.screen import Rates
-from headway.server.config import parse_settings
+from headway.server.config.reading import parse_settings
 
 PUBLISHED = {"flights/EWR/UA": 3, "flights/EWR/US": 2, "flights/JFK/B6": 9}
 BOARD = Part("board", "flights/EWR/#", Behaviour.HEALTHY)

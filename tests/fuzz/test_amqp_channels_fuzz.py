@@ -25,8 +25,8 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue,
 from tests.server.amqp_stage import ABLE, OPENINGS, Client, Content, House, message, method, raw
 from tests.sim.seeds import seeds_of_the_day
 
-from headway.core.errors import Reason
-from headway.server.farewell import LINGER_S
+from headway.core.base.errors import Reason
+from headway.server.connections.farewell import LINGER_S
 
 pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated")
 

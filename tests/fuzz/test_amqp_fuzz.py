@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.wire.test_amqp_decoder import BAD, MESSAGE_MAX, TABLE, ack, message, opened, raw, told
 
-from headway.core.errors import ProtocolError
-from headway.core.record import Run
+from headway.core.base.errors import ProtocolError
+from headway.core.message.record import Run
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import Decoder
 from headway.wire.amqp.dialect import AmqpDialect

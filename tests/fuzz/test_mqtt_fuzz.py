@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.wire.mqtt_table import CONNACKS, CONNECTS, FROM_CLIENT, FROM_SERVER, open_decoder, plain
 
-from headway.core.errors import ProtocolError, Reason
-from headway.core.record import NO_PROPERTIES, Properties
+from headway.core.base.errors import ProtocolError, Reason
+from headway.core.message.record import NO_PROPERTIES, Properties
 from headway.wire.mqtt.client import (
     encode_ack,
     encode_auth,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tests.interop.process import BrokerProcess
 
-from headway.server.auth import hash_password
+from headway.server.config.auth import hash_password
 
 LISTENER = '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tests.interop.waiting import PATIENCE_S, received
 
-from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.core.message.record import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.client import (
     encode_ack,
     encode_connect,

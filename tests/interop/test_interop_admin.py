@@ -17,11 +17,11 @@ from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S
 
 from headway.cli.admin import Admin, NoEntry
-from headway.core.errors import ConfigError
+from headway.client.address import read_admin_url
+from headway.core.base.errors import ConfigError
 from headway.pipeline.source.broker import Broker
 from headway.pipeline.source.errors import SourceError
-from headway.server.address import read_admin_url
-from headway.server.auth import hash_password, new_token
+from headway.server.config.auth import hash_password, new_token
 
 TOKEN, DIGEST = new_token()
 USERS = f"""

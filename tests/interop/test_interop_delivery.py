@@ -11,7 +11,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import PATIENCE_S, until
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 from headway.wire.mqtt.packets import Entry
 
 BOTH = pytest.mark.parametrize("version", [4, 5])

@@ -19,7 +19,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
-from headway.server.auth import hash_password
+from headway.server.config.auth import hash_password
 
 PASSWORD = hash_password("right")
 CONFIG = f"""

@@ -18,7 +18,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import PubRec, Raw
 from tests.interop.waiting import until
 
-from headway.server.auth import hash_password
+from headway.server.config.auth import hash_password
 from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import ConnAck, Connect, Entry
 

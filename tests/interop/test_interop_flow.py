@@ -12,7 +12,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, PubRec, Raw
 from tests.interop.waiting import until
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 from headway.wire.mqtt.packets import NEVER, Entry
 
 BOTH = pytest.mark.parametrize("version", [4, 5])

@@ -11,7 +11,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import PubAck, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import until
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 from headway.wire.mqtt.packets import NEVER, Disconnect, Entry, Will
 
 BOTH = pytest.mark.parametrize("version", [4, 5])

@@ -14,7 +14,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, PubAck, Raw
 from tests.interop.waiting import until
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.packets import NEVER, Entry
 

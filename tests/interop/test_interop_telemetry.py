@@ -15,7 +15,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
-from headway.server.auth import hash_password
+from headway.server.config.auth import hash_password
 
 POLICY = '[[policy]]\nname = "strict"\n[[policy.rule]]\nwhen = { blocked_time = "1s" }\nthen = "disconnect"\n'
 SMALL = {"receive_buffer": 4096}

@@ -18,7 +18,7 @@ from tests.interop.raw import Raw
 from tests.interop.test_interop_records import ask, recording
 from tests.interop.waiting import until
 
-from headway.server.writers import PART_BYTES_MAX
+from headway.server.streams.writers import PART_BYTES_MAX
 from headway.store.rows import ROWS
 from headway.wire.mqtt.packets import Entry
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from headway.pipeline.lab.candidates import parse_plan
 from headway.pipeline.lab.job import read_samples, replay_samples, survey
+from headway.pipeline.lab.plans.candidates import parse_plan
 from headway.pipeline.lake import each_once, read_table
 from headway.pipeline.measures.episodes import slow_episodes
 from headway.pipeline.session import open_session

@@ -17,7 +17,7 @@ from tests.interop.waiting import until
 from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline.session import check_java, open_session
 
 STARTUP = Path(__file__).with_name("startup")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headway.core.tables import TABLES
+from headway.core.telemetry.tables import TABLES
 from headway.store.schema import arrow_schema
 
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

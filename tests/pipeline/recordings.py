@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.pipeline.lakes import row
 
-from headway.core.policy import Policy, parse_policies
-from headway.pipeline.lab.clients import Client
-from headway.pipeline.lab.history import COLUMNS, Stay
-from headway.pipeline.lab.replay import Passage, Recording
+from headway.core.policy.policy import Policy, parse_policies
+from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.history import COLUMNS, Stay
+from headway.pipeline.lab.replays.replay import Passage, Recording
 
 RECORD_BYTES = 100
 MEMORY = 100_000_000

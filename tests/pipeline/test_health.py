@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline.lakes import at, write
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline.definitions import RESULTS
 from headway.pipeline.health import result_folder, run_health
 

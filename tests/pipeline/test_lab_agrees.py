@@ -12,14 +12,14 @@ import pytest
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
-from headway.core.observer import LakeObserver
-from headway.core.policy import parse_policies
-from headway.core.pool import Pool
-from headway.core.recorder import Recorder
-from headway.pipeline.lab.clients import Client
-from headway.pipeline.lab.history import read_stays
-from headway.pipeline.lab.pools import Holding, Sacrifice, replay_pool
-from headway.pipeline.lab.replay import HITS, Passage, Recording
+from headway.core.log.pool import Pool
+from headway.core.policy.policy import parse_policies
+from headway.core.telemetry.observer import LakeObserver
+from headway.core.telemetry.recorder import Recorder
+from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.history import read_stays
+from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.replay import HITS, Passage, Recording
 
 WATCH = '[[policy]]\nname = "watch"\n[[policy.rule]]\nwhen = { lag_age = "30s" }\nthen = "notify"\n'
 SECONDS = 60.0

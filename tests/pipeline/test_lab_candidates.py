@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.errors import ConfigError
-from headway.core.policy import parse_policies
-from headway.pipeline.lab.candidates import PRESETS, as_recorded, load_plan, parse_plan
-from headway.pipeline.lab.grid import expand
-from headway.pipeline.lab.written import policy_text
-from headway.server.config import default_text
+from headway.core.base.errors import ConfigError
+from headway.core.policy.policy import parse_policies
+from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
+from headway.pipeline.lab.plans.grid import expand
+from headway.pipeline.lab.plans.written import policy_text
+from headway.server.config.reading import default_text
 from headway.store.toml import BadConfig
 
 GRID = """

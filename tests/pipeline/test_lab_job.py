@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from tests.pipeline.lakes import row, write
 from tests.pipeline.recordings import rate, samples, total
 
-from headway.core.errors import ConfigError
-from headway.core.pool import Pool
-from headway.pipeline.lab.candidates import Plan, parse_plan
-from headway.pipeline.lab.history import COLUMNS
+from headway.core.base.errors import ConfigError
+from headway.core.log.pool import Pool
 from headway.pipeline.lab.job import lagging_clients, pool_passages, read_samples, replay_samples, survey
-from headway.pipeline.lab.pools import Holding, Sacrifice, replay_pool
+from headway.pipeline.lab.plans.candidates import Plan, parse_plan
+from headway.pipeline.lab.replays.history import COLUMNS
+from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
 from headway.pipeline.lab.run import run_lab
 from headway.pipeline.lab.score import OUTCOMES
 from headway.pipeline.lab.tasks import Run, replay_client
-from headway.server.config import load_settings
+from headway.server.config.reading import load_settings
 
 CANDIDATES = """
 presets = ["xap", "a-mq", "qpid", "amps"]

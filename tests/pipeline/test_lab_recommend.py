@@ -7,11 +7,11 @@ import datetime as dt
 import msgspec
 import pytest
 
-from headway.pipeline.lab.candidates import Candidate, Goal, parse_plan
+from headway.pipeline.lab.plans.candidates import Candidate, Goal, parse_plan
 from headway.pipeline.lab.recommend import recommend, recommended_toml
 from headway.pipeline.lab.score import Score, _mark_pareto, judge
 from headway.pipeline.lab.tasks import Run
-from headway.server.config import parse_settings
+from headway.server.config.reading import parse_settings
 
 RUN = Run("r", 0, 60.0, 10, 64_000_000, 10**9, 0.5, 0.2, 1.0, (), ({"name": "x", "rule": []},), ())
 DEFAULT = Goal()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samples, stay, total
 
-from headway.core.errors import Reason
-from headway.core.policy import ActionKind
+from headway.core.base.errors import Reason
+from headway.core.policy.rule import ActionKind
 
 STUCK = samples(rate(100), rate(100, until=10), 60, blocked_from=10)
 """100 records of 100 bytes a second; from 10 s on its socket takes nothing."""
@@ -244,7 +244,7 @@ TREMBLES = samples(
 def test_long_steps_change_nothing(monkeypatch: pytest.MonkeyPatch, rule: dict, rows: list) -> None:
     """What is passed over for speed comes out as if the governor had looked at every sweep."""
     quick = replay(stay(rows), rule)
-    monkeypatch.setattr("headway.pipeline.lab.replay.changes", lambda *_: True)
+    monkeypatch.setattr("headway.pipeline.lab.replays.replay.changes", lambda *_: True)
     slow = replay(stay(rows), rule)
     assert [e.action for e in quick.events[:1]] == [e.action for e in slow.events[:1]]
     for one, other in zip(quick.events[:1], slow.events[:1], strict=True):

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.lakes import at, write
 
-from headway.core.errors import ConfigError
-from headway.core.tables import TABLES
+from headway.core.base.errors import ConfigError
+from headway.core.telemetry.tables import TABLES
 from headway.pipeline.lake import check_lake, read_table
 from headway.store.schema import TABLE_KEY, VERSION_KEY, arrow_schema
 

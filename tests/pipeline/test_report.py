@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline.report import words
 from headway.pipeline.report.page import health_report, lab_report
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline import java
 from headway.pipeline.session import check_java, open_session
 

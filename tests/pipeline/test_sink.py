@@ -18,7 +18,7 @@ from tests.interop.raw import Raw
 from tests.interop.test_interop_records import ask, recording
 from tests.pipeline.proxy import Proxy
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 
 TOPICS = '[[topic]]\nfilter = "in/#"\nkeep = "7d"\n[[topic]]\nfilter = "out/#"\nkey = "property:key"\nkeep = "7d"\n'
 

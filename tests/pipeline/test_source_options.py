@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.pipeline.page import rows
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline.source.options import READ, Options, for_batches, for_streams, read_options
 from headway.pipeline.source.source import columns
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from headway.core.errors import ConfigError
-from headway.core.policy import parse_policies
-from headway.core.tables import TABLES
+from headway.core.base.errors import ConfigError
+from headway.core.policy.policy import parse_policies
+from headway.core.telemetry.tables import TABLES
 from headway.pipeline.footers import check_lake
 from headway.pipeline.lab import synth
 from headway.pipeline.lab.synth import synthesize

@@ -19,7 +19,7 @@ from tests.interop.process import BrokerProcess
 from tests.pipeline import company
 from tests.pipeline.traffic import play
 
-from headway.pipeline.lab.candidates import load_plan
+from headway.pipeline.lab.plans.candidates import load_plan
 from headway.pipeline.lab.run import TOLERANCE_S, TOLERANCE_SHARE, run_lab
 
 HIT = ("conflate", "discard", "disconnect")

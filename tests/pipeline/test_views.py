@@ -19,13 +19,13 @@ from tests.interop.waiting import until
 from tests.pipeline.proxy import Proxy
 
 from headway.demo import live
-from headway.demo.carriers import Board
+from headway.demo.actors.carriers import Board
 from headway.demo.flights import in_order
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.run import SPARK, Run
 from headway.pipeline.views.status import Status
-from headway.server.config import load_settings
-from headway.server.views import tables_of
+from headway.server.config.reading import load_settings
+from headway.server.config.views import tables_of
 
 BATCH_S = 120.0
 """For Spark to get through a batch on a machine that has other work."""

@@ -19,7 +19,7 @@ from tests.interop.waiting import until
 from headway.cli.views import Plain, draw
 from headway.pipeline.views.publish import ROWS
 from headway.pipeline.views.status import Status
-from headway.server.settings import ViewTable
+from headway.server.config.settings import ViewTable
 
 COMMAND = [sys.executable, "-m", "headway", "pipeline", "views"]
 START_S = 180.0

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
-from headway.core.errors import ConfigError
+from headway.core.base.errors import ConfigError
 from headway.pipeline.short import in_short
 from headway.pipeline.source.broker import Broker
 from headway.pipeline.source.errors import SourceError
@@ -19,7 +19,7 @@ from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.kept import CHECKPOINT, Kept, Table, check_kept, read_kept, write_kept
 from headway.pipeline.views.schema import LATEST_RECORDS, latest_payloads, type_of
 from headway.pipeline.views.view import start_view
-from headway.server.settings import SourceTable, ViewTable
+from headway.server.config.settings import SourceTable, ViewTable
 
 NOBODY = "http://127.0.0.1:9"
 TABLES = {

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 from pamqp import base, body, commands, frame, header, heartbeat
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from headway.core import stats
-from headway.core.errors import Reason
-from headway.core.queue import Queue as CoreQueue
+from headway.core.base.errors import Reason
+from headway.core.queue.queue import Queue as CoreQueue
+from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
-from headway.server.config import parse_settings
-from headway.server.connection import Connection as ServerConnection
-from headway.server.engine import Engine
-from headway.server.pulse import Pulse
+from headway.server.config.reading import parse_settings
+from headway.server.connections.connection import Connection as ServerConnection
+from headway.server.engine.engine import Engine
+from headway.server.loop.pulse import Pulse
 
 OPENINGS = {"0-9-1": b"AMQP\x00\x00\x09\x01", "0-9": b"AMQP\x01\x01\x00\x09", "0-8": b"AMQP\x01\x01\x08\x00"}
 ABLE = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")

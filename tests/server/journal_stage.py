@@ -15,15 +15,15 @@ from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.broker import Broker
-from headway.core.channel import NO_LIMIT, Channel
-from headway.core.effects import Pause, Resume
-from headway.core.options import QueueTerms, SubscribeRequest
-from headway.core.queue import Got
-from headway.core.session import ConnectRequest, Session
-from headway.server.assembly import make_broker
-from headway.server.config import parse_settings
+from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.effects import Pause, Resume
+from headway.core.consumer.options import QueueTerms, SubscribeRequest
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.queue.queue import Got
+from headway.server.config.assembly import make_broker
+from headway.server.config.reading import parse_settings
 from headway.server.journal.keeper import Keeper
-from headway.server.journal.start import start
+from headway.server.journal.opening import start
 from headway.wire.amqp.dialect import AmqpDialect
 
 WALL_OFFSET_S = 1_700_000_000.0

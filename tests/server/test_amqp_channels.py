@@ -14,10 +14,10 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue,
 from tests.server.amqp_stage import ABLE, OPENINGS, Client, House, Other, message, method, raw, reason_of
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.effects import CloseChannel
-from headway.core.errors import Reason
-from headway.core.options import SubscribeRequest
-from headway.core.session import ConnectRequest
+from headway.core.base.errors import Reason
+from headway.core.consumer.effects import CloseChannel
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest
 from headway.wire.mqtt.dialect import MqttDialect
 
 

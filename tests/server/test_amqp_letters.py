@@ -10,11 +10,11 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue
 from tests.server.amqp_stage import WALL_S, Client, Content, House, message, raw
 
-from headway.core.effects import DeadLetter
-from headway.core.errors import Reason
-from headway.core.options import QueueTerms
-from headway.core.record import Properties, Record, Run
-from headway.server.amqp.letters import bury
+from headway.core.base.errors import Reason
+from headway.core.consumer.effects import DeadLetter
+from headway.core.consumer.options import QueueTerms
+from headway.core.message.record import Properties, Record, Run
+from headway.server.engine.letters import bury
 
 DLX, DLK, TTL = "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl"
 FIRST = ("x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")

@@ -7,8 +7,8 @@ from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 from tests.server.amqp_stage import Client, House, message
 from tests.sim.tape import NothingRecorded
 
-from headway.core.ledger import Ledger
-from headway.server.answers import Answers
+from headway.core.log.ledger import Ledger
+from headway.server.connections.answers import Answers
 
 
 class Journal:

@@ -10,12 +10,12 @@ from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 from tests.core.queues_stage import purged
 from tests.server.amqp_stage import Client, Content, House, message, method
 
-from headway.core.chores import CHORES_WORK
-from headway.core.errors import Reason
-from headway.core.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
-from headway.core.publishing import SLICE_WORK, SLICES_PER_POOL
+from headway.core.base.chores import CHORES_WORK
+from headway.core.base.errors import Reason
+from headway.core.routing.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
+from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
-from headway.server.share import SHARE_WORK
+from headway.server.connections.share import SHARE_WORK
 from headway.wire.amqp.codes import Code
 
 READ = 1 << 22

@@ -7,8 +7,8 @@ import hashlib
 
 import pytest
 
-from headway.core.errors import ConfigError
-from headway.server.auth import Users, check_hash, hash_password, verify_password
+from headway.core.base.errors import ConfigError
+from headway.server.config.auth import Users, check_hash, hash_password, verify_password
 
 # ln=10 keeps the tests quick.
 CHEAP = "$scrypt$ln=10,r=8,p=1$c2FsdHNhbHRzYWx0c2FsdA$"

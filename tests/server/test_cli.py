@@ -24,8 +24,8 @@ from headway.cli.admin import Admin, NoBroker
 from headway.cli.app import app
 from headway.cli.plain import clean
 from headway.cli.top import watch
-from headway.server.auth import digest_of, verify_password
-from headway.server.config import default_text, parse_settings
+from headway.server.config.auth import digest_of, verify_password
+from headway.server.config.reading import default_text, parse_settings
 
 NOW = time.time()
 VERDICT: dict[str, Any] = {

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.errors import ConfigError
-from headway.core.policy import ActionKind
-from headway.server import host
-from headway.server.auth import digest_of
-from headway.server.config import default_text, describe, load_settings, parse_settings, remarks
-from headway.server.fields import Url, parse_url
-from headway.server.settings import (
+from headway.core.base.errors import ConfigError
+from headway.core.policy.rule import ActionKind
+from headway.server.config import host
+from headway.server.config.auth import digest_of
+from headway.server.config.description import describe, remarks
+from headway.server.config.fields import Url, parse_url
+from headway.server.config.reading import default_text, load_settings, parse_settings
+from headway.server.config.settings import (
     FileTables,
     FlapTable,
     JournalTable,

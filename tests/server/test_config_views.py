@@ -8,10 +8,11 @@ import re
 import pytest
 from tests.server.test_config import mistakes
 
-from headway.server.config import default_text, describe, parse_settings
-from headway.server.fields import Keep
-from headway.server.settings import SourceTable, ViewTable
-from headway.server.views import table_name, tables_of
+from headway.server.config.description import describe
+from headway.server.config.fields import Keep
+from headway.server.config.reading import default_text, parse_settings
+from headway.server.config.settings import SourceTable, ViewTable
+from headway.server.config.views import table_name, tables_of
 
 JOURNAL = "[journal]\n"
 FLIGHTS = JOURNAL + '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\nkeep = "1d"\n'

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.server.connection import Connection
-from headway.server.connections import LOOKS_MAX, Connections
+from headway.server.connections.connection import Connection
+from headway.server.connections.connections import LOOKS_MAX, Connections
 
 
 class Silent:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.advisory import PREFIX
-from headway.core.condition import METERS
-from headway.core.options import parse_options
-from headway.core.policy import ActionKind, Which
-from headway.core.tables import TABLES, VERSION, Table
-from headway.server.config import default_text, parse_settings
-from headway.server.settings import FileTables
+from headway.core.consumer.options import parse_options
+from headway.core.policy.condition import METERS
+from headway.core.policy.rule import ActionKind, Which
+from headway.core.routing.advisory import PREFIX
+from headway.core.telemetry.tables import TABLES, VERSION, Table
+from headway.server.config.reading import default_text, parse_settings
+from headway.server.config.settings import FileTables
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem != "LAB")]

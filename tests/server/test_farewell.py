@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from headway.core.pool import Pool
-from headway.server.farewell import FAREWELLS_MAX, POOL_SHARE, Farewells
+from headway.core.log.pool import Pool
+from headway.server.connections.farewell import FAREWELLS_MAX, POOL_SHARE, Farewells
 
 RECORD = bytes(1_000_000)
 WORD = b"\xe0\x02\x97\x00"

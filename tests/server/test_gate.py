@@ -13,11 +13,12 @@ import pytest
 from aiohttp import web
 from tests.interop.waiting import holds
 
-from headway.server import admin, asked, gate
-from headway.server.admin import Admin
-from headway.server.asked import json_answer
-from headway.server.config import parse_settings
-from headway.server.engine import Engine
+from headway.server.admin import api as admin
+from headway.server.admin.api import Admin
+from headway.server.config.reading import parse_settings
+from headway.server.engine.engine import Engine
+from headway.server.http import asked, gate
+from headway.server.http.asked import json_answer
 
 ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PATIENCE_S = 30.0

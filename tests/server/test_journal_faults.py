@@ -14,11 +14,11 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.stream import Frame, Stream, as_publish
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.core.delivery import delivery_record
-from headway.core.errors import ConfigError
-from headway.core.ledger import MAIN
-from headway.core.options import SubscribeRequest
-from headway.core.session import ConnectRequest
+from headway.core.base.errors import ConfigError
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest
+from headway.core.delivery.rendering import delivery_record
+from headway.core.log.ledger import MAIN
 from headway.server.journal import keeper
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 
-from headway.core.chunk import Chunk
-from headway.core.effects import Spill
+from headway.core.consumer.effects import Spill
+from headway.core.log.chunk import Chunk
 
 
 def full(records: int) -> tuple[JournalStage, list[Chunk]]:

@@ -8,11 +8,11 @@ import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.errors import Reason
-from headway.core.folding import Folding
-from headway.core.ledger import MAIN, Fact
-from headway.core.options import SubscribeRequest
-from headway.core.session import ConnectRequest, Session
+from headway.core.base.errors import Reason
+from headway.core.clients.folding import Folding
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.log.ledger import MAIN, Fact
 from headway.server.journal import keeper, words
 from headway.store.journal.verify import verify
 from headway.wire.mqtt.dialect import MqttDialect

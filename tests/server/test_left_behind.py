@@ -1,7 +1,7 @@
 """What is over is gone at once: nothing of it is in a cycle that only the garbage collector would find.
 
 With a hundred thousand subscriptions a full collection holds up the loop for more than a second; so the broker does
-without (server/collector.py), and whatever ends has to leave nothing that knows itself.
+without (server/loop/collector.py), and whatever ends has to leave nothing that knows itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 from tests.server.amqp_stage import Client, House
 from tests.server.test_share import Person
 
-from headway.core.cursor import Cursor
-from headway.core.errors import Reason
-from headway.core.feed import Feed
-from headway.core.queue import Queue as CoreQueue
-from headway.core.subscription import Subscription
+from headway.core.base.errors import Reason
+from headway.core.consumer.feed import Feed
+from headway.core.consumer.subscription import Subscription
+from headway.core.log.cursor import Cursor
+from headway.core.queue.queue import Queue as CoreQueue
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.peer import AmqpPeer
-from headway.server.connection import Connection
-from headway.server.mqtt import MqttPeer
+from headway.server.connections.connection import Connection
+from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.packets import Entry
 

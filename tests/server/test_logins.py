@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headway.server.auth import Users
-from headway.server.logins import REFUSED_S, SUSPECT_S, Logins
+from headway.server.config.auth import Users
+from headway.server.connections.logins import REFUSED_S, SUSPECT_S, Logins
 
 
 class Checked(Users):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.core.pool import Pool
-from headway.server.parts import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, Part, Parts
+from headway.core.log.pool import Pool
+from headway.server.connections.parts import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, Part, Parts
 
 MB = 1_000_000
 

@@ -8,10 +8,10 @@ import pytest
 from tests.core.queues_stage import run_of
 from tests.server.journal_stage import JournalStage
 
-from headway.core.account import account
-from headway.core.errors import Reason
-from headway.core.explain import Cause
-from headway.core.poll import Poll
+from headway.core.base.errors import Reason
+from headway.core.consumer.poll import Poll
+from headway.core.policy.causes import Cause
+from headway.core.telemetry.accounts import account
 from headway.wire.mqtt.dialect import MqttDialect
 
 RECORDED = """

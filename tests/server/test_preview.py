@@ -9,11 +9,11 @@ import pytest
 from tests.server.amqp_stage import House
 from tests.server.test_share import Person
 
-from headway.core.stats import CLOSE_SLICE
-from headway.server import preview as module
-from headway.server.config import parse_settings
-from headway.server.listings import EACH_MAX
-from headway.server.preview import preview
+from headway.core.telemetry.stats import CLOSE_SLICE
+from headway.server.admin import preview as module
+from headway.server.admin.listings import EACH_MAX
+from headway.server.admin.preview import preview
+from headway.server.config.reading import parse_settings
 from headway.wire.mqtt.client import encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import Entry
 

@@ -30,7 +30,7 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
         stage.turn()
     stage.keeper.close()
     if slow:
-        monkeypatch.setattr("headway.server.journal.start.Progress", Slow)
+        monkeypatch.setattr("headway.server.journal.opening.Progress", Slow)
     with caplog.at_level("INFO", logger="headway"):
         assert JournalStage(stage.files).all_of("q") == list(range(3000))
     said = [line.split(": ", 1)[1] for line in caplog.messages if line.startswith("reading the journal: ")]

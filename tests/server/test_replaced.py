@@ -9,10 +9,10 @@ from tests.core.stage import SHARED
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.errors import Refused
-from headway.core.options import SubscribeRequest, parse_options
-from headway.core.session import ConnectRequest, Session
-from headway.core.subscribing import PREFACES_MAX
+from headway.core.base.errors import Refused
+from headway.core.clients.subscribing import PREFACES_MAX
+from headway.core.consumer.options import SubscribeRequest, parse_options
+from headway.core.consumer.session import ConnectRequest, Session
 from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.dialect import MqttDialect

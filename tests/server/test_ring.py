@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.interop.waiting import holds
 
-from headway.core.exchange import Binding, Destination
-from headway.core.options import QueueTerms
-from headway.core.poll import Telling
-from headway.core.record import Run, topic_of
-from headway.core.session import ConnectRequest
-from headway.server.config import parse_settings
-from headway.server.engine import Engine
+from headway.core.consumer.options import QueueTerms
+from headway.core.consumer.poll import Telling
+from headway.core.consumer.session import ConnectRequest
+from headway.core.message.record import Run, topic_of
+from headway.core.routing.exchange import Binding, Destination
+from headway.server.config.reading import parse_settings
+from headway.server.engine.engine import Engine
 from headway.wire.amqp.dialect import AmqpDialect
 
 FAR_S = 0.1

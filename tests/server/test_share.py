@@ -10,10 +10,10 @@ import pytest
 from pamqp.commands import Basic, Confirm, Queue
 from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
-from headway.core.record import Properties
-from headway.server.connection import Connection
-from headway.server.mqtt import MqttPeer
-from headway.server.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.core.message.record import Properties
+from headway.server.connections.connection import Connection
+from headway.server.connections.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import Entry, Item, PingResp, Publish, SubAck, UnsubAck

@@ -11,10 +11,10 @@ import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.core.exchange import Binding, Destination
-from headway.core.ledger import MAIN
-from headway.core.record import TOPICS, Run
-from headway.core.writers import Origin
+from headway.core.clients.writers import Origin
+from headway.core.log.ledger import MAIN
+from headway.core.message.record import TOPICS, Run
+from headway.core.routing.exchange import Binding, Destination
 from headway.server.journal.archive import stream_name
 from headway.server.journal.keeper import TIDY_EVERY_S
 from headway.server.journal.words import read_runs
@@ -62,7 +62,7 @@ class World:
         return hook
 
     def _attempt(self, batch: int, rows: Rows) -> None:
-        """As server/publication.py does it, but for the parts; in other stretches each time."""
+        """As server/streams/publication.py does it, but for the parts; in other stretches each time."""
         stage, writers = self.stage, self.stage.broker.writers
         last = writers.last("w")
         if last is not None and last.number == batch and not last.parts:

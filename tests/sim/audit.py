@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import as_publish
 
-from headway.core.chunk import Chunk
-from headway.core.cursor import Cursor
-from headway.core.errors import Reason
-from headway.core.feed import Feed
-from headway.core.lane import Lane
-from headway.core.pool import KNOWN_WITHIN_BYTES, RESERVE, STAYS_MAX, Pool
-from headway.core.state import ENTRY_BYTES, State
-from headway.core.subscription import Subscription
-from headway.core.topics import matches
+from headway.core.base.errors import Reason
+from headway.core.consumer.feed import Feed
+from headway.core.consumer.subscription import Subscription
+from headway.core.log.chunk import Chunk
+from headway.core.log.cursor import Cursor
+from headway.core.log.lane import Lane
+from headway.core.log.pool import KNOWN_WITHIN_BYTES, RESERVE, STAYS_MAX, Pool
+from headway.core.log.state import ENTRY_BYTES, State
+from headway.core.message.topics import matches
 
 UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
 """Reasons that nobody has set a limit for."""

@@ -6,8 +6,8 @@ from tests.sim.chance import Manner
 from tests.sim.client import Client
 from tests.sim.world import World
 
-from headway.core.options import SubscribeRequest
-from headway.core.policy import Policy
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.policy.policy import Policy
 from headway.wire.mqtt.dialect import MqttDialect
 
 TRAVELS = Manner("travels")

@@ -8,12 +8,12 @@ from tests.sim.chance import FILTERS, KEYS, SELECTOR, TOPICS, Manner, payload
 from tests.sim.model import GroupModel, SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
-from headway.core.errors import Reason, Refused
-from headway.core.heldback import HeldBack
-from headway.core.options import SubscribeRequest, SubscriptionOptions
-from headway.core.record import Properties, Record, Run
-from headway.core.session import ConnectRequest, Session, Will
-from headway.core.topics import matches, parse_share
+from headway.core.base.errors import Reason, Refused
+from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.log.held_back import HeldBack
+from headway.core.message.record import Properties, Record, Run
+from headway.core.message.topics import matches, parse_share
 from headway.wire.mqtt.client import encode_connect, encode_publish
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.dialect import MqttDialect
@@ -217,7 +217,7 @@ class Client:
 
     @property
     def _holds_back(self) -> bool:
-        """There is a journal that has to have its exactly-once deliveries before they are sent (core/exactly.py)."""
+        """There is a journal that has to have its exactly-once deliveries before they are sent (exactly_once.py)."""
         return self.session is not None and self.session.kept
 
     def _whose(self, stream: Stream, frame: Frame, item: Publish) -> SubModel:

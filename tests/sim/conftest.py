@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core import delivery, fanout, handing, lane, overdue, queue
+from headway.core.delivery import fanout
+from headway.core.delivery import rendering as delivery
+from headway.core.log import lane
+from headway.core.queue import dispatch as handing
+from headway.core.queue import queue
+from headway.core.routing import overdue
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import errno
 from random import Random
 from typing import TYPE_CHECKING
 
-from headway.core.chunk import Chunk
-from headway.core.effects import Spill
-from headway.core.lane import Lane
-from headway.core.pool import Pool
+from headway.core.consumer.effects import Spill
+from headway.core.log.chunk import Chunk
+from headway.core.log.lane import Lane
+from headway.core.log.pool import Pool
 
 if TYPE_CHECKING:
     from headway.core.broker import Broker

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.core.errors import Reason
-from headway.core.record import Properties
-from headway.core.subscription import Subscription
-from headway.core.topics import matches
+from headway.core.base.errors import Reason
+from headway.core.consumer.subscription import Subscription
+from headway.core.message.record import Properties
+from headway.core.message.topics import matches
 from headway.wire.mqtt.packets import Publish
 
 GAP_NAMES = ("gap-records", "gap-reason", "gap-first", "gap-last")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from headway.core.chunk import SpillHandle
-from headway.core.outlet import Outlet, PeerState
+from headway.core.consumer.outlet import Outlet, PeerState
+from headway.core.log.chunk import SpillHandle
 
 
 class PretendedOutlet(Outlet):

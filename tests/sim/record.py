@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.model import SubModel
 
-from headway.core.account import Account, account
-from headway.core.errors import Reason
-from headway.core.observer import ROWS_PER_TICK, LakeObserver
-from headway.core.recorder import Batch, Recorder, Words
-from headway.core.subscription import Subscription
-from headway.core.tables import TABLES
+from headway.core.base.errors import Reason
+from headway.core.consumer.subscription import Subscription
+from headway.core.telemetry.accounts import Account, account
+from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
+from headway.core.telemetry.recorder import Batch, Recorder, Words
+from headway.core.telemetry.tables import TABLES
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.record import Run
-from headway.core.session import Session
+from headway.core.consumer.session import Session
+from headway.core.message.record import Run
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import Item, Publish
 from headway.wire.mqtt.replies import Replies

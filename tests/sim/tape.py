@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from headway.core.broker import Broker
-from headway.core.cursor import Cursor
-from headway.core.flap import FlapControl
-from headway.core.keeping import QueueKeptTerms, SubscriptionTerms
-from headway.core.ledger import MAIN, Kept, Ledger
-from headway.core.loose import LooseEnds
-from headway.core.pool import Pool
-from headway.core.record import Dialect, Record, Run
-from headway.core.registry import Limits
+from headway.core.clients.keeping import QueueKeptTerms, SubscriptionTerms
+from headway.core.log.cursor import Cursor
+from headway.core.log.ledger import MAIN, Kept, Ledger
+from headway.core.log.loose import LooseEnds
+from headway.core.log.pool import Pool
+from headway.core.message.record import Dialect, Record, Run
+from headway.core.policy.flap import FlapControl
+from headway.core.routing.registry import Limits
 from headway.server.journal.handle import Shelf
-from headway.server.journal.restore import RETAINED, restore, restore_retained
+from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.tidying import Stretch, unwanted
 from headway.server.journal.words import (

@@ -18,11 +18,11 @@ from tests.sim.tape import Tape, assert_the_same
 from tests.sim.world import World
 
 from headway.core.broker import Broker
-from headway.core.effects import Effect, Spill
-from headway.core.options import QueueTerms
-from headway.core.record import Hold, Run
+from headway.core.consumer.effects import Effect, Spill
+from headway.core.consumer.options import QueueTerms
+from headway.core.message.record import Hold, Run
 from headway.server.journal import words
-from headway.server.mqtt import MqttPeer
+from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubRel
 from headway.wire.mqtt.replies import Replies
 

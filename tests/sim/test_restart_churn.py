@@ -14,18 +14,18 @@ from tests.core.stage import SHARED
 from tests.sim.outlet import PretendedOutlet
 from tests.sim.tape import Tape, assert_the_same
 
+from headway.core.base.errors import Reason, Refused
 from headway.core.broker import Broker
-from headway.core.channel import NO_LIMIT, Channel
-from headway.core.effects import Cancelled
-from headway.core.errors import Reason, Refused
-from headway.core.exchange import Binding, Destination, Exchange
-from headway.core.folding import Folding
-from headway.core.ledger import Fact, Ledger
-from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
-from headway.core.pool import Pool
-from headway.core.registry import Limits
-from headway.core.restoring import Restoring
-from headway.core.session import ConnectRequest, Session
+from headway.core.clients.folding import Folding
+from headway.core.clients.restoring import Restoring
+from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.effects import Cancelled
+from headway.core.consumer.options import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.log.ledger import Fact, Ledger
+from headway.core.log.pool import Pool
+from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.registry import Limits
 from headway.wire.mqtt.dialect import MqttDialect
 
 CLIENTS, QUEUES, EXCHANGES, TOPICS = ["ann", "bob", "cy"], ["q1", "q2", "q3"], ["e1", "e2"], ["a.b", "a.c", "d"]

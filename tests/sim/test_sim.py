@@ -10,8 +10,8 @@ from tests.sim.away import AwayWorld
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.world import World
 
-from headway.core import delivery
-from headway.core.record import Hold, Run
+from headway.core.delivery import rendering as delivery
+from headway.core.message.record import Hold, Run
 
 SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
 """Of the first forty: in these everything happens, mostly twice, that happens in any."""

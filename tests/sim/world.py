@@ -14,20 +14,22 @@ from tests.sim.model import GroupModel, History, Published, SubModel
 from tests.sim.record import Records
 from tests.sim.stream import Stream
 
-from headway.core import delivery, fanout, lane
+from headway.core.base.errors import Reason, Refused
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.decision import DecisionKind
-from headway.core.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
-from headway.core.errors import Reason, Refused
-from headway.core.feed import Feed
-from headway.core.outlet import Outlet
-from headway.core.policy import Policy
-from headway.core.pool import Pool
-from headway.core.record import Run
-from headway.core.registry import Limits
-from headway.core.session import Session
-from headway.core.topics import matches
-from headway.core.verdict import Verdict
+from headway.core.consumer.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
+from headway.core.consumer.feed import Feed
+from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.session import Session
+from headway.core.delivery import fanout
+from headway.core.delivery import rendering as delivery
+from headway.core.log import lane
+from headway.core.log.pool import Pool
+from headway.core.message.record import Run
+from headway.core.message.topics import matches
+from headway.core.policy.decision import DecisionKind
+from headway.core.policy.policy import Policy
+from headway.core.policy.verdict import Verdict
+from headway.core.routing.registry import Limits
 
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 

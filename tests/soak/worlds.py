@@ -21,7 +21,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.soak.canary import Canary, Song
 
-from headway.core.record import Properties
+from headway.core.message.record import Properties
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import Entry
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headway.core.recorder import Recorder
-from headway.core.tables import TABLES, VERSION
+from headway.core.telemetry.recorder import Recorder
+from headway.core.telemetry.tables import TABLES, VERSION
 from headway.store import lake as lake_module
 from headway.store.lake import LEFT_OVER_S, PARTIAL, Lake, new_run
 from headway.store.schema import TABLE_KEY, VERSION_KEY, arrow_schema

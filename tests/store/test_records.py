@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.core.message.record import NO_PROPERTIES, Properties, Run
 from headway.store.records import (
     BATCH_BYTES,
     SCHEMA,

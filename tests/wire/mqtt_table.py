@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.core.message.record import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import (
     NEVER,

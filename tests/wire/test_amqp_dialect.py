@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from headway.core.record import NO_PROPERTIES, TOPICS, Gap, Properties, Record, Run
+from headway.core.message.record import NO_PROPERTIES, TOPICS, Gap, Properties, Record, Run
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.lane import Message, read_message
 from headway.wire.amqp.properties import NONE, read, write

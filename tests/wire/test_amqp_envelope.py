@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 from tests.wire.test_amqp_dialect import JSON, run
 
-from headway.core.record import Envelope
+from headway.core.message.record import Envelope
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import FEW, AmqpEnvelope
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pamqp import encode
 
-from headway.core.errors import ProtocolError
+from headway.core.base.errors import ProtocolError
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.login import MECHANISMS, Login, read_login
 

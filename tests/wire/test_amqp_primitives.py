@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pamqp import decode, encode
 
-from headway.core.errors import ProtocolError, Refused
+from headway.core.base.errors import ProtocolError, Refused
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.primitives import DEPTH_MAX, Reader, write_table
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pamqp import commands, header
 
-from headway.core.errors import ProtocolError
-from headway.core.record import NO_PROPERTIES, Properties
+from headway.core.base.errors import ProtocolError
+from headway.core.message.record import NO_PROPERTIES, Properties
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.primitives import Reader, write_table
 from headway.wire.amqp.properties import (

@@ -10,7 +10,7 @@ from tests.wire.test_amqp_dialect import JSON, run
 from tests.wire.test_amqp_envelope import content_of, frames_of
 
 from headway import __version__
-from headway.core.errors import Refused
+from headway.core.base.errors import Refused
 from headway.wire.amqp import replies
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.dialect import AmqpDialect

@@ -16,7 +16,7 @@ from tests.wire.mqtt_table import (
     raw,
 )
 
-from headway.core.errors import Reason
+from headway.core.base.errors import Reason
 from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import Decoder
 from headway.wire.mqtt.packets import ConnAck, PingReq, PingResp

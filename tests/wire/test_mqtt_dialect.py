@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.mqtt_table import Plain, open_decoder, plain, publish, raw
 
-from headway.core.record import NO_PROPERTIES, Gap, Properties, Record, Run
+from headway.core.message.record import NO_PROPERTIES, Gap, Properties, Record, Run
 from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.dialect import MqttDialect, remaining_seconds
 

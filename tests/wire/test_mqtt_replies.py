@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.wire.mqtt_table import open_decoder, raw
 
-from headway.core.errors import ProtocolError, Reason
+from headway.core.base.errors import ProtocolError, Reason
 from headway.wire.mqtt.codes import CONNACK_CODES, SERVER_DISCONNECT_CODES, Code, find_code
 from headway.wire.mqtt.packets import Auth, Connect, Disconnect, SubAck, UnsubAck
 from headway.wire.mqtt.properties import Fields

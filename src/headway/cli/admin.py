@@ -11,8 +11,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from headway.core.errors import ConfigError
-from headway.server.address import ADMIN_URL, LOG_IN, door, read_admin_url
+from headway.client.address import ADMIN_URL, LOG_IN, door, read_admin_url
+from headway.core.base import ConfigError
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024

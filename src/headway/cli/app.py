@@ -15,7 +15,7 @@ from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
 from headway.cli.plain import NOTHING_FOUND, clean, needing, plainly, say
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 
 app = typer.Typer(
     name="headway",
@@ -263,7 +263,7 @@ def passwd(
       pass show broker/alice | headway passwd alice >>users.toml
       headway passwd --token prometheus
     """
-    from headway.server.auth import PASSWORD_BYTES_MAX, hash_password, new_token
+    from headway.server.config import PASSWORD_BYTES_MAX, hash_password, new_token
 
     if not name.strip() or not name.isprintable():
         raise ConfigError("a user's name consists of printable characters")

@@ -9,11 +9,9 @@ import typer
 
 from headway.cli.plain import clean, needing, plainly
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
-from headway.core.errors import ConfigError
-from headway.core.topics import covers
-from headway.core.units import format_count, format_size, parse_duration
-from headway.server.config import load_settings
-from headway.server.settings import Settings
+from headway.core.base import ConfigError, format_count, format_size, parse_duration
+from headway.core.message import covers
+from headway.server.config import Settings, load_settings
 
 if TYPE_CHECKING:
     from headway.pipeline.archive.run import Archived

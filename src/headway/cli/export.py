@@ -15,8 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.plain import NOTHING_FOUND, needing, plainly, say
-from headway.core.errors import ConfigError
-from headway.core.units import format_count, format_size
+from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
     from headway.server.recorded import Piece
@@ -105,11 +104,9 @@ def _format(format: str | None, output: Path | None) -> str:
 def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | None, config: Path | None,
                  key: str | None, output: Path | None) -> bool:  # fmt: skip
     """Whether all of it could be read."""
-    from headway.core.keys import BadKey, compile_key
-    from headway.server.folder import settings_for, sources_of
-    from headway.server.lines import lines
-    from headway.server.range import Asked, Gone, range_of, read_start, read_stop
-    from headway.server.recorded import Trimmed, pieces
+    from headway.core.message import BadKey, compile_key
+    from headway.server.offline import settings_for, sources_of
+    from headway.server.recorded import Asked, Gone, Trimmed, lines, pieces, range_of, read_start, read_stop
     from headway.store.journal.errors import Corrupt
 
     now_us = int(time.time() * 1e6)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.plain import NOTHING_FOUND, clean, plainly, say
-from headway.core.errors import ConfigError
-from headway.core.units import format_count, format_size
+from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
-    from headway.server.folder import StreamLine
-    from headway.server.stock import Stock
+    from headway.server.offline import Stock, StreamLine
     from headway.store.journal.catalogue import SegmentStats
 
 SHOWN_MAX = 20
@@ -56,8 +54,7 @@ def show(
       headway journal show --config headway.toml --segments
       headway journal show /var/lib/headway --json | jq '.holders[] | select(.records > 0)'
     """
-    from headway.server.folder import alone, described, settings_for
-    from headway.server.stock import stock
+    from headway.server.offline import alone, described, settings_for, stock
     from headway.store.journal.errors import Corrupt
 
     settings = settings_for(folder, config)
@@ -148,7 +145,7 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
       headway journal verify /var/lib/headway
       headway journal verify --config headway.toml && echo sound
     """
-    from headway.server.folder import settings_for
+    from headway.server.offline import settings_for
     from headway.store.journal.check import check
 
     path = settings_for(folder, config).journal.folder
@@ -183,8 +180,8 @@ def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
       headway journal compact --config headway.toml
       headway journal compact /var/lib/headway
     """
-    from headway.server.folder import settings_for
-    from headway.server.stock import compact as work
+    from headway.server.offline import compact as work
+    from headway.server.offline import settings_for
 
     settings = settings_for(folder, config)
     try:

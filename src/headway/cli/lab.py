@@ -11,9 +11,8 @@ import typer
 
 from headway.cli.plain import clean, needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
-from headway.core.errors import ConfigError
-from headway.core.units import format_count, format_duration, format_size
-from headway.server.process import called_as
+from headway.core.base import ConfigError, format_count, format_duration, format_size
+from headway.server.loop import called_as
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,7 +66,7 @@ def run(
       headway check lab/recommended.toml --against http://127.0.0.1:9883
     """
     with needing("spark", "the lab"):
-        from headway.pipeline.lab.candidates import load_plan
+        from headway.pipeline.lab.plans.candidates import load_plan
         from headway.pipeline.lab.run import run_lab
         from headway.pipeline.lake import check_lake
         from headway.pipeline.session import open_session

@@ -11,7 +11,7 @@ from headway.cli.archive import archive
 from headway.cli.plain import clean, needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.cli.views import views
-from headway.core.units import format_count, format_duration
+from headway.core.base import format_count, format_duration
 
 if TYPE_CHECKING:
     from headway.pipeline.health import Health

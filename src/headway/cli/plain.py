@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import typer
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.cli.plain import clean
-from headway.core.condition import METERS
-from headway.core.units import format_count, format_duration, format_rate, format_size
+from headway.core.base import format_count, format_duration, format_rate, format_size
+from headway.core.policy import METERS
 
 STYLES = {
     "ok": "green", "behind": "cyan", "slow": "bold yellow", "offline": "magenta", "conflating": "blue",

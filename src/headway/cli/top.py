@@ -15,7 +15,7 @@ from rich.text import Text
 from headway.cli import shown
 from headway.cli.admin import Admin, NoBroker
 from headway.cli.plain import clean
-from headway.core.units import format_count, format_duration, format_rate, format_size
+from headway.core.base import format_count, format_duration, format_rate, format_size
 
 WIDE, WIDER = 110, 140
 """From these widths on there is room for more columns."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headway.cli.plain import clean, needing, plainly, say
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
-from headway.core.units import format_count, format_duration
+from headway.core.base import format_count, format_duration
 from headway.server.config import load_settings
 
 if TYPE_CHECKING:

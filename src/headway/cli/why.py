@@ -12,8 +12,7 @@ from rich.text import Text
 from headway.cli import shown
 from headway.cli.admin import Admin
 from headway.cli.plain import clean
-from headway.core.errors import ConfigError
-from headway.core.units import format_duration
+from headway.core.base import ConfigError, format_duration
 
 
 def tell(console: Console, answer: dict[str, Any], last: int) -> None:

@@ -10,43 +10,16 @@ from __future__ import annotations
 from itertools import islice
 from math import inf
 
-from headway.core import pressure
-from headway.core.admission import Admission
-from headway.core.advisory import Advisories
-from headway.core.chunk import Chunk, SpillHandle
-from headway.core.condition import Reading
-from headway.core.effects import Effect, Spill
-from headway.core.ending import Ending
-from headway.core.errors import Reason
-from headway.core.exactly import tell
-from headway.core.fanout import Fanout
-from headway.core.flap import FlapControl
-from headway.core.folding import Standing
-from headway.core.governor import CUTS_MAX, LATE_S, SWEEP_S, Governor
-from headway.core.halfsent import last_of_half_sent
-from headway.core.keeping import Keeping
-from headway.core.keys import compile_key
-from headway.core.lane import Lane
-from headway.core.ledger import Ledger
-from headway.core.options import SubscribeRequest
-from headway.core.outlet import Outlet
-from headway.core.policy import Policy
-from headway.core.polls import Polls
-from headway.core.pool import DISK_RETRY_S, Pool
-from headway.core.publishing import Published, Publishing, Slice, Some
+from headway.core.base import Reason, format_size
+from headway.core.clients import Admission, Ending, Keeping, Polls, Queues, Restoring, Standing, Subscribing, Writers
+from headway.core.consumer import ConnectRequest, Effect, Outlet, Session, Spill, SubscribeRequest, Subscription
+from headway.core.delivery import Fanout, last_of_half_sent, tell
+from headway.core.governance import CUTS_MAX, LATE_S, SWEEP_S, Governor, pressure
+from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
+from headway.core.message import Dialect, Run, compile_key
+from headway.core.policy import FlapControl, Policy, Reading, VerdictBook
 from headway.core.queue import Queue, queue_of
-from headway.core.queues import Queues
-from headway.core.record import Dialect, Run
-from headway.core.registry import Archive, Limits, Registry
-from headway.core.restoring import Restoring
-from headway.core.retained import Retained
-from headway.core.session import ConnectRequest, Session
-from headway.core.state import State
-from headway.core.subscribing import Subscribing
-from headway.core.subscription import Subscription
-from headway.core.units import format_size
-from headway.core.verdict import VerdictBook
-from headway.core.writers import Writers
+from headway.core.routing import Advisories, Archive, Limits, Published, Publishing, Registry, Slice, Some
 
 __all__ = ["SWEEP_S", "Broker"]
 

@@ -15,9 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.java import check_java
-from headway.server.process import called_as
+from headway.server.loop import called_as
 
 NEEDED = ("pyspark", "pyarrow", "plotly")
 

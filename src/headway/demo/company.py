@@ -31,7 +31,7 @@ class Actor:
         self.done: Report | None = None
         self.failed = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"headway.demo.{module}", msgspec.json.encode(part).decode()],
+            [sys.executable, "-m", f"headway.demo.actors.{module}", msgspec.json.encode(part).decode()],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)

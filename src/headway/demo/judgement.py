@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headway.core.topics import matches
+from headway.core.message import matches
 from headway.demo.cast import Part
 from headway.demo.reports import Report
 

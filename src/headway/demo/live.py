@@ -16,13 +16,13 @@ import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from headway.core.units import format_duration
+from headway.core.base import format_duration
+from headway.demo.actors.carriers import TOPIC, Board
 from headway.demo.broker import Broker, die_with_the_demo
-from headway.demo.carriers import TOPIC, Board
 from headway.demo.cast import PUBLISHER
 from headway.demo.company import Actor, ActorFailed, Company, await_all
 from headway.demo.screen import Screen
-from headway.server.process import called_as
+from headway.server.loop import called_as
 
 SECONDS = 30.0
 START_S = 120.0

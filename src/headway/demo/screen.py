@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.units import format_size
+from headway.core.base import format_size
 from headway.demo.broker import Broker
 from headway.demo.company import Actor
 from headway.demo.judgement import deed

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.units import format_size
+from headway.core.base import format_size
 from headway.demo.judgement import Outcome, gaps_in_words
 from headway.demo.reports import Report
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headway.core.errors import ConfigError
-from headway.server.address import read_admin_url
-from headway.server.settings import Settings
+from headway.client.address import read_admin_url
+from headway.core.base import ConfigError
+from headway.server.config import Settings
 
 
 def admin_url(settings: Settings) -> str:

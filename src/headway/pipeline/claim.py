@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 
 LOCK = "_lock"
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headway.core.errors import ConfigError
-from headway.core.tables import CONSUMER_SAMPLES, TABLES, VERSION
+from headway.core.base import ConfigError
+from headway.core.telemetry import CONSUMER_SAMPLES, TABLES, VERSION
 from headway.pipeline.progress import progress
 from headway.store.schema import TABLE_KEY, VERSION_KEY
 

@@ -34,7 +34,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headway import __version__
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.claim import claimed
 from headway.pipeline.definitions import KEPT, RESULTS, define
 from headway.pipeline.footers import check_folder

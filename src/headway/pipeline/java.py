@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 
 JAVA_MIN = 17
 

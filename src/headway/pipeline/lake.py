@@ -1,4 +1,4 @@
-"""The telemetry lake as Spark sees it: tables by name, with the columns that core/tables.py says they have.
+"""The telemetry lake as Spark sees it: tables by name, with the columns that core/telemetry/tables.py says they have.
 
 Rules:
 - The broker may delete the oldest files at any time: a file that is gone when its turn comes holds no rows.
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headway.core.tables import TABLES, Kind
+from headway.core.telemetry import TABLES, Kind
 from headway.pipeline.footers import LakeInfo, check_lake
 
 __all__ = ["LakeInfo", "check_lake", "each_once", "read_table", "spark_schema"]

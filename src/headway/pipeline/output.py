@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.store.whole import written_whole
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
-from headway.core.units import format_duration
+from headway.core.base import format_duration
 
 QUIET_S = 2.0
 """What takes no longer is not reported where there is no terminal."""

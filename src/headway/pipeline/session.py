@@ -42,7 +42,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import headway
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.java import check_java
 from headway.pipeline.progress import progress
 

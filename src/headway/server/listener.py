@@ -7,12 +7,11 @@ import logging
 import socket
 from collections.abc import Callable
 
-from headway.server.amqp.peer import AmqpPeer
-from headway.server.connection import Connection, Peer
+from headway.server.amqp import AmqpPeer
+from headway.server.config import ListenerTable
+from headway.server.connections import Connection, Peer, bound
 from headway.server.engine import Engine
 from headway.server.mqtt import MqttPeer
-from headway.server.settings import ListenerTable
-from headway.server.sockets import bound
 
 log = logging.getLogger("headway")
 

@@ -14,15 +14,12 @@ from pathlib import Path
 import uvloop
 
 from headway import __version__
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.server.admin import Admin
-from headway.server.auth import Users
-from headway.server.collector import Collector
-from headway.server.config import load_settings
+from headway.server.config import Settings, Users, load_settings
 from headway.server.engine import Engine
 from headway.server.listener import Listener
-from headway.server.process import raise_file_limit
-from headway.server.settings import Settings
+from headway.server.loop import Collector, raise_file_limit
 from headway.store.whole import written_whole
 
 log = logging.getLogger("headway")

@@ -1,1 +1,1 @@
-"""Files: the spill."""
+"""Files: the spill, the journal, staged parts, the telemetry lake; records as Arrow."""

@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headway.core.recorder import Batch, Values, Words
-from headway.core.tables import TABLES
+from headway.core.telemetry import TABLES, Batch, Values, Words
 from headway.store.schema import arrow_schema
 from headway.store.whole import written_whole
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headway.core.record import Properties, Run
+from headway.core.message import Properties, Run
 from headway.wire.columns import equal_pieces
 
 PROPERTIES = pa.struct(

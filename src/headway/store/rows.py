@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headway.core.record import NO_PROPERTIES, Properties, Run
-from headway.core.topics import BadTopic, validate_topic
+from headway.core.message import NO_PROPERTIES, BadTopic, Properties, Run, validate_topic
 from headway.store.records import PROPERTIES
 
 KEY = "key"

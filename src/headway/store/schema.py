@@ -6,7 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from headway.core.tables import TABLES, VERSION, Kind
+from headway.core.telemetry import TABLES, VERSION, Kind
 
 TABLE_KEY, VERSION_KEY = b"headway.table", b"headway.schema"
 """In the schema's metadata, and so in each file's footer: the table's name and ``VERSION``."""

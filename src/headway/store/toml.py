@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.core.errors import ConfigError
-from headway.core.units import format_size
+from headway.core.base import ConfigError, format_size
 
 FILE_BYTES_MAX = 4_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headway.core.errors import ProtocolError
+from headway.core.base import ProtocolError
 
 ALL = 1 << 62
 """More items than come in any number of bytes."""

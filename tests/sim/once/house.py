@@ -12,10 +12,10 @@ from typing import Any, cast
 from tests.server.amqp_stage import WALL_S, House, Socket
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.server.config import parse_settings
-from headway.server.connection import Connection
-from headway.server.journal.start import start
-from headway.server.mqtt import MqttPeer
+from headway.server.config.reading import parse_settings
+from headway.server.connections.connection import Connection
+from headway.server.journal.opening import start
+from headway.server.mqtt.peer import MqttPeer
 
 LISTENER = """
 [listeners.mqtt]

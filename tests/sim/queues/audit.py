@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from tests.sim.queues.model import PRESSURE, QueueModel, State
 
-from headway.core.chunk import Chunk
-from headway.core.cursor import Cursor
-from headway.core.errors import Reason
-from headway.core.feed import Feed
-from headway.core.lane import Lane
-from headway.core.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.base.errors import Reason
+from headway.core.consumer.feed import Feed
+from headway.core.log.chunk import Chunk
+from headway.core.log.cursor import Cursor
+from headway.core.log.lane import Lane
+from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World

@@ -11,10 +11,10 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headway.core.channel import Channel
-from headway.core.errors import Reason
-from headway.core.options import QueueTerms
-from headway.core.queue import Queue
+from headway.core.base.errors import Reason
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.options import QueueTerms
+from headway.core.queue.queue import Queue
 
 if TYPE_CHECKING:
     from tests.sim.queues.party import Consumer, Party

@@ -14,12 +14,12 @@ from tests.sim.queues.chance import HEADERS, KEYS, Manner
 from tests.sim.queues.model import Flight, QueueModel, State
 from tests.sim.queues.outlet import QueueOutlet
 
-from headway.core.channel import NO_LIMIT, Channel
-from headway.core.errors import Reason, Refused
-from headway.core.options import SubscribeRequest
-from headway.core.record import Properties, Run, topic_of
-from headway.core.session import ConnectRequest, Session
-from headway.core.subscription import Subscription
+from headway.core.base.errors import Reason, Refused
+from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.subscription import Subscription
+from headway.core.message.record import Properties, Run, topic_of
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World

@@ -16,19 +16,31 @@ from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel
 from tests.sim.queues.party import Consumer, Party
 from tests.sim.queues.wiring import Tie, Wiring
 
-from headway.core import handing, lane, overdue, queue
+from headway.core.base.errors import Reason, Refused
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.effects import Cancelled, CloseChannel, CloseConsumer, DeadLetter, Disconnect, Effect, Pause, Resume
-from headway.core.effects import Spill as SpillEffect
-from headway.core.errors import Reason, Refused
-from headway.core.exchange import Binding, Destination, Exchange
-from headway.core.feed import Feed
-from headway.core.flap import FlapControl
-from headway.core.options import QueueTerms
-from headway.core.policy import ActionKind
-from headway.core.pool import Pool
-from headway.core.record import key_of
-from headway.core.registry import Limits
+from headway.core.consumer.effects import (
+    Cancelled,
+    CloseChannel,
+    CloseConsumer,
+    DeadLetter,
+    Disconnect,
+    Effect,
+    Pause,
+    Resume,
+)
+from headway.core.consumer.effects import Spill as SpillEffect
+from headway.core.consumer.feed import Feed
+from headway.core.consumer.options import QueueTerms
+from headway.core.log import lane
+from headway.core.log.pool import Pool
+from headway.core.message.record import key_of
+from headway.core.policy.flap import FlapControl
+from headway.core.policy.rule import ActionKind
+from headway.core.queue import dispatch as handing
+from headway.core.queue import queue
+from headway.core.routing import overdue
+from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.registry import Limits
 
 INNOCENT = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headway.core.errors import ConfigError
-from headway.core.topics import table_name
+from headway.core.base import ConfigError
+from headway.core.message import table_name
 from headway.store.whole import written_whole
 
 PARTS, STEPS, TOPIC = "_parts", "_steps", "_topic.json"

@@ -18,8 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.pipelines.spark_connect_pipeline import start_run
 from pyspark.sql import DataFrame, SparkSession
 
-from headway.core.errors import ConfigError
-from headway.core.units import parse_duration
+from headway.core.base import ConfigError, parse_duration
 from headway.pipeline.archive.compact import compact
 from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.sink import FORMAT, Archive

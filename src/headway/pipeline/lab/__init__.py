@@ -1,0 +1,1 @@
+"""The policy lab: what other policies would have done with recorded traffic."""

@@ -21,11 +21,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headway.core.errors import ConfigError
-from headway.core.governor import SWEEP_S
-from headway.pipeline.lab.candidates import Candidate, as_recorded
-from headway.pipeline.lab.history import COLUMNS
-from headway.pipeline.lab.replay import HITS
+from headway.core.base import ConfigError
+from headway.core.governance import SWEEP_S
+from headway.pipeline.lab.plans.candidates import Candidate, as_recorded
+from headway.pipeline.lab.replays.history import COLUMNS
+from headway.pipeline.lab.replays.replay import HITS
 from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, Run, pools, replays
 from headway.pipeline.lake import READ, read_table, spark_schema
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headway import __version__
-from headway.core.units import format_count, format_duration, format_size
-from headway.pipeline.lab.candidates import Candidate
+from headway.core.base import format_count, format_duration, format_size
+from headway.pipeline.lab.plans.candidates import Candidate
+from headway.pipeline.lab.plans.written import policy_text, quoted, value
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import Run
-from headway.pipeline.lab.written import policy_text, quoted, value
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
 

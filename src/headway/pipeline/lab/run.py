@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from headway import __version__
-from headway.core.units import format_count, format_duration
-from headway.pipeline.lab.candidates import NOTHING, RAN, Candidate, Plan
+from headway.core.base import format_count, format_duration
 from headway.pipeline.lab.job import Survey, recorded_hits, replay_lake, survey
+from headway.pipeline.lab.plans.candidates import NOTHING, RAN, Candidate, Plan
+from headway.pipeline.lab.plans.written import policy_text
 from headway.pipeline.lab.recommend import Recommendation, recommend, recommended_toml
 from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve, judge, moment, score
 from headway.pipeline.lab.tasks import Run
-from headway.pipeline.lab.written import policy_text
 from headway.pipeline.output import output
 from headway.pipeline.progress import progress
 from headway.pipeline.report.page import lab_report

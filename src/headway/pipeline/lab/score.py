@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headway.core.policy import ActionKind
-from headway.pipeline.lab.base import TELL_S
-from headway.pipeline.lab.candidates import Candidate, Goal
 from headway.pipeline.lab.job import Replayed
+from headway.pipeline.lab.plans.candidates import Candidate, Goal
+from headway.pipeline.lab.replays.base import TELL_S
 from headway.pipeline.lab.tasks import Run, columns
 
 CANDIDATES = columns(

@@ -35,8 +35,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headway
-from headway.core.errors import ConfigError
-from headway.core.pool import HIGH_WATER
+from headway.core.base import ConfigError
+from headway.core.log import HIGH_WATER
 from headway.pipeline.lab.synthetic.lanes import READERS_USUAL, Floats, Ints, Lane, chance, deal
 from headway.pipeline.lab.synthetic.observed import MEMORY_LIMIT_BYTES, POLICY_TABLE
 from headway.pipeline.lab.synthetic.rows import (

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headway.core.log import Pool
 from headway.core.policy import Policy
-from headway.core.pool import Pool
-from headway.pipeline.lab.candidates import Candidate, Limits
-from headway.pipeline.lab.clients import Client
-from headway.pipeline.lab.history import read_stays
-from headway.pipeline.lab.pools import Holding, Level, Sacrifice, replay_pool
-from headway.pipeline.lab.replay import Passage, Recording
+from headway.pipeline.lab.plans.candidates import Candidate, Limits
+from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.history import read_stays
+from headway.pipeline.lab.replays.pools import Holding, Level, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.replay import Passage, Recording
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Causes, from samples alone: the broker's questions (core/explain.py) for stretches in which no verdict was given.
+"""Causes, from samples alone: the broker's questions (causes.py) for stretches in which no verdict was given.
 
 The broker also asks the peer's TCP; the lake does not have that. So where a socket takes nothing, it may be the network
 or an application that does not read: ``NOT_TOLD``.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headway.core.errors import Cause
-from headway.core.explain import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE
+from headway.core.base import Cause
+from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE
 
 NOT_TOLD = "network_or_application"
 

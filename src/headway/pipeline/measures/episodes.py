@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from headway.core.rule import ActionKind
+from headway.core.policy import ActionKind
 from headway.pipeline.measures.causes import find_cause
 from headway.pipeline.measures.spans import GAP_S, spans
 

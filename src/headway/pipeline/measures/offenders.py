@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headway.core.rule import ActionKind
+from headway.core.policy import ActionKind
 
 _WHO = ["client", "filter"]
 

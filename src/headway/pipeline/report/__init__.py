@@ -1,0 +1,1 @@
+"""The reports: one self-contained HTML file each."""

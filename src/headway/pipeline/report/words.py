@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from headway.core.units import format_count, format_duration, format_share, format_size
+from headway.core.base import format_count, format_duration, format_share, format_size
 
 NAME_MAX = 36
 CAUSES = {

@@ -1,0 +1,1 @@
+"""Writing from Spark: ``format(\"headway\")`` as a sink; each row is published exactly once."""

@@ -1,4 +1,4 @@
-"""The broker's admin API as a write uses it: parts, and batches of them (server/writers.py)."""
+"""The broker's admin API as a write uses it: parts, and batches of them (server/streams/writers.py)."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.core.errors import ConfigError
-from headway.core.topics import BadTopic, validate_topic
+from headway.client.address import default_admin_url, read_admin_url
+from headway.core.base import ConfigError
+from headway.core.message import BadTopic, validate_topic
 from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds
-from headway.server.address import default_admin_url, read_admin_url
 from headway.store.rows import QOS
 
 _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.sink.options import SinkOptions
 from headway.store.records import PROPERTIES
 from headway.store.rows import QOS, ROWS

@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
+from headway.client.address import LOG_IN, door
 from headway.pipeline.source.errors import Away, Gone, SourceError
 from headway.pipeline.source.patience import Patience
-from headway.server.address import LOG_IN, door
 
 T = TypeVar("T")
 BUSY = (502, 503, 504)

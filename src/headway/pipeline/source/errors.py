@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from headway.core.errors import HeadwayError
+from headway.core.base import HeadwayError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headway.core.errors import ConfigError
-from headway.core.topics import covers, matches
+from headway.core.base import ConfigError
+from headway.core.message import covers, matches
 from headway.pipeline.archive.folder import File, Folder, folders_of
 from headway.pipeline.source.ranges import SPAN_OFFSETS, Stored
 from headway.store.records import SCHEMA

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.core.errors import ConfigError
-from headway.core.topics import BadTopic, validate_filter
-from headway.core.units import parse_count, parse_duration, parse_size
-from headway.server.address import default_admin_url, read_admin_url
+from headway.client.address import default_admin_url, read_admin_url
+from headway.core.base import ConfigError, parse_count, parse_duration, parse_size
+from headway.core.message import BadTopic, validate_filter
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", "lake")

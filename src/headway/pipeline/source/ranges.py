@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from headway.core.topics import BadTopic, matches, validate_topic
+from headway.core.message import BadTopic, matches, validate_topic
 
 if TYPE_CHECKING:
     from headway.pipeline.archive.folder import File

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from headway.core.errors import HeadwayError
+from headway.core.base import HeadwayError
 from headway.pipeline.source.broker import Broker
 from headway.pipeline.source.errors import Away, Gone
 from headway.pipeline.source.loss import DELETED, LOST, lose

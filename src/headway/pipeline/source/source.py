@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.source.errors import in_one_line
 from headway.pipeline.source.options import for_batches, for_streams, read_options
 

@@ -14,13 +14,13 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.source.broker import Broker
 from headway.pipeline.source.options import Options
 from headway.pipeline.views.schema import declared, inferred
 from headway.pipeline.views.tables import read_table
 from headway.pipeline.views.words import of_sql
-from headway.server.settings import SourceTable
+from headway.server.config import SourceTable
 
 
 class Catalog:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from pyspark.sql.types import StructType
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.views.schema import differences
-from headway.server.settings import ViewTable
+from headway.server.config import ViewTable
 from headway.store.whole import written_whole
 
 FILE = "view.json"

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headway.pipeline.sink.options import SinkOptions
-from headway.server.settings import ViewTable
+from headway.server.config import ViewTable
 
 FORMAT = "headway"
 ROWS = "rows published"

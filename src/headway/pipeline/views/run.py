@@ -21,7 +21,8 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headway.core.errors import ConfigError
+from headway.client.address import read_admin_url
+from headway.core.base import ConfigError
 from headway.pipeline.admin import admin_url
 from headway.pipeline.claim import claimed
 from headway.pipeline.session import MEMORY, open_session, progress
@@ -31,9 +32,7 @@ from headway.pipeline.told import told_to_stop
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.status import RUNNING, STARTING, Status
 from headway.pipeline.views.view import start_view
-from headway.server.address import read_admin_url
-from headway.server.settings import Settings
-from headway.server.views import tables_of
+from headway.server.config import Settings, tables_of
 
 STOP_S = 20.0
 LOOK_S = 1.0

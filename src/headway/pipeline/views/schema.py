@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.short import in_short
 from headway.pipeline.source.broker import Broker
 from headway.pipeline.views.tables import OF_RECORD

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.pipeline.views.publish import ROWS
-from headway.server.settings import ViewTable
+from headway.server.config import ViewTable
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
 

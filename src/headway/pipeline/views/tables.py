@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headway.core.errors import ConfigError
-from headway.server.settings import SourceTable
+from headway.core.base import ConfigError
+from headway.server.config import SourceTable
 
 OF_RECORD = {"_offset": "offset", "_timestamp": "timestamp", "_topic": "topic", "_key": "key"}
 TIME = "timestamp"

@@ -10,12 +10,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
-from headway.core.errors import ConfigError
-from headway.core.topics import matches
+from headway.core.base import ConfigError
+from headway.core.message import matches
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.kept import CHECKPOINT, Kept, Table, check_kept, read_kept, write_kept
 from headway.pipeline.views.publish import limit_bytes, published
-from headway.server.settings import ViewTable
+from headway.server.config import ViewTable
 
 _NO_KEYS = (StructType, ArrayType, MapType, BinaryType, VariantType)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from headway.core.options import QueueTerms
+from headway.core.consumer import QueueTerms
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
 

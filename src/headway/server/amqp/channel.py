@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 
-from headway.core.channel import NO_LIMIT, Channel
-from headway.core.queues import Queues
-from headway.core.record import Run
-from headway.core.session import Session
-from headway.core.subscription import Subscription
+from headway.core.clients import Queues
+from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
+from headway.core.message import Run
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.transaction import Transaction
-from headway.server.share import Steps
+from headway.server.connections import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish
 from headway.wire.amqp.replies import write_method

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pamqp import commands
 
-from headway.core.channel import NO_LIMIT
-from headway.core.errors import Reason, Refused
-from headway.core.options import SubscribeRequest, SubscriptionOptions, parse_options
+from headway.core.base import Reason, Refused
+from headway.core.consumer import NO_LIMIT, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
 from headway.core.queue import Queue
-from headway.core.subscription import Subscription
 from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
-from headway.server.share import Steps
+from headway.server.connections import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 
-from headway.core.exchange import KINDS, Binding, Destination, Exchange, frozen
-from headway.core.options import NO_OPTIONS, SubscriptionOptions, parse_options
+from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
 from headway.core.queue import Queue
+from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
 from headway.server.amqp.arguments import MATCHES, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
-from headway.server.share import Steps
+from headway.server.connections import Steps
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method

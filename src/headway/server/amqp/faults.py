@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.errors import HeadwayError, ProtocolError, Reason, Refused
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.wire.amqp.codes import Code
 
 _CODES = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
-from headway.core.errors import Reason
+from headway.core.base import Reason
 from headway.server.amqp.faults import connection_fault
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN

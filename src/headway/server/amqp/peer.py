@@ -15,21 +15,15 @@ from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
-from headway.core.effects import CloseChannel
-from headway.core.errors import ProtocolError, Reason, Refused
-from headway.core.record import Run
-from headway.core.session import ConnectRequest, Session
-from headway.core.subscription import Subscription
+from headway.core.base import ProtocolError, Reason, Refused
+from headway.core.consumer import CloseChannel, ConnectRequest, Session, Subscription
+from headway.core.message import Run
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.promises import Promises
-from headway.server.answers import Answers
-from headway.server.connection import Connection
-from headway.server.farewell import Words
-from headway.server.parts import Part
-from headway.server.share import ITEMS_MAX, Share
+from headway.server.connections import ITEMS_MAX, Answers, Connection, Part, Share, Words
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import Decoder
@@ -45,8 +39,8 @@ from headway.wire.amqp.replies import (
 from headway.wire.amqp.versions import AMQP_0_9_1, Version
 
 if TYPE_CHECKING:
+    from headway.server.config import ListenerTable
     from headway.server.engine import Engine
-    from headway.server.settings import ListenerTable
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Nobody may have us keep more than this before we know who it is."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.server.amqp.declaring import METHODS
-from headway.server.answers import Answers
+from headway.server.connections import Answers
 from headway.wire.amqp.items import Item, Method
 
 if TYPE_CHECKING:

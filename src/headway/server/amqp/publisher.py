@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from headway.core.publishing import part_of
-from headway.core.record import TOPICS, Run, topic_of
-from headway.core.router import COPIES
-from headway.core.session import Session
+from headway.core.consumer import Session
+from headway.core.message import TOPICS, Run, topic_of
+from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Publish

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.core.session import Session
-from headway.core.tab import TRANSACTIONS
-from headway.server.share import Steps
+from headway.core.consumer import Session
+from headway.core.log import TRANSACTIONS
+from headway.server.connections import Steps
 
 STEP_BYTES = 600
 ID_BYTES = 100

@@ -13,10 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from heapq import merge
 from typing import NamedTuple
 
-from headway.core.ledger import KeptRun
-from headway.core.poll import Behind
-from headway.core.record import LOOKS_MAX, Record, Run
-from headway.core.topics import covers, matcher, overlaps
+from headway.core.consumer import Behind
+from headway.core.log import KeptRun
+from headway.core.message import LOOKS_MAX, Record, Run, covers, matcher, overlaps
 from headway.server.journal.words import read_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream

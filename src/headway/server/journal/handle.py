@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Protocol
 
-from headway.core.chunk import Chunk
-from headway.core.publishing import part_of
-from headway.core.record import Dialect, Run
+from headway.core.log import Chunk
+from headway.core.message import Dialect, Run
+from headway.core.routing import part_of
 from headway.server.journal.words import ReadRun, read_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream

@@ -26,12 +26,11 @@ from typing import Protocol
 import msgspec
 
 from headway.core.broker import Broker
-from headway.core.chunk import Chunk
-from headway.core.lane import Lane
-from headway.core.ledger import MAIN, Ledger
+from headway.core.log import MAIN, Chunk, Lane, Ledger
+from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.archive import Archive
 from headway.server.journal.handle import JournalChunk, Shelf
-from headway.server.journal.restore import RETAINED
+from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.tidying import Tidying
 from headway.server.journal.words import (
@@ -42,8 +41,7 @@ from headway.server.journal.words import (
     places_entry,
     run_entry,
 )
-from headway.server.pulse import Pulse
-from headway.server.settings import JournalTable, TopicTable
+from headway.server.loop import Pulse
 from headway.store.journal.batch import Entry
 from headway.store.journal.journal import Journal
 from headway.store.journal.stream import Stream

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from headway.core.units import format_size
+from headway.core.base import format_size
 
 log = logging.getLogger("headway")
 

@@ -7,9 +7,8 @@ counts no longer.
 
 from __future__ import annotations
 
-from headway.core.ledger import KeptRun
-from headway.core.record import Record
-from headway.core.retained import Retained
+from headway.core.log import KeptRun, Retained
+from headway.core.message import Record
 from headway.server.journal.handle import Clock
 from headway.server.journal.words import run_entry
 from headway.store.journal.batch import Entry

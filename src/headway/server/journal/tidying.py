@@ -20,16 +20,13 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.broker import Broker
-from headway.core.chunk import Chunk
-from headway.core.ledger import MAIN, Kept, Ledger
-from headway.core.loose import LooseEnds
-from headway.core.topics import overlaps
-from headway.server.fields import Keep
+from headway.core.log import MAIN, Chunk, Kept, Ledger, LooseEnds
+from headway.core.message import overlaps
+from headway.server.config import Keep, TopicTable
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.handle import Shelf
-from headway.server.journal.restore import RETAINED
+from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
-from headway.server.settings import TopicTable
 from headway.store.journal.losses import joined
 from headway.store.journal.stream import Stream
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headway.core.exchange import Binding, Destination, Exchange, frozen
-from headway.core.keeping import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
-from headway.core.ledger import Fact, KeptRun, Place
-from headway.core.options import QueueTerms, SubscribeRequest, SubscriptionOptions
-from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.core.clients import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.log import Fact, KeptRun, Place
+from headway.core.message import NO_PROPERTIES, Properties, Run
+from headway.core.routing import Binding, Destination, Exchange, frozen
 from headway.store.journal.batch import Entry, Stored
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read as read_properties

@@ -21,8 +21,8 @@ import struct
 
 from pamqp import base, commands
 
-from headway.core.errors import ProtocolError, Reason
-from headway.core.record import Run, topic_of
+from headway.core.base import ProtocolError, Reason
+from headway.core.message import Run, topic_of
 from headway.wire.amqp.acks import ACK, FRAME_BYTES, read_acks
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, Publish

@@ -10,7 +10,7 @@ from operator import add, sub
 
 import msgspec
 
-from headway.core.record import Frames, Gap, Record, Run
+from headway.core.message import Frames, Gap, Record, Run
 from headway.wire.amqp.lane import Leads, properties_of, read_message
 from headway.wire.columns import equal_pieces
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 from pamqp import base
 
-from headway.core.record import Run
+from headway.core.message import Run
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.versions import Version
 

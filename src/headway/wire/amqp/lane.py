@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from headway.core.record import Properties, Record, key_of, topic_of
+from headway.core.message import Properties, Record, key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, write
 from headway.wire.amqp.scan import CONTENT

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.base import ProtocolError, Reason, Refused
 from headway.wire.amqp.codes import Code
 from headway.wire.partial import BytesReader
 

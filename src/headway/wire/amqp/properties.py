@@ -5,7 +5,7 @@ Rules:
   AMQP: :class:`Facts`, equal for equal bytes.
 - Only their form is checked. A text that is no UTF-8, or that MQTT has no room for, is left out of what MQTT gets.
 - Whoever alters one property leaves the bytes of all others alone; of the headers, those that stay the same.
-- ``reply-to`` is a routing key, so its topic has the separators exchanged (core/record.py).
+- ``reply-to`` is a routing key, so its topic has the separators exchanged (core/message/record.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.core.errors import ProtocolError, Reason
-from headway.core.record import NO_PROPERTIES, Properties, key_of, topic_of
-from headway.core.topics import BadTopic, validate_topic
+from headway.core.base import ProtocolError, Reason
+from headway.core.message import NO_PROPERTIES, BadTopic, Properties, key_of, topic_of, validate_topic
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.primitives import (
     SHORT_BYTES_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.core.record import NO_PROPERTIES, Properties
+from headway.core.message import NO_PROPERTIES, Properties
 from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, Entry, Will
 from headway.wire.mqtt.primitives import write_binary, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import Fields, UserProperties, write_message, write_properties

@@ -1,10 +1,10 @@
-"""MQTT 5 reason codes, and which of them a :class:`~headway.core.errors.Reason` becomes on the wire."""
+"""MQTT 5 reason codes, and which of them a :class:`~headway.core.base.errors.Reason` becomes on the wire."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from headway.core.errors import Reason
+from headway.core.base import Reason
 
 
 class Code(IntEnum):

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headway.core.errors import ProtocolError, Reason
-from headway.core.record import NO_PROPERTIES, Run
+from headway.core.base import ProtocolError, Reason
+from headway.core.message import NO_PROPERTIES, Run
 from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish

@@ -19,7 +19,7 @@ from math import ceil
 
 import msgspec
 
-from headway.core.record import NO_PROPERTIES, Frames, Gap, Properties, Record, Run
+from headway.core.message import NO_PROPERTIES, Frames, Gap, Properties, Record, Run
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import Reader, read_topic, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.record import NO_PROPERTIES, Properties, Run
+from headway.core.message import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.properties import Fields, UserProperties
 
 NEVER = 0xFFFF_FFFF

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from headway.core.errors import ProtocolError, Reason, Refused
+from headway.core.base import ProtocolError, Reason, Refused
 from headway.wire.mqtt.codes import Code
 from headway.wire.partial import BytesReader
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headway.core.record import NO_PROPERTIES, Properties
+from headway.core.message import NO_PROPERTIES, Properties
 from headway.wire.mqtt.codes import Code
 from headway.wire.mqtt.primitives import (
     Reader,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.core.errors import ProtocolError, Reason
+from headway.core.base import ProtocolError, Reason
 from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, Code, connack_code, connack_code_3_1_1, find_code
 from headway.wire.mqtt.packets import Connect
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.errors import Reason
+from headway.core.base import Reason
 from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Traffic, chance
 
 Flags = npt.NDArray[np.bool_]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.errors import ConfigError
+from headway.core.base import ConfigError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

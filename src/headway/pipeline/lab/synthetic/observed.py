@@ -15,10 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headway.core.decision import DecisionKind
-from headway.core.meter import Sample
-from headway.core.policy import PolicyState, evaluate, parse_policy
-from headway.core.verdict import Verdict, judge
+from headway.core.policy import DecisionKind, PolicyState, Sample, Verdict, evaluate, judge, parse_policy
 from headway.pipeline.lab.synthetic.consumers import Flags, Life
 from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Traffic
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headway.core.tables import CONSUMER_SAMPLES
-from headway.core.verdict import Verdict
+from headway.core.policy import Verdict
+from headway.core.telemetry import CONSUMER_SAMPLES
 from headway.pipeline.lab.synthetic.consumers import live
 from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Lane, Traffic, publish
 from headway.pipeline.lab.synthetic.observed import (

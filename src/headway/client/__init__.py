@@ -1,0 +1,1 @@
+"""What asks a broker from outside."""

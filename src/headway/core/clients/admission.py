@@ -1,0 +1,241 @@
+"""Admission: sessions come, go away, come back, expire; and leave their wills.
+
+A session whose ``expiry_s`` is 0 ends with its connection. Any other stays for so long, its cursors where they are:
+being away costs nothing but the lane they stand in, and that goes to disk like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+import msgspec
+
+from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.clients.ending import Ending
+from headway.core.clients.keeping import Keeping, SessionTerms
+from headway.core.consumer import ConnectRequest, Disconnect, Outlet, Session, Will
+from headway.core.delivery import Fanout, go_back, last_of_half_sent
+from headway.core.log import Tab
+from headway.core.policy import FlapControl
+from headway.core.routing import FORMER_PUBLISHERS_MAX, Publishing, Registry
+
+
+class Admission:
+    def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
+                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session], Steps]) -> None:
+        self._registry = registry
+        self._keeping = keeping
+        self._publishing = publishing
+        self._ending = ending
+        self._fanout = fanout
+        self._flap = flap
+        self._on_end = on_end
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
+        """Let a client in; ``session.present`` says whether it found its earlier session. Raises :class:`Refused`."""
+        registry = self._registry
+        wait_s = self._flap.wait_s(request.client, now)
+        if wait_s > 0:
+            text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
+                    f"readmitted in {wait_s:.1f} s")  # fmt: skip
+            raise Refused(Reason.FLAPPING, text, retry_after_s=wait_s)
+        limits = registry.limits_of(request.listener)
+        request = msgspec.structs.replace(
+            request, expiry_s=min(request.expiry_s, limits.session_expiry_max_s),
+            credit=min(request.credit, limits.in_flight_max),
+        )  # fmt: skip
+        old = registry.sessions.get(request.client)
+        if old is None and len(registry.sessions) >= registry.sessions_max:
+            raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
+        if old is not None:
+            self._take_over(old, request, now)
+            # Whoever comes back to its own may do so in any case: what it has there is counted already.
+            if request.clean_start or old.dead or old.protocol != request.protocol or old.expires_at() <= now:
+                self.end(old, Reason.TAKEN_OVER, now)
+                old = None
+        pool = registry.pool_of(request.listener)
+        if old is None:
+            Tab(pool).check(Session.cost(request))
+            registry.session_number += 1
+            session = Session(registry.session_number, request, pool, now)
+            registry.sessions[request.client] = session
+            registry.numbers[session.number] = session
+            session.outlet = outlet
+            session.settle_tab()
+            self._keeping.session(session)
+            return session
+        self._resume(old, request, outlet, now)
+        self._keeping.session(old)
+        return old
+
+    def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
+        """A session that there was before the process began; of one that there is already, what is new of it."""
+        registry = self._registry
+        request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
+                                 protocol=terms.protocol)  # fmt: skip
+        session = registry.sessions.get(client)
+        if session is None:
+            registry.session_number += 1
+            session = Session(registry.session_number, request, registry.pool_of(terms.listener), now)
+            registry.sessions[client] = registry.numbers[session.number] = session
+        session.adopt(request, now)
+        session.gone_since_s = now if terms.gone_s is None else terms.gone_s
+        session.settle_tab()
+        self._keeping.session(session)
+        return session
+
+    def restored(self, now: float) -> None:
+        """All sessions are there again, and nobody is connected: they live for as long as they are to."""
+        for session in list(self._registry.sessions.values()):
+            self._expire_later(session, now)
+
+    def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
+        """The client is connected already: that connection ends, with its will where MQTT 5 (3.1.2.5) says so."""
+        outlet = session.outlet
+        if outlet is None:
+            return
+        text = "the same client id connected again"
+        rest = self.detach(session, now, last_word=True)
+        self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
+        will = session.will
+        session.will = None
+        if will is not None and will.delay_s <= 0:
+            self._publish_will(will, now)
+        else:
+            session.pending_will = will  # due if the session ends by this, forgotten if it goes on
+
+    def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
+        session.adopt(request, now)
+        session.settle_tab()
+        session.present = True
+        session.outlet = outlet
+        session.channel.replay = list(reversed(session.channel.in_flight))
+        session.channel.exhausted_since_s = None
+        self._fanout.again[session] = None
+        self._registry.woken |= session.queues
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | memoryview | None:
+        """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it
+        (None:
+        a failing disk has it); without, that record is to be sent again, whole."""
+        rest: bytes | memoryview | None = b""
+        if session.half_sent is not None and not last_word:
+            go_back(session.half_sent)
+        elif last_word:
+            rest = last_of_half_sent(session)
+        session.half_sent = None
+        session.rest = b""
+        session.held_back.clear()
+        session.outlet = None
+        session.count_unsent()
+        session.gone_since_s = now
+        if session.paused_by:
+            session.paused_by.clear()
+            session.stalled_s += now - session.paused_since_s
+        if session.gates:
+            self._registry.chores.begin(self._open_gates(session), now)
+        self._registry.woken |= session.queues
+        return rest
+
+    def _open_gates(self, session: Session) -> Steps:
+        """Nobody waits for who is away; unless it has come back meanwhile."""
+        while session.gates and session.outlet is None:
+            self._ending.open_gate(next(iter(session.gates)), self._registry.chores.now)
+            yield END_WORK
+
+    def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
+                   expiry_s: float | None = None) -> None:
+        """A connection ended. ``expiry_s`` is the client's last word on how long its session should live."""
+        if session.outlet is not outlet:
+            return  # the session has moved to another connection
+        self.detach(session, now, last_word=False)
+        session.last_reason = reason
+        if expiry_s is not None:
+            session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
+        last_will, session.will = session.will, None
+        if session.expiry_s <= 0 or session.dead:
+            self.end(session, Reason.SUBSCRIPTION_ENDED, now)
+        else:
+            self._keeping.session(session)
+            self._expire_later(session, now)
+        if will and last_will is not None:
+            self._leave_will(session, last_will, now)
+        session.settle_tab()
+
+    def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """End the connection from our side, with a last word."""
+        outlet = session.outlet
+        if outlet is None:
+            return
+        rest = self.detach(session, now, last_word=True)
+        session.outlet = outlet  # ``disconnect`` wants to see whose connection it is
+        self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))
+        self.disconnect(session, outlet, reason, now, will=True)
+
+    def _expire_later(self, session: Session, now: float) -> None:
+        if session.expires_at() == inf:
+            return
+
+        expire = partial(self.end, session, Reason.SUBSCRIPTION_ENDED)
+        session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
+
+    def end(self, session: Session, reason: Reason, now: float) -> None:
+        """The session is over, and with it all its subscriptions: these as turns go (chores.py), the journal knows it
+        by one word. Its name is free at once."""
+        registry = self._registry
+        if session.ended:
+            return
+        session.ended = True
+        session.stop_timers()
+        self._keeping.session_ended(session)
+        registry.chores.begin(self._clear_up(session, reason), now)
+        if registry.sessions.get(session.client) is session:
+            del registry.sessions[session.client]
+        registry.numbers.pop(session.number, None)
+        if session.published_records:
+            registry.former[session.number] = session
+            if len(registry.former) > FORMER_PUBLISHERS_MAX:
+                registry.former.popitem(last=False)
+        will, session.pending_will = session.pending_will, None
+        if will is not None:
+            self._publish_will(will, now)
+
+    def _clear_up(self, session: Session, reason: Reason) -> Steps:
+        """What is left of a session that is over."""
+        chores = self._registry.chores
+        for subscription in list(session.subscriptions.values()):
+            self._ending.end(subscription, reason, chores.now)
+            yield END_WORK
+        session.channel.clear()
+        yield from self._on_end(session)
+        session.tab.close()
+
+    # -- wills ------------------------------------------------------------------------------------------------------
+
+    def _leave_will(self, session: Session, will: Will, now: float) -> None:
+        """Publish the will now, or after its delay unless the client comes back or the session ends before."""
+        if will.delay_s <= 0 or session.ended:
+            self._publish_will(will, now)
+            return
+        session.pending_will = will
+
+        def publish(when: float) -> None:
+            session.pending_will = None
+            session.settle_tab()
+            self._publish_will(will, when)
+
+        session.will_due = self._registry.timers.move(session.will_due, now + will.delay_s, publish)
+
+    def _publish_will(self, will: Will, now: float) -> None:
+        expires = None if will.lifetime_s is None else now + will.lifetime_s
+        record = msgspec.structs.replace(will.record, expires_s=expires)
+        try:
+            self._publishing.announce(record, now)
+        except Refused:
+            return  # not retained for want of room; whoever is subscribed has it

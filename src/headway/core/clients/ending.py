@@ -1,0 +1,117 @@
+"""Ending: what becomes of a subscription's records, deliveries, state and gates when it is over.
+
+Nothing it was still owed goes uncounted; what it was sent and has not acknowledged stays its session's to settle.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from headway.core.base import Reason
+from headway.core.clients.keeping import Keeping
+from headway.core.consumer import Disconnect, Session, Subscription
+from headway.core.delivery import delivery_record, finish_half_sent
+from headway.core.log import SUBSCRIPTIONS
+from headway.core.message import Gap
+from headway.core.queue import queue_of
+from headway.core.routing import Registry
+
+
+class Ending:
+    def __init__(self, registry: Registry, keeping: Keeping) -> None:
+        self._registry = registry
+        self._keeping = keeping
+
+    def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
+        """The subscription is over. What it was still owed is counted; returns that as a gap."""
+        session, feed, registry = subscription.session, subscription.feed, self._registry
+        if subscription.ended:
+            return None
+        subscription.ended = True
+        session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
+        subscription.stop_timers()
+        self._keeping.subscription_ended(subscription)
+        if registry.observer is not None:
+            registry.observer.ended(subscription, reason, now)
+        if session.half_sent is subscription:
+            self.finish_half_sent(session)
+        session.caught_up(subscription)
+        for place in (feed.waiting, feed.resting, feed.subscriptions):
+            place.pop(subscription, None)
+        if session.subscriptions.get(subscription.request.key) is subscription:
+            del session.subscriptions[subscription.request.key]
+        registry.watched.pop(subscription, None)
+        registry.count_consumer(feed.key.filter, -1)
+        if subscription.meter.slow:
+            registry.count_slow(subscription, -1)
+        queue = None if subscription.queue is None else queue_of(subscription.queue)
+        if queue is not None:
+            queue.leave(subscription)
+            if subscription.channel.members:
+                subscription.channel.members.pop(subscription, None)
+        else:
+            self._write_off(subscription, reason)
+        registry.count(subscription)
+        if queue is None:
+            self.set_free(subscription)
+            subscription.cursor.close()
+            feed.settle_down()  # it may have been the last that wanted what is there
+        self._release_state(subscription, now)
+        if subscription in feed.gates:
+            self.open_gate(subscription, now)
+        if queue is not None and queue.ends_with_members and not queue.members:
+            self._keeping.queue_ended(queue)
+            queue.close()
+        registry.close_if_unread(feed)
+        return subscription.gap
+
+    def finish_half_sent(self, session: Session) -> None:
+        """Finish the record the client has part of, whatever becomes of its subscription; or end the connection."""
+        assert session.outlet is not None
+        try:
+            finish_half_sent(session)
+        except OSError as error:
+            session.half_sent = None
+            session.dead = True
+            text = f"a record half sent could not be read back from disk ({error.strerror or error})"
+            self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
+
+    def set_free(self, subscription: Subscription) -> None:
+        """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
+        if subscription.session.ended:
+            return  # nobody will settle it
+        for delivery in subscription.channel.in_flight.values():
+            if delivery.subscription is not subscription:
+                continue
+            with suppress(OSError):  # its disk failed: it cannot be sent again, should that be wanted
+                delivery.record = delivery_record(delivery)
+            delivery.cursor = delivery.chunk = None
+
+    def _write_off(self, subscription: Subscription, reason: Reason) -> None:
+        """Count what the consumer will not get any more, delivered or conflated."""
+        lane, owed = subscription.feed.lane, subscription.conflate_owed
+        if subscription.conflating:
+            owed += lane.count - subscription.cursor.number
+        else:
+            self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
+        subscription.note_gap(owed, subscription.conflated_upto, lane.last_sequence, reason)
+        subscription.conflate_owed = 0
+
+    def _release_state(self, subscription: Subscription, now: float) -> None:
+        subscription.close_prefaces()
+        state, subscription.state = subscription.state, None
+        if state is None:
+            return
+        state.readers -= 1
+        if state.readers == 0 and not state.declared:
+            self._registry.router.remove_state(state)
+            self._registry.chores.begin(state.close(), now)
+
+    def open_gate(self, subscription: Subscription, now: float) -> None:
+        """This consumer holds back publishers no longer."""
+        feed = subscription.feed
+        since = feed.gates.pop(subscription, None)
+        subscription.session.gates.pop(subscription, None)
+        if since is not None:
+            subscription.blocked_publishers_s += now - since
+            self._registry.ungate(feed, now)

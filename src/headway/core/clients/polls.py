@@ -1,0 +1,55 @@
+"""Polling: how those who read by themselves come, tell how far they are, go, and come back."""
+
+from __future__ import annotations
+
+from math import inf
+
+from headway.core.base import Reason, Refused
+from headway.core.clients.admission import Admission
+from headway.core.clients.subscribing import Subscribing
+from headway.core.consumer import ConnectRequest, Poll, Session, SubscribeRequest, SubscriptionOptions, Telling
+from headway.core.message import Dialect
+from headway.core.routing import Registry
+
+POLLS_PROTOCOL = LISTENER = "http"
+
+
+class Polls:
+    def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing) -> None:
+        self._registry = registry
+        self._admission = admission
+        self._subscribing = subscribing
+
+    def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
+               username: str | None = None) -> Poll:
+        """The poll of this name, which reads a recorded filter; a new one begins at ``offset``. ``dialect``: that of
+        what is kept of it, for nothing is written for it. ``username``: whose it is. Raises :class:`Refused`."""
+        session = self._registry.sessions.get(name)
+        if session is not None and session.protocol != POLLS_PROTOCOL:
+            text = f"{name!r} is the name of a client that speaks {session.protocol}"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        if session is None or session.outlet is None:
+            request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
+                                     protocol=POLLS_PROTOCOL)  # fmt: skip
+            session = self._admission.connect(request, Telling(now), now)
+        poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
+        wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
+                                  options=SubscriptionOptions(policy=policy))  # fmt: skip
+        if poll is not None and poll.request.key != wanted.key:
+            self._subscribing.end(poll, now)
+            poll = None
+        if poll is None:
+            poll = self._subscribing.poll(session, wanted, offset, now)
+        elif poll.request.options != wanted.options:
+            self._subscribing.change_terms(poll, wanted)
+        session.lagging[poll] = None  # from whom the governor does not turn away, for no turn would bring it back
+        self._registry.watched.setdefault(poll)
+        return poll
+
+    def leave(self, session: Session, now: float) -> None:
+        """Its reader has stopped, or is not heard of any more; its place stays."""
+        if session.outlet is not None:
+            self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
+
+    def end(self, session: Session, now: float) -> None:
+        self._admission.end(session, Reason.SUBSCRIPTION_ENDED, now)

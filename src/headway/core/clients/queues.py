@@ -1,0 +1,473 @@
+"""Queues and exchanges by name: everything that clients ask of them (AMQP 0-9-1, 1.5 to 1.8).
+
+Rules:
+- A queue reads the feed of its *set of bindings*, as their exchanges look at them (fanout looks at no key): queues that
+  are bound alike share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers to
+  a topic. That it can be published to by its name is no binding in this sense until somebody does, while it has others.
+- A queue that refuses what is too much has a lane of its own, for what it refuses others may get.
+- What is asked for and cannot be raises :class:`Refused`; nothing has changed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.clients.ending import Ending
+from headway.core.clients.keeping import Keeping
+from headway.core.clients.subscribing import Subscribing, cost
+from headway.core.consumer import (
+    NO_LIMIT,
+    NO_OPTIONS,
+    Cancelled,
+    Channel,
+    ConnectRequest,
+    Feed,
+    FeedKey,
+    QueueTerms,
+    Reader,
+    Session,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    Window,
+)
+from headway.core.delivery import Fanout
+from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
+from headway.core.message import TOPICS, Dialect, key_of
+from headway.core.policy import Meter, PolicyState
+from headway.core.queue import Bound, Got, Queue, Settling, filter_of, queue_of, word_of
+from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
+
+QUEUES_MAX = 100_000
+RESERVED = "amq."
+
+
+class Queues(Settling):
+    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing, keeping: Keeping,
+                 watch: Callable[[Subscription, float], None]) -> None:
+        super().__init__(registry)
+        self._keeping = keeping
+        self._router = registry.router
+        self._exchanges = registry.router.exchanges
+        self._fanout = fanout
+        self._ending = ending
+        self._subscribing = subscribing
+        self._watch = watch
+        self._replays = 0
+        self._queues_bytes = 0
+        self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
+        self._bound: dict[Queue, Bound] = {}
+        self._router.called = self._called
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        found = self._exchanges.by_name.get(name)
+        if found is None:
+            raise Refused(Reason.NOT_FOUND, f"there is no exchange '{name}'")
+        return found
+
+    def is_durable(self, name: str) -> bool:
+        """The exchange is; or nobody knows, for it is gone."""
+        found = self._exchanges.by_name.get(name)
+        return found is None or found.durable
+
+    def declare_exchange(self, exchange: Exchange) -> None:
+        known = self._exchanges.by_name.get(exchange.name)
+        if known is None:
+            if exchange.name.startswith(RESERVED):
+                raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
+            self._registry.declared.check(EXCHANGE_BYTES)
+            self._exchanges.add(exchange)
+            self._settle()
+            self._keeping.exchange(exchange)
+            self._router.forget()
+        elif difference := known.difference(exchange):
+            raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        if any(name == own for own, _ in PREDECLARED):
+            raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is the broker's own")
+        exchange = self._exchanges.by_name.get(name)
+        if exchange is None:
+            return  # gone already, which is what was wanted
+        if if_unused and exchange.bindings.all:
+            raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
+        leading: dict[Queue, None] = {}
+        for binding in exchange.bindings.all:
+            if (queue := self._led_to(binding)) is not None:
+                self._bound[queue].change(binding, exchange.bindings.seen(binding), there=False)
+                leading[queue] = None
+        self._keeping.exchange_ended(exchange)
+        self._exchanges.remove(name)
+        self._settle()
+        for queue in leading:
+            self._rebind(queue)
+        self._router.forget()
+
+    def _settle(self) -> None:
+        """Something was declared, or is no more."""
+        self._registry.declared.put(DECLARED, self._exchanges.bytes + self._queues_bytes)
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def queue(self, session: Session, name: str) -> Queue:
+        found = self._named(name)
+        if found is None or (found.owner is not None and found.owner.ended):
+            self._mourn(name)
+            raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
+        if found.owner is not None and found.owner is not session:
+            raise _locked(name, "another connection declared it for itself alone")
+        return found
+
+    def _named(self, name: str) -> Queue | None:
+        found = self._router.queues.get(name)
+        return None if found is None else queue_of(found)
+
+    def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
+        """The queue, made now or there before."""
+        known = self._named(name)
+        if known is not None and known.owner is not None and known.owner.ended:
+            self.delete(known, now)  # its turn would come
+            known = None
+        if known is not None:
+            self.queue(session, name)
+            if known.terms.exclusive != terms.exclusive:
+                alone = "is" if known.terms.exclusive else "is not"
+                raise _locked(name, f"it {alone} declared as exclusive, which is not to be changed")
+            if difference := _difference(known.terms, terms):
+                raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {difference}")
+            known.used_s = now
+            return known
+        self._mourn(name)
+        if len(self._router.queues) >= QUEUES_MAX:
+            raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
+        self._registry.declared.check(_queue_cost(name, terms))
+        queue = self._make(name, terms, dialect, session.pool, now)
+        if terms.exclusive:
+            queue.owner = session
+            self._registry.owned.setdefault(session, {})[queue] = None
+        self._keeping.queue(queue, session.listener)
+        return queue
+
+    def restore(self, name: str, terms: QueueTerms, dialect: Dialect, listener: str, place: int, now: float) -> Queue:
+        """A queue that there was before the process began."""
+        queue = self._make(name, terms, dialect, self._registry.pool_of(listener), now)
+        self._keeping.queue(queue, listener, place=place)
+        return queue
+
+    def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
+        bound = Bound(name)
+        feed = self._feed(name, terms, dialect, pool, bound.feed_name(called=True))
+        queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
+        self._homes[queue], self._bound[queue] = (dialect, pool), bound
+        self._router.queues[name] = queue
+        self._exchanges.add_queue(name)
+        self._queues_bytes += _queue_cost(name, terms)
+        self._settle()
+        self._router.forget()
+        queue.filters = bound.filters()
+        queue.used_s = now
+        if terms.durable and not terms.exclusive:
+            queue.stand_in = partial(self._stand_in, queue)
+        self._expire_later(queue, now)
+        return queue
+
+    def _stand_in(self, queue: Queue, now: float) -> Subscription:
+        """One who stands for the consumers of a queue that has none."""
+        dialect, pool = self._homes[queue]
+        name = f"$queue/{word_of(queue.name)}"
+        session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
+        request = SubscribeRequest(name, dialect, qos=1, polling=True)
+        policy = self._registry.policy_for_queue(queue.filters, durable=True)
+        meter = Meter(now, queue.feed.lane.end, self._registry.lateness)
+        subscription = Subscription(session, request, queue.feed, policy, PolicyState(policy), meter)
+        subscription.cursor.close()
+        subscription.channel, subscription.window = Channel(NO_LIMIT, NO_LIMIT), Window(NO_LIMIT)
+        return subscription
+
+    def _mourn(self, name: str) -> None:
+        """Who wants a queue that a policy has deleted meanwhile is told so, once."""
+        told = self._keeping.obituary("queue", name)
+        if told is not None:
+            raise Refused(*told)
+
+    def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Returns how many records waited in it."""
+        if if_unused and queue.consumers:
+            raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
+        waiting = queue.backlog.lag_records
+        if if_empty and waiting:
+            raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")
+        if queue.ended:
+            return 0
+        del self._router.queues[queue.name], self._homes[queue], self._bound[queue]
+        if queue.owner is not None:
+            self._registry.owned.get(queue.owner, {}).pop(queue, None)
+            queue.owner.holdings.note(queue, 0, 0)
+        self._exchanges.remove_queue(queue.name)
+        self._queues_bytes -= _queue_cost(queue.name, queue.terms)
+        self._settle()
+        self._keeping.queue_ended(queue)
+        self._router.forget()
+        queue.drops.forget()
+        for member in list(queue.members):
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
+            if not member.request.polling and not member.gone:
+                self._registry.effects.append(Cancelled(member))
+        queue.close()
+        self._registry.unused.pop(queue, None)
+        return waiting
+
+    def tidy(self, now: float) -> None:
+        """Delete queues that were to end with their last consumer."""
+        unused, self._registry.unused = self._registry.unused, {}
+        for queue in map(queue_of, unused):
+            queue.used_s = now
+            if queue.terms.auto_delete and not queue.ended and not queue.consumers and not queue.ends_with_members:
+                self.delete(queue, now)
+
+    def session_ended(self, session: Session) -> Steps:
+        """What was its alone ends with it."""
+        chores = self._registry.chores
+        for queue in list(self._registry.owned.pop(session, {})):
+            self.delete(queue_of(queue), chores.now)
+            yield END_WORK
+        self.tidy(chores.now)
+
+    def _expire_later(self, queue: Queue, now: float) -> None:
+        if queue.terms.idle_s is not None:
+            queue.expiry = self._registry.timers.at(now + queue.terms.idle_s, partial(self._expire, queue))
+
+    def _expire(self, queue: Queue, now: float) -> None:
+        idle_s = queue.terms.idle_s
+        assert idle_s is not None
+        if not queue.consumers and queue.used_s + idle_s <= now:
+            self.delete(queue, now)
+        else:
+            self._expire_later(queue, now if queue.consumers else queue.used_s)
+
+    # -- bindings ---------------------------------------------------------------------------------------------------
+
+    def bind(self, session: Session, binding: Binding, now: float = 0.0, *,
+             options: SubscriptionOptions = NO_OPTIONS) -> None:
+        """``options.start``: what is recorded of the topics it leads from, from there on, comes first."""
+        self._check(session, binding)
+        if not binding.source:
+            raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
+        self._registry.declared.check(binding.size)
+        replay = None if options.start == "end" else self._replay(binding, options, now)
+        if self._change(binding, there=True):
+            self._settle()
+            self._keeping.binding(binding, there=True)
+            self._bindings_changed(binding)
+        if replay is not None:
+            queue = queue_of(self._router.queues[binding.destination.name])
+            dialect, pool = self._homes[queue]
+            self._replays += 1
+            key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, queue.name)
+            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            self._router.add_feed(feed)
+            live = queue.feed
+            queue.read(feed, replay)
+            queue.read(live)
+
+    def _replay(self, binding: Binding, options: SubscriptionOptions, now: float) -> Replay:
+        archive, sequence = self._registry.archive, self._registry.sequence
+        if binding.source != TOPICS or binding.destination.kind != "queue":
+            raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
+        filter = filter_of(binding.key)
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is None or earliest is None:
+            raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
+        bindings = Topics()
+        bindings.add(binding)
+        seen = seen_before(archive, filter, options, earliest, now)
+        return Replay(archive.runs(filter, seen, sequence), seen, sequence,
+                      lambda topic: any(bindings.match(key_of(topic), {})))  # fmt: skip
+
+    def unbind(self, session: Session, binding: Binding) -> None:
+        if not binding.source:
+            raise Refused(Reason.NOT_AUTHORIZED, "no queue can be unbound from the default exchange")
+        if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
+            self.queue(session, binding.destination.name)
+        self._keeping.binding(binding, there=False)
+        if self._change(binding, there=False):
+            self._settle()
+            self._bindings_changed(binding)
+
+    def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
+        """Bindings that there were before the process began, or that ended. Returns the queues that read another feed
+        now."""
+        queues: dict[Queue, None] = {}
+        for binding in bindings:
+            if self._change(binding, there=there) and (queue := self._led_to(binding)) is not None:
+                queues[queue] = None
+        self._settle()
+        for queue in queues:
+            self._rebind(queue)
+        self._router.forget()
+        return queues
+
+    def outlives(self, binding: Binding) -> bool:
+        """It outlives the process, as long as it is there."""
+        return self._keeping.outlives(binding)
+
+    def _check(self, session: Session, binding: Binding) -> None:
+        self.exchange(binding.source)
+        kind, name = binding.destination
+        if kind == "queue":
+            self.queue(session, name)
+        else:
+            self.exchange(name)
+
+    def _change(self, binding: Binding, *, there: bool) -> bool:
+        """False: it was so already."""
+        source = self._exchanges.by_name.get(binding.source)
+        if not (self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)):
+            return False
+        if source is not None and (queue := self._led_to(binding)) is not None:
+            self._bound[queue].change(binding, source.bindings.seen(binding), there=there)
+        return True
+
+    def _led_to(self, binding: Binding) -> Queue | None:
+        return self._named(binding.destination.name) if binding.destination.kind == "queue" else None
+
+    def _bindings_changed(self, binding: Binding) -> None:
+        queue = self._led_to(binding)
+        if queue is not None:
+            self._rebind(queue)
+        self._router.forget()
+
+    def _called(self, reader: Reader) -> None:
+        """It is published to by its name."""
+        queue = queue_of(reader)
+        if not queue.called:
+            queue.called = True
+            self._rebind(queue)
+            self._router.forget()
+
+    def _rebind(self, queue: Queue) -> None:
+        """Read the feed of the bindings there are now."""
+        bound = self._bound[queue]
+        queue.filters = bound.filters()
+        self._registry.renamed[queue] = None
+        dialect, pool = self._homes[queue]
+        feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
+        if feed is not queue.feed:
+            queue.read(feed)
+
+    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
+        key = FeedKey(names, None, dialect, pool, 0, name if terms.refuses else None)
+        feed = self._router.feeds.get(key)
+        if feed is None:
+            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            self._router.add_feed(feed)
+        return feed
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def consume(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float, *,
+        exclusive: bool = False,
+    ) -> Subscription:  # fmt: skip
+        """A consumer of the queue, which may have ``prefetch`` deliveries in flight."""
+        if request.key in session.subscriptions:
+            raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
+        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
+        if len(session.subscriptions) >= limit:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
+        session.tab.check(cost(request))
+        if queue.exclusive_consumer is not None or (exclusive and queue.consumers):
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
+        subscription = self._join(session, channel, queue, request, prefetch, now)
+        if exclusive:
+            queue.exclusive_consumer = subscription
+        return subscription
+
+    def _join(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Subscription:
+        policy = self._subscribing.asked_for(request)
+        if policy is None:
+            policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
+        subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
+        subscription.channel = channel
+        channel.members = channel.members or {}
+        channel.members[subscription] = None
+        subscription.window = Window(prefetch)
+        queue.join(subscription)
+        self._registry.ungate(queue.feed, now)
+        queue.used_s = now
+        return subscription
+
+    def cancel(self, subscription: Subscription, now: float) -> None:
+        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+        self.tidy(now)
+
+    def get(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Got | None:
+        """The next record, for a client that asks. Who asks is a member of the queue from then on."""
+        if queue.exclusive_consumer is not None:
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
+        member = session.subscriptions.get(request.key)
+        if member is None:
+            session.tab.check(cost(request))
+            member = self._join(session, channel, queue, request, prefetch, now)
+        return queue.get(member, now)
+
+    def close_channel(self, session: Session, channel: Channel, now: float) -> None:
+        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (chores.py), what
+        they had not settled goes to others, and they end."""
+        if channel.closed:
+            return
+        channel.closed = True
+        for member in channel.members:
+            member.paused = True
+            session.subscriptions.pop(member.request.key, None)
+            queue = None if member.queue is None else queue_of(member.queue)
+            if queue is not None and queue.exclusive_consumer is member:
+                queue.exclusive_consumer = None
+        self._registry.chores.begin(self._clear_up(channel), now)
+
+    def _clear_up(self, channel: Channel) -> Steps:
+        """What is left of a channel that is closed."""
+        chores = self._registry.chores
+        yield from self.recover(channel, chores.now)
+        for member in list(channel.members):
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, chores.now)
+            yield END_WORK
+        self.tidy(chores.now)
+
+
+def _queue_cost(name: str, terms: QueueTerms) -> int:
+    letters = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
+    return QUEUE_BYTES + 4 * len(name) + 2 * len(letters)
+
+
+def _locked(name: str, text: str) -> Refused:
+    """In the words by which clients know it."""
+    known = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
+    return Refused(Reason.RESOURCE_LOCKED, f"{known}: {text}")
+
+
+def _difference(there: QueueTerms, asked: QueueTerms) -> str:
+    """The first thing in which they differ."""
+    for field, words in _WORDS.items():
+        if getattr(there, field) != getattr(asked, field):
+            return words
+    return ""
+
+
+_WORDS = {
+    "durable": "durable", "auto_delete": "auto-delete", "ttl_s": "x-message-ttl",
+    "idle_s": "x-expires", "records_max": "x-max-length", "bytes_max": "x-max-length-bytes", "refuses": "x-overflow",
+    "dead_letter_refused": "x-overflow", "dead_letter_exchange": "x-dead-letter-exchange",
+    "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",
+    "single_active": "x-single-active-consumer", "returns_max": "x-delivery-limit",
+}  # fmt: skip
+

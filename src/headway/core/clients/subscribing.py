@@ -1,0 +1,432 @@
+"""Subscribing: from a request to a cursor, with what it may want to see first (retained records, state, what is held).
+
+A subscription starts at the end of its lane. Everything a client may want from before that point is read *after* the
+cursor was placed, up to the sequence at which it was placed, so nothing is lost or doubled between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from headway.core.base import Reason, Refused
+from headway.core.clients.ending import Ending
+from headway.core.clients.keeping import Estate, Keeping
+from headway.core.consumer import (
+    Feed,
+    FeedKey,
+    Poll,
+    QueueTerms,
+    Session,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+)
+from headway.core.delivery import Fanout, Handover, start_conflating
+from headway.core.log import (
+    CONSUMER_BYTES,
+    LEVEL_BYTES,
+    SELECTOR_BYTES,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTIONS,
+    WILD_LEVEL_BYTES,
+    Lane,
+    LooseEnds,
+    Retained,
+    State,
+)
+from headway.core.message import (
+    BadKey,
+    BadTopic,
+    Gap,
+    Record,
+    compile_key,
+    covers,
+    has_wildcard,
+    matcher,
+    parse_share,
+    validate_filter,
+)
+from headway.core.policy import ActionKind, Meter, Policy, PolicyState, Which
+from headway.core.queue import Queue, queue_of
+from headway.core.routing import Archive, Registry, seen_before
+from headway.core.selector import BadSelector, compile_selector
+
+PREFACES_MAX = 64
+"""So many replacements may wait for what those before them had not been given; the next one is refused."""
+GROUP = QueueTerms()
+"""Of those who share a subscription."""
+
+
+class Subscribing:
+    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending, keeping: Keeping,
+                 watch: Callable[[Subscription, float], None]) -> None:
+        self._registry = registry
+        self._keeping = keeping
+        self._ending = ending
+        self._retained = retained
+        self._fanout = fanout
+        self._watch = watch
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
+        """Grant a subscription, or raise :class:`Refused`. One of the same filter is replaced."""
+        group, filter = _parse_filter(request)
+        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
+        old = session.subscriptions.get(request.key)
+        if old is None and len(session.subscriptions) >= limit:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
+        if old is None:
+            session.tab.check(cost(request))
+        policy = self._policy(session, request, filter)
+        accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        self._check_start(request.options, filter)
+        key = _key(session, request, group, filter)
+        owed: Gap | None = None
+        known, estate = old is not None, None
+        if old is not None:
+            if old.feed.key == key and old.request.options == request.options:
+                return self._renew(old, request, now)
+            if len(old.prefaces) >= PREFACES_MAX:
+                text = f"it was replaced {PREFACES_MAX} times, and what it was owed before has not been read"
+                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+            estate = self._keeping.loosen(old)
+            if not old.has_more or old.conflating or old.queue is not None:
+                owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
+                old = None
+        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        subscription = self.enter(session, request, feed, policy, now)
+        subscription.gap = owed
+        self._lease(subscription, now)
+        if group is not None:
+            self._join_group(feed, subscription, now)
+        elif old is not None:
+            self._hand_over(old, subscription, estate, now)
+        if estate is not None:
+            self._keeping.inherit(subscription, estate)
+        self._keeping.subscription(subscription)
+        if group is None:
+            self._begin(subscription, now, fresh=not known)
+        return subscription
+
+    def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
+        archive = self._registry.archive
+        if options.start_time(0.0) is None or (archive is not None and archive.earliest(filter) is not None):
+            return
+        raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
+
+    def poll(self, session: Session, request: SubscribeRequest, offset: int, now: float, *,
+             number: int | None = None, place: int | None = None) -> Poll:
+        """Somebody reads what is recorded by himself, from this offset on. Its feed is nobody else's, and is given
+        nothing."""
+        archive, filter = self._registry.archive, validate_filter(request.filter)
+        assert archive is not None
+        key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
+        feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
+        if number is None:
+            session.tab.check(cost(request))
+        policy = self._policy(session, request, filter)
+        meter = Meter(now, 0, self._registry.lateness)
+        poll = Poll(session, request, feed, policy, PolicyState(policy), meter, archive, offset)
+        self._put(poll)
+        self._keeping.subscription(poll, number=number, place=place)
+        if poll.place.kept is not None:
+            poll.place.kept.recorded_only = True
+        return poll
+
+    def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
+        """It is to be judged by another policy."""
+        subscription.policy = self._policy(subscription.session, request, subscription.feed.key.filter)
+        subscription.policy_state = PolicyState(subscription.policy)
+        subscription.request = request
+        self._keeping.subscription(subscription)
+
+    def restore(
+        self, session: Session, request: SubscribeRequest, now: float, *, number: int, place: int
+    ) -> Subscription:
+        """A subscription that there was before the process began. Nothing is sent for its being made again."""
+        if request.polling:
+            return self.poll(session, request, 0, now, number=number, place=place or None)
+        group, filter = _parse_filter(request)
+        key = _key(session, request, group, filter)
+        accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
+        subscription = self.enter(session, request, feed, policy, now)
+        self._lease(subscription, now)
+        if group is not None:
+            self._join_group(feed, subscription, now)
+        else:
+            self.give_state(subscription)
+            if request.options.conflate_s is not None:
+                start_conflating(subscription, now)
+                if request.options.conflate_s:
+                    self._next_tick(subscription, now)
+            feed.wait(subscription)
+        self._keeping.subscription(subscription, number=number, place=place or None)
+        return subscription
+
+    def end(self, subscription: Subscription, now: float) -> None:
+        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+
+    def enter(
+        self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
+    ) -> Subscription:
+        """A subscription is put into the tables."""
+        meter = Meter(now, feed.lane.end, self._registry.lateness)
+        subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
+        self._put(subscription)
+        return subscription
+
+    def _put(self, subscription: Subscription) -> None:
+        feed = subscription.feed
+        subscription.tab_bytes = cost(subscription.request)
+        subscription.session.tab.add(SUBSCRIPTIONS, subscription.tab_bytes)
+        subscription.session.subscriptions[subscription.request.key] = subscription
+        feed.subscriptions[subscription] = None
+        self._registry.count_consumer(feed.key.filter, 1)
+        if self._registry.observer is not None:
+            self._registry.observer.began(subscription)
+
+    def _join_group(self, feed: Feed, subscription: Subscription, now: float) -> None:
+        queue = next(iter(feed.queues), None)
+        if queue is not None and all(member.session.ended for member in queue.members):
+            for member in list(queue.members):  # the group has ended with them, though their turn is to come
+                self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
+            queue = next(iter(feed.queues), None)
+        if queue is None:
+            queue = Queue(subscription.filter, feed, GROUP, self._registry, self._fanout, self._watch,
+                          ends_with_members=True)  # fmt: skip
+        queue_of(queue).join(subscription)
+
+    def _hand_over(self, old: Subscription, subscription: Subscription, estate: Estate | None, now: float) -> None:
+        """Replace ``old``, which still has something waiting: the new subscription sends that first."""
+        session, observer = old.session, self._registry.observer
+        if observer is not None:
+            observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
+        if session.half_sent is old:
+            self._ending.finish_half_sent(session)
+        session.caught_up(old)
+        for place in (old.feed.waiting, old.feed.resting, self._registry.watched):
+            place.pop(old, None)
+        old.stop_timers()
+        self._ending.open_gate(old, now)
+        self._ending.set_free(old)
+        for number in list(old.cursor.unacknowledged):
+            old.cursor.acknowledge(number)
+        subscription.gap, old.gap = old.gap, None
+        while old.prefaces:  # of retained records it may now want others, or none
+            preface = old.prefaces.pop(0)
+            if preface.retained:
+                preface.records.close()
+            else:
+                subscription.prefaces.append(preface)
+        subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
+        subscription.owed_bytes, old.owed_bytes = old.owed_bytes, 0
+        over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
+        loose = None if estate is None else estate.loose
+        subscription.add_preface(Handover(old, self._registry.lost, over), loose=loose)
+
+    def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
+        return self.asked_for(request) or self._policy_of(session, filter)
+
+    def _policy_of(self, session: Session, filter: str) -> Policy:
+        return self._registry.policy_for(filter, session.expiry_s > 0)
+
+    def asked_for(self, request: SubscribeRequest) -> Policy | None:
+        """The policy a subscriber wants by name; None: it leaves it to the configuration."""
+        name = request.options.policy
+        if name is None:
+            return None
+        policy = self._registry.policy_named(name)
+        if policy is None:
+            known = ", ".join(repr(p.name) for p in self._registry.policies) or "none"
+            raise Refused(Reason.PROTOCOL_ERROR, f"there is no policy {name!r}; there is: {known}")
+        return policy
+
+    def _renew(self, subscription: Subscription, request: SubscribeRequest, now: float) -> Subscription:
+        """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
+        subscription.request, subscription.dialect = request, request.dialect
+        subscription.renewals += 1
+        self._keeping.subscription(subscription)
+        self._lease(subscription, now)
+        if request.send_retained == "always" and subscription.preface is None:
+            self._queue_retained(subscription, now)
+            if subscription.preface is not None:
+                self._fanout.lag(subscription, now)
+                self._fanout.again[subscription.session] = None
+        return subscription
+
+    def _lease(self, subscription: Subscription, now: float) -> None:
+        """End the subscription when its lease is over, unless it was renewed by then."""
+        lease_s, timers = subscription.request.options.lease_s, self._registry.timers
+        if lease_s is not None:
+            expire = partial(self._ending.end, subscription, Reason.LEASE_EXPIRED)
+            subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
+
+    def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest) -> Feed:
+        feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
+        if request.options.selector is not None:
+            feed.selector = compile_selector(request.options.selector)
+        self._registry.router.add_feed(feed)
+        return feed
+
+    # -- what comes first -------------------------------------------------------------------------------------------
+
+    def _begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
+        request, options, feed = subscription.request, subscription.request.options, subscription.feed
+        if request.send_retained == "always" or (request.send_retained == "new" and fresh):
+            self._queue_retained(subscription, now)
+        self.give_state(subscription)
+        state, sequence = subscription.state, self._registry.sequence
+        if options.start != "end":
+            self._start_at(subscription, options, now)
+        elif options.snapshot and state is not None and len(state):
+            subscription.add_preface(state.read(0, sequence, feed.accepts))
+        if options.conflate_s is not None:
+            start_conflating(subscription, now)
+            subscription.conflated_upto = max(subscription.conflated_upto, sequence)
+            if options.conflate_s:
+                self._next_tick(subscription, now)
+        if subscription.has_more:
+            self._fanout.lag(subscription, now)
+            self._fanout.again[subscription.session] = None
+        elif options.conflate_s:
+            feed.resting[subscription] = None
+        else:
+            feed.waiting[subscription] = None
+
+    def _queue_retained(self, subscription: Subscription, now: float) -> None:
+        feed = subscription.feed
+        records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
+        if records is not None:
+            subscription.add_preface(records, retained=True)
+
+    def _next_tick(self, subscription: Subscription, now: float) -> None:
+        interval = subscription.request.options.conflate_s
+        assert interval
+
+        def tick(when: float) -> None:
+            if subscription.feed.lane.count != subscription.cursor.number:
+                self._fanout.lag(subscription, when)
+                self._fanout.again[subscription.session] = None
+            self._next_tick(subscription, when)
+
+        subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
+
+    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
+        """``from``: the earliest record there is, or what follows an offset the client has already seen, or a time."""
+        lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
+        filter = subscription.feed.key.filter
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is not None and earliest is not None:
+            seen = seen_before(archive, filter, options, earliest, now)
+            if seen < lane.dropped_sequence:
+                self._read_archive(archive, subscription, seen)
+                if seen + 1 < earliest or not archive.complete(filter):
+                    subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+                return
+        else:
+            seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
+        if seen >= lane.dropped_sequence:
+            chunk = lane.first
+            while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
+                chunk = chunk.next
+            index = 0
+            while index < len(chunk) and chunk.sequence_of(index) <= seen:
+                index += 1
+            cursor.stand_at(chunk, index)
+            subscription.current_s = now
+            subscription.start_number, subscription.start_position = cursor.number, cursor.position
+            return
+        if subscription.state is not None:
+            subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
+        subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+
+    def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
+        """Recorded records come first; to a durable subscription they are due after a crash, too."""
+        filter, upto, kept = subscription.feed.key.filter, self._registry.sequence, subscription.cursor.kept
+        loose = None
+        if kept is not None:
+            loose = LooseEnds(kept, upto, seen + 1)
+            kept.cursors.insert(0, loose)
+            kept.moved()
+        records = archive.read(filter, seen, upto, subscription.feed.accepts)
+        subscription.add_preface(records, loose=loose)
+
+    def show_state(self, subscription: Subscription, seen: int) -> None:
+        """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
+        is known of that it is told of a gap."""
+        state = subscription.state
+        if state is not None and len(state):
+            subscription.add_preface(state.read(0, self._registry.sequence, subscription.feed.accepts))
+        else:
+            subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
+
+    def give_state(self, subscription: Subscription) -> None:
+        """Find or make the state this subscription may be conflated from, if it ever may."""
+        options, policy = subscription.request.options, subscription.policy
+        wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
+            rule.then.kind is ActionKind.CONFLATE or rule.then.which is Which.OLDER_PER_KEY for rule in policy.rules
+        )
+        if not wanted or subscription.state is not None:
+            return
+        filter = subscription.feed.key.filter
+        states = self._registry.router.states
+        fitting = [s for s in states if covers(s.filter, filter) and (options.key is None or s.key.text == options.key)]
+        fitting.sort(key=lambda s: not s.declared)
+        state = next((s for s in fitting if s.declared or s.filter == filter), None)
+        if state is None:
+            state = State(filter, compile_key(options.key or "topic"), subscription.session.pool)
+            self._registry.router.add_state(state)
+        state.readers += 1
+        subscription.state = state
+
+
+def cost(request: SubscribeRequest) -> int:
+    """What such a subscription takes up."""
+    filter, options = request.filter, request.options
+    selector = len(options.selector or "") * SELECTOR_BYTES
+    if request.envelope is not None:
+        return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
+    level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
+    return SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
+
+
+def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str) -> FeedKey:
+    return FeedKey(
+        filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
+        session.pool, session.number if request.no_local else 0, group,
+    )  # fmt: skip
+
+
+def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
+    try:
+        share = parse_share(request.filter)
+        if share is None:
+            return None, validate_filter(request.filter)
+    except BadTopic as error:
+        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
+    if request.shared_dialect is None:
+        raise Refused(Reason.PROTOCOL_ERROR, "shared subscriptions are not available here")
+    return share
+
+
+def _acceptance(request: SubscribeRequest, filter: str, exclude: int) -> Callable[[Record], bool]:
+    """The test that says whether a record belongs to such a subscription. Raises :class:`Refused` on a bad selector."""
+    try:
+        selects = compile_selector(request.options.selector).matches if request.options.selector else None
+        if request.options.key:
+            compile_key(request.options.key)
+    except (BadSelector, BadKey) as error:
+        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
+    on_topic = matcher(filter)
+
+    def accepts(record: Record) -> bool:
+        if not on_topic(record.topic) or (exclude and record.publisher == exclude):
+            return False
+        return selects is None or selects(record)
+
+    return accepts
+

@@ -1,0 +1,29 @@
+"""One client: its session, its subscriptions, and what is in flight to it."""
+
+from headway.core.consumer.channel import NO_LIMIT, Channel, Delivery, Window
+from headway.core.consumer.effects import (
+    Cancelled,
+    CloseChannel,
+    CloseConsumer,
+    DeadLetter,
+    Disconnect,
+    Effect,
+    Pause,
+    Resume,
+    Spill,
+)
+from headway.core.consumer.feed import Feed, FeedKey
+from headway.core.consumer.observing import Observer, Shares
+from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
+from headway.core.consumer.outlet import Outlet, PeerState
+from headway.core.consumer.poll import Behind, Poll, Recorded, Telling
+from headway.core.consumer.reader import Reader
+from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.consumer.subscription import Predicate, Skip, Subscription
+
+__all__ = [
+    "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "ConnectRequest", "DeadLetter", "Delivery",
+    "Disconnect", "Effect", "Feed", "FeedKey", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options",
+    "Pause", "PeerState", "Poll", "Predicate", "QueueTerms", "Reader", "Recorded", "Resume", "Session", "Shares",
+    "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Telling", "Will", "Window",
+]

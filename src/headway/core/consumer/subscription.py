@@ -1,0 +1,436 @@
+"""Subscriptions: a session's filter, its cursor, and what is known and decided about this one consumer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headway.core.base import Reason, Timer, stop
+from headway.core.consumer.channel import Channel, Window
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.reader import Reader
+from headway.core.log import Cursor, LooseEnds, State, StatePass
+from headway.core.message import Gap, Record
+from headway.core.policy import Meter, Policy, PolicyState, Sample
+
+if TYPE_CHECKING:
+    from headway.core.consumer.feed import Feed
+    from headway.core.consumer.session import Session
+    from headway.core.policy import Verdict
+
+
+IDLE = Sample()
+OLDEST_LOOKED_AT = 1000
+"""Deliveries of a channel looked at for the oldest of one of its consumers."""
+
+
+class Skip:
+    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``doomed`` marks.
+
+    ``doomed`` None means every record."""
+
+    __slots__ = ("doomed", "first", "position", "reason", "stop")
+
+    def __init__(self, first: int, stop: int | None, doomed: Predicate | None, reason: Reason) -> None:
+        self.first = first
+        self.stop = stop
+        self.doomed = doomed
+        self.reason = reason
+        self.position = 0
+        """Of record ``first``; known where every record is left out, for then the lag ends there."""
+
+
+class Source(Protocol):
+    """Records from elsewhere than the lane, one at a time; closed when no more are wanted. None: it has looked at as
+    many as it may in one step, and found none; there may be more."""
+
+    def __next__(self) -> Record | None: ...
+    def close(self) -> None: ...
+
+
+class Preface(NamedTuple):
+    """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch, or what the
+    subscription this one replaces had not been given."""
+
+    records: Source
+    retained: bool
+    """The consumer sees them with the retain flag."""
+    since: int
+    """Sequence after which they are records that passed in the lane while conflating."""
+    loose: LooseEnds | None = None
+    """Is told what was given, where that is to outlive the process."""
+
+
+class Predicate:
+    """A question about records, asked once per record and chunk however many consumers share the answer."""
+
+    __slots__ = ("key", "test")
+
+    def __init__(self, key: tuple[object, ...], test: Callable[[Record], bool]) -> None:
+        self.key = key
+        self.test = test
+
+
+class Subscription:
+    """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
+
+    __slots__ = (
+        "blocked_publishers_s", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating",
+        "counted_bytes", "counted_gaps", "counted_records", "current_s", "cursor", "dialect", "ended", "feed", "filter",
+        "gap", "gap_records", "gap_told", "gap_told_s",
+        "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "lease", "meter",
+        "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
+        "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
+        "start_sequence", "state", "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, policy_state: PolicyState,
+        meter: Meter,
+    ) -> None:  # fmt: skip
+        self.number = 0
+        """By which it is known in what is put on record; 0 while nothing is."""
+        self.number_kept = 0
+        """By which the journal knows it; 0: it does not."""
+        self.session = session
+        self.request = request
+        self.filter = request.filter
+        self.dialect = request.dialect
+        self.tab_bytes = 0
+        """What it is counted as on its session's tab."""
+        self.feed = feed
+        self.channel: Channel = session.channel
+        """Where its deliveries are numbered and acknowledged."""
+        self.window: Window = session.channel
+        """What it may have in flight itself; often that of its channel."""
+        self.cursor = Cursor(feed.lane, self)
+        self.start_number, self.start_position = feed.lane.count, feed.lane.end
+        """Where it began; of a member of a group, how much the group had handed out by then."""
+        self.stop_number: int | None = None
+        """It was replaced, and what replaced it reads its records before this one."""
+        self.start_sequence = feed.lane.last_sequence
+        """Of the last record before it began."""
+        self.policy = policy
+        self.policy_state = policy_state
+        self.queue: Reader | None = None
+        """Its cursor is that of a queue."""
+        self.meter = meter
+        self.last_sample = IDLE
+        """What the governor saw at its last look."""
+        self.ended = False
+        self.paused = False
+        """Its client wants nothing delivered for now (AMQP channel.flow)."""
+        self.lease: Timer | None = None
+        """Ends it."""
+        self.clock: Timer | None = None
+        """Has it given what has changed, where it is conflated by an interval."""
+        self.renewals = 0
+        """How often it was subscribed to once more, all the same."""
+        self.offline = False
+        """Its next record is on disk, as last told."""
+        self.gap_told = 0
+        self.gap_told_s = 0.0
+        self.blocked_publishers_s = 0.0
+        """Seconds for which publishers were not read on this consumer's account."""
+        self.last_verdict: Verdict | None = None
+
+        self.state: State | None = None
+        self.prefaces: list[Preface] = []
+        """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
+        self.conflating = False
+        """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
+        self.conflated_upto = 0
+        """Sequence up to which a conflating consumer is current."""
+        self.current_s = 0.0
+        """When it was last known to have everything there was, or asked for what was there before."""
+        self.conflate_due = False
+        self.conflate_owed = 0
+        """Records that passed while conflating and were not (yet) sent as such."""
+        self.skips: list[Skip] = []
+
+        self.gap: Gap | None = None
+        """Skipped records the consumer has not been told of."""
+        self.gap_records: Counter[Reason] = Counter()
+        self.counted_gaps: Counter[Reason] | None = None
+        self.counted_records = self.counted_bytes = 0
+        """As far as it is in the broker's totals."""
+        self.state_records = 0
+        """Records sent from a preface."""
+        self.state_bytes = 0
+        self.lane_bytes_skipped = 0
+        self.lane_records_skipped = 0
+        self.skipped_bytes = 0
+        """Left out for good (see account.py)."""
+        self.owed_bytes = 0
+        """Those of ``conflate_owed``."""
+        self.rewound_bytes = 0
+        """Sent to a connection that broke in the middle of the record."""
+        self.handed_bytes = 0
+        """Handed to this member of its group, as they stand in the lane."""
+
+    @property
+    def gone(self) -> bool:
+        """Its session, or its channel, is over; its own turn may be to come (chores.py)."""
+        return self.session.ended or self.channel.closed
+
+    @property
+    def counts_apart(self) -> bool:
+        """Where its cursor is does not tell what it took."""
+        return self.queue is not None
+
+    @property
+    def special(self) -> bool:
+        """Records may not go from the lane to the outlet as they are."""
+        return (
+            bool(self.prefaces) or self.gap is not None or bool(self.skips) or self.conflating
+            or self.session.max_packet_bytes < self.feed.lane.largest
+        )  # fmt: skip
+
+    @property
+    def stop(self) -> int:
+        """Records from this number on are not its own to be given."""
+        return self.feed.lane.count if self.stop_number is None else self.stop_number
+
+    @property
+    def durable(self) -> bool:
+        if self.queue is None or self.queue.ends_with_members:
+            return self.session.expiry_s > 0
+        return self.queue.terms.durable
+
+    @property
+    def promised(self) -> bool:
+        """What was confirmed to its publisher is kept for it while its client is away."""
+        return self.session.expiry_s > 0 and self.request.qos > 0
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        if self.queue is not None:
+            return self.queue.backlog.lag_bytes
+        if self.conflating and not self.has_more:
+            return 0
+        skip = self._rest_skipped()
+        return self.cursor.lag_bytes if skip is None else max(0, skip.position - self.cursor.position)
+
+    @property
+    def lag_records(self) -> int:
+        """Records it has not been given, in whatever form, and is going to be."""
+        if self.queue is not None:
+            return self.queue.backlog.lag_records
+        if self.conflating:
+            return self.feed.lane.count - self.cursor.number + self.conflate_owed if self.has_more else 0
+        skip = self._rest_skipped()
+        return self.cursor.lag_records if skip is None else max(0, skip.first - self.cursor.number)
+
+    @property
+    def gating_bytes(self) -> int:
+        """How much of the lane must be kept for it. A conflating consumer reads state, so nothing is."""
+        if self.queue is not None:
+            return self.queue.backlog.lag_bytes
+        return 0 if self.conflating else self.cursor.lag_bytes
+
+    def stop_timers(self) -> None:
+        """Neither its lease nor its clock is to be looked at any more."""
+        stop(self.lease)
+        stop(self.clock)
+
+    # -- credit -----------------------------------------------------------------------------------------------------
+
+    @property
+    def credit_left(self) -> int:
+        return min(self.window.left, self.channel.left, self.channel.whole.left)
+
+    @property
+    def credit_exhausted_since_s(self) -> float | None:
+        windows = (self.window, self.channel, self.channel.whole)
+        return next((w.exhausted_since_s for w in windows if w.exhausted_since_s is not None), None)
+
+    @property
+    def prefetch(self) -> int:
+        """How many deliveries its client lets be in flight; 0: it acknowledges none."""
+        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
+
+    def oldest_unacknowledged_s(self) -> float | None:
+        """When the delivery that has waited longest for its acknowledgement was sent."""
+        if self.window is self.channel:
+            return next((delivery.sent_s for delivery in self.channel.in_flight.values()), None)
+        if not self.window.used:
+            return None
+        some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
+        return next((delivery.sent_s for delivery in some if delivery.subscription is self), None)
+
+    # -- where it is ------------------------------------------------------------------------------------------------
+
+    def oldest_time(self) -> float | None:
+        """Since when something waits for it; None when nothing does."""
+        if self.queue is not None:
+            return self.queue.backlog.oldest_time()
+        if self.conflating:
+            return self.current_s if self.has_more else None
+        oldest = self.cursor.oldest_time()
+        return None if oldest is None else max(oldest, self.current_s)
+
+    def _rest_skipped(self) -> Skip | None:
+        """The skip that leaves out everything from some record on, if one is in force."""
+        for skip in self.skips:
+            if skip.stop is None and skip.doomed is None:
+                return skip
+        return None
+
+    @property
+    def pass_due(self) -> bool:
+        """A conflating consumer is to be given what has changed: its clock says so, or, where it has none, the lane has
+        grown (maybe while the last pass was on its way, when no flush looked at it)."""
+        grown = self.conflating and not self.request.options.conflate_s and self.cursor.number != self.feed.lane.count
+        return self.conflate_due or grown
+
+    @property
+    def has_more(self) -> bool:
+        """Something waits for this consumer."""
+        if self.queue is not None:
+            return self.queue.backlog.has_more
+        if self.preface is not None:
+            return True
+        if self.conflating:
+            return self.pass_due
+        return self.cursor.position != self.cursor.lane.end
+
+    @property
+    def delivered_records(self) -> int:
+        if self.queue is not None:
+            return self.state_records
+        return self.cursor.number - self.start_number - self.lane_records_skipped + self.state_records
+
+    @property
+    def delivered_bytes(self) -> int:
+        if self.queue is not None:
+            return self.state_bytes
+        taken = self.cursor.position - self.start_position - self.lane_bytes_skipped
+        return taken + self.rewound_bytes + self.state_bytes
+
+    def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
+        """Records were skipped: count them, and owe the consumer an announcement. Whose lifetime was over is missed by
+        nobody: that is announced only to who asked for it."""
+        if records <= 0:
+            return
+        self.gap_records[reason] += records
+        if reason is Reason.EXPIRED and not self.request.options.expiries:
+            return
+        old = self.gap
+        if old is None:
+            self.gap = Gap(records, first, last, reason)
+        else:
+            self.gap = Gap(
+                old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason
+            )
+
+    def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
+        """Leave out everything before record ``number``, at record boundaries. Returns how many of each publisher's."""
+        cursor = self.cursor
+        chunk = cursor.chunk
+        here = cursor.number
+        if chunk is None or number <= here:
+            return {}
+        first = chunk.sequence_of(here - chunk.first_number) if here - chunk.first_number < len(chunk) else 0
+        last = first
+        losses: Counter[int] = Counter()
+        at = here
+        while chunk is not None and chunk.first_number < number:
+            begin, stop = at - chunk.first_number, min(number - chunk.first_number, len(chunk))
+            if stop > begin:
+                losses.update(chunk.publishers(begin, stop))
+                last = chunk.sequence_of(stop - 1)
+                first = first or chunk.sequence_of(begin)
+            at = chunk.first_number + stop
+            chunk = chunk.next
+        before = cursor.position
+        cursor.skip_to(number)
+        self.meter.skipped(cursor.position - before)
+        self.lane_bytes_skipped += cursor.position - before
+        self.skipped_bytes += cursor.position - before
+        self.lane_records_skipped += number - here
+        self.note_gap(number - here, first, last, reason)
+        return losses
+
+    def next_pass(self) -> None:
+        """Conflate: everything up to now is owed as the latest record per key, read from the state."""
+        state, lane, cursor = self.state, self.feed.lane, self.cursor
+        assert state is not None
+        passed = lane.count - cursor.number
+        self.conflate_due = False
+        if not passed and self.preface is None:
+            return
+        self.lane_records_skipped += passed
+        self.lane_bytes_skipped += lane.end - cursor.position
+        self.meter.skipped(lane.end - cursor.position)
+        self.conflate_owed += passed
+        self.owed_bytes += lane.end - cursor.position
+        # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to
+        # now, for a consumer slow enough keeps one pass going for ever.
+        self._own_up(self.conflate_owed - len(state))
+        cursor.jump_to_end()
+        running = self.prefaces[-1].records if self.prefaces else None
+        if isinstance(running, StatePass):
+            running.extend(lane.last_sequence)
+        else:
+            self.add_preface(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
+        self.conflated_upto = lane.last_sequence
+
+    @property
+    def preface(self) -> Preface | None:
+        """The one that is being read."""
+        return self.prefaces[0] if self.prefaces else None
+
+    def add_preface(self, records: Source, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
+        """Read these after the prefaces there are, and before any more from the lane."""
+        self.prefaces.append(Preface(records, retained, self.start_sequence, loose))
+
+    def close_prefaces(self) -> None:
+        while self.prefaces:
+            self.prefaces.pop(0).records.close()
+
+    def end_preface(self) -> None:
+        """The preface was read to its end; there may be another."""
+        preface = self.prefaces.pop(0)
+        records = preface.records
+        if preface.loose is not None:
+            preface.loose.finish()
+        if isinstance(records, StatePass):
+            missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
+            self.note_gap(missed, 0, records.upto, Reason.DISCARDED)
+            self._leave_out(missed)
+        records.close()
+        if not self.prefaces:
+            self._own_up(self.conflate_owed)
+
+    def _own_up(self, records: int) -> None:
+        """So many of the records that passed while conflating will not be sent."""
+        if records > 0:
+            self.note_gap(records, 0, self.conflated_upto, Reason.CONFLATED)
+            self._leave_out(records)
+
+    def settle(self, sent_bytes: int) -> None:
+        """One of the records that passed while conflating was sent; or, with no bytes, left out."""
+        if not sent_bytes:
+            self._leave_out(1)
+            return
+        self.conflate_owed -= 1
+        self.owed_bytes -= min(self.owed_bytes, sent_bytes)
+        self._leave_out(0)
+
+    def _leave_out(self, records: int) -> None:
+        """So many are not owed any more. Nobody knows their sizes: they have an even part of the bytes owed."""
+        left_out = self.owed_bytes * records // max(1, self.conflate_owed)
+        self.conflate_owed -= records
+        if self.conflate_owed <= 0:
+            left_out = self.owed_bytes
+        self.owed_bytes -= left_out
+        self.skipped_bytes += left_out
+
+    def rewind_record(self) -> None:
+        """The connection broke in the middle of a record: it is to be sent again, whole."""
+        before = self.cursor.position
+        self.cursor.rewind_record()
+        self.rewound_bytes += before - self.cursor.position

@@ -1,0 +1,87 @@
+"""Exactly once, also across a crash: nobody sees what the journal would not know any more.
+
+Rules:
+1. A delivery is sent once the journal has which record its id stands for; until then its frame is *held back*. So a
+   client never holds an id of which the broker, started again, knows nothing.
+2. A release (MQTT's PUBREL) is sent once the journal has that its client has the record, so the record is not sent to
+   somebody who has forgotten that he had it.
+3. An id that stands for nothing any more, and that a client may hold all the same, is *doubtful*: it is released before
+   anything else is sent on the next connection, and not used before the client says that it let go of it.
+4. What a client publishes exactly once is answered in the same way: it is told that a record has arrived (PUBREC), and
+   that its id is free again (PUBCOMP), once the journal has it. Else an id that comes back would be taken for one that
+   is still under way, and swallow the record that has it now. The same for a client that is told that nothing is known
+   of it, who takes all ids for free.
+
+Where nothing is kept, nothing of this is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.core.log import HELD_BACK_BYTES
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Delivery, Subscription
+    from headway.core.log import Kept
+
+EXACTLY_ONCE = 2
+NOTHING = 0
+"""Sequence of what an id stands for that stands for nothing that is kept."""
+
+
+def keeper_of(subscription: Subscription) -> Kept | None:
+    """What has to know of its deliveries before they are sent; None: nothing has."""
+    if subscription.request.qos != EXACTLY_ONCE or not subscription.session.kept:
+        return None
+    return subscription.cursor.kept if subscription.queue is None else subscription.queue.kept
+
+
+def stands_for(delivery: Delivery) -> tuple[Kept | None, int]:
+    """For whom it is kept, and its sequence."""
+    if delivery.loose is not None:
+        return delivery.loose.kept, delivery.sequence
+    kept = keeper_of(delivery.subscription)
+    if kept is None or delivery.chunk is None or delivery.cursor is None:
+        return kept, NOTHING
+    return kept, delivery.chunk.sequence_of(delivery.index)
+
+
+def tell(delivery_id: int, delivery: Delivery) -> Kept | None:
+    """Put down what the id stands for, and whether the client has it. Returns who does so."""
+    if delivery.subscription.request.qos != EXACTLY_ONCE:
+        return None
+    kept, sequence = stands_for(delivery)
+    if kept is not None:
+        kept.flies(delivery.subscription.session.client, delivery_id, sequence, released=delivery.released)
+    return kept
+
+
+def holds_back(subscription: Subscription) -> bool:
+    """So much waits for the disk that it is given no more."""
+    return subscription.session.held_back.size >= HELD_BACK_BYTES and keeper_of(subscription) is not None
+
+
+def write(subscription: Subscription, frames: bytes | bytearray, kept: Kept | None) -> None:
+    """Send frames of a subscription; ``kept``: as soon as that has put down what was told of them."""
+    session = subscription.session
+    assert session.outlet is not None
+    if kept is not None:
+        kept.hold_back(session, frames)
+    elif session.held_back.size and keeper_of(subscription) is not None:
+        session.held_back.add(0, frames)  # in its turn
+    else:
+        session.outlet.out += frames
+
+
+def lose(subscription: Subscription, delivery_id: int) -> Delivery | None:
+    """A delivery is in flight no longer, and its client did not settle it."""
+    channel = subscription.channel
+    delivery = channel.remove(delivery_id)
+    if delivery is None or subscription.request.qos != EXACTLY_ONCE:
+        return delivery
+    channel.doubtful.append(delivery_id)
+    kept = keeper_of(subscription)
+    if kept is not None:
+        kept.flies(subscription.session.client, delivery_id, NOTHING, released=True)
+    return delivery

@@ -1,0 +1,292 @@
+"""Fan-out: lane -> cursor -> outlet, at the end of each turn of the loop.
+
+Rules:
+- A turn visits the feeds that grew, and in each of them only the subscriptions that were caught up. Consumers at the
+  same position are offered the very same memory; per consumer and turn there is one ``send``, whatever number of
+  records it carries. Nothing here runs once per message.
+- Whoever does not take everything becomes *lagging* and is not visited again until its outlet has room (``pump``).
+- Bytes on one outlet are whole records: one that is half sent is finished before anything else is written.
+- A pump takes at most ``PUMP_BYTES``, so that a consumer catching up does not hold up the turn; the rest is asked for
+  again in the next turn.
+- One feed's gain for many is ``FLUSH_BYTES`` in a turn, and so is what is asked for again: other consumers of the feed
+  are *left* for the next turns, where they come first. Until they have it nothing more is read that is for this feed
+  (``Broker.must_wait``): or its publishers would be read faster than its consumers can be sent to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from headway.core.consumer import Feed, Outlet, Session, Subscription
+from headway.core.delivery.rendering import Losses, render, replay
+
+PUMP_BYTES = 1024 * 1024
+FLUSH_BYTES = 16 * 1024 * 1024
+STEPS_MAX = 256
+"""So often a subscription of one client is given something before the others' turn comes."""
+STEPS_ONE_BY_ONE = 64
+"""To write a batch of records one by one takes as long as so many steps."""
+VIEWS_MAX = 16
+"""Chunks offered in one ``send``."""
+
+View = memoryview | bytearray | bytes
+Offer = tuple[list[View], int, bool]
+
+
+class Fanout:
+    """Carries records out. ``on_lag`` hears of each subscription that falls behind, ``lost`` of records left out."""
+
+    def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
+                 on_disk_error: Callable[[Subscription, OSError], None]) -> None:
+        self._on_lag = on_lag
+        self.lost = lost
+        self._on_disk_error = on_disk_error
+        self.again: dict[Session, None] = {}
+        """Sessions whose pump ended with bytes to send and room to take them."""
+        self.unfinished: dict[Feed, None] = {}
+        """Feeds of which some are left."""
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def flush(self, feed: Feed, now: float) -> None:
+        """Offer what a feed has gained to everyone who was caught up; as much as one turn may send."""
+        end = feed.lane.end
+        gain, feed.flushed = end - feed.flushed, end
+        if feed.left or gain * len(feed.waiting) > FLUSH_BYTES:
+            feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # who was left comes first
+            self._offer_some(feed, now)
+        else:
+            self._offer_to(feed.waiting, end, now)
+
+    def _offer_some(self, feed: Feed, now: float) -> int:
+        """To the first of those who are left. Returns the bytes that were offered."""
+        left, waiting, end, size = feed.left, feed.waiting, feed.lane.end, 0
+        some: list[Subscription] = []
+        while left and size < FLUSH_BYTES:
+            subscription = left.popleft()
+            if subscription in waiting:
+                some.append(subscription)
+                size += end - subscription.cursor.position
+        if left:
+            self.unfinished[feed] = None
+        else:
+            feed.left = None
+        self._offer_to(some, end, now)
+        return size
+
+    def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
+        """What is there up to ``end`` of their lane."""
+        offers: dict[int, Offer] = {}
+        laggards: list[Subscription] = []
+        for subscription in subscriptions:
+            session = subscription.session
+            outlet = session.outlet
+            cursor = subscription.cursor
+            if outlet is None or outlet.blocked or outlet.out or session.lagging or session.held_back.size:
+                laggards.append(subscription)
+                continue
+            if subscription.special:
+                laggards.append(subscription)
+                continue
+            position = cursor.position
+            offer: Offer | None = offers.get(position)
+            if offer is None:
+                offer = offers[position] = _offer(subscription, end)
+            views, total, plain = offer
+            if not plain:
+                laggards.append(subscription)
+                continue
+            taken = outlet.send(views, total)
+            if outlet.took(taken, total, now):
+                cursor.catch_up()
+                continue
+            cursor.advance(taken)
+            if not cursor.at_boundary:
+                session.half_sent = subscription
+            laggards.append(subscription)
+        offers.clear()
+        offer, views = None, []  # a lane cannot grow while its memory is on offer
+        laggards = [subscription for subscription in laggards if subscription.has_more]
+        for subscription in laggards:
+            self.lag(subscription, now)
+        for subscription in laggards:
+            self.pump(subscription.session, now)
+
+    def go_on(self, now: float) -> None:
+        """With those who are left, and those who had more to take, as far as one turn goes."""
+        left = FLUSH_BYTES
+        while self.unfinished and left > 0:
+            feed = next(iter(self.unfinished))
+            del self.unfinished[feed]
+            left -= self._offer_some(feed, now)
+            feed.settle_down()
+        again, self.again = self.again, {}
+        left, waiting = max(left, FLUSH_BYTES // 4), iter(again)
+        for session in waiting:
+            outlet = session.outlet
+            if outlet is None:
+                continue
+            before = outlet.taken_bytes
+            self.pump(session, now)
+            left -= outlet.taken_bytes - before
+            if left <= 0:
+                self.again = dict.fromkeys(waiting) | self.again  # it is their turn first
+                return
+
+    def lag(self, subscription: Subscription, now: float) -> None:
+        """The subscription has something waiting and is not caught up."""
+        subscription.feed.waiting.pop(subscription, None)
+        subscription.feed.resting.pop(subscription, None)
+        if subscription.conflating and not subscription.conflate_due:
+            subscription.conflate_due = True
+            if subscription.preface is None:
+                subscription.current_s = now
+        if subscription not in subscription.session.lagging:
+            subscription.session.fell_behind(subscription)
+            self._on_lag(subscription, now)
+
+    # -- one session ------------------------------------------------------------------------------------------------
+
+    def pump(self, session: Session, now: float) -> None:
+        """Send what waits for this session, as long as its outlet takes it."""
+        outlet = session.outlet
+        if outlet is None or outlet.blocked or session.dead:
+            return
+        if session.starved:
+            session.go_on()
+        budget, steps = outlet.taken_bytes + PUMP_BYTES, STEPS_MAX
+        while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
+            if session.channel.replay:
+                if not replay(session, now, self.lost):
+                    return
+                continue
+            if outlet.taken_bytes >= budget or steps <= 0:
+                self.again[session] = None
+                return
+            took = self._next(session, outlet, now)
+            if not took:
+                return
+            steps -= took
+
+    def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
+        """Finish the record the outlet has part of. False while it does not take all of it."""
+        if session.rest:
+            taken = outlet.send([session.rest], len(session.rest))
+            whole = outlet.took(taken, len(session.rest), now)
+            session.rest = session.rest[taken:]
+            if not whole:
+                return False
+        subscription = session.half_sent
+        if subscription is None:
+            return True
+        cursor = subscription.cursor
+        chunk = cursor.chunk
+        assert chunk is not None
+        start = cursor.position - chunk.start
+        stop = chunk.ends[chunk.index_at(cursor.position)]
+        try:
+            if chunk.spill is not None:
+                taken = outlet.send_file(chunk.spill, start, stop - start)
+            else:
+                taken = outlet.send([memoryview(chunk.data)[start:stop]], stop - start)
+        except OSError as error:
+            self._on_disk_error(subscription, error)
+            return False
+        whole = outlet.took(taken, stop - start, now)
+        cursor.advance(taken)
+        if whole:
+            session.half_sent = None
+        return whole
+
+    def _drain(self, outlet: Outlet, now: float) -> bool:
+        """Send ``out``. False while the outlet does not take all of it."""
+        if not outlet.out:
+            return True
+        total = len(outlet.out)
+        taken = outlet.send([outlet.out], total)
+        if taken == total:
+            outlet.out.clear()
+        elif taken:
+            del outlet.out[:taken]
+        return outlet.took(taken, total, now)
+
+    def _next(self, session: Session, outlet: Outlet, now: float) -> int:
+        """Send or render something for the next subscription that may be able to go on. Returns how many steps that
+        took; 0: there is none that can, or none before the next turn."""
+        if not session.ready:
+            session.go_on()
+        if outlet.blocked or not session.ready:
+            return 0
+        subscription = next(iter(session.ready))
+        if not subscription.has_more:
+            self._caught_up(subscription, now)
+            return 1
+        session.ready.move_to_end(subscription)  # everybody gets a turn
+        one_by_one = subscription.preface is not None
+        before = outlet.taken_bytes
+        try:
+            went_on = self._advance(subscription, outlet, now)
+        except OSError as error:
+            self._on_disk_error(subscription, error)
+            return int(bool(outlet.out))
+        if not went_on:
+            if subscription.has_more:
+                session.set_aside(subscription)
+            else:
+                self._caught_up(subscription, now)
+            return 1
+        if outlet.blocked:
+            return 0
+        if subscription.preface is not None and not outlet.out and outlet.taken_bytes == before:
+            self.again[session] = None  # it has looked for records as long as it may, and found none
+            return 0
+        return STEPS_ONE_BY_ONE if one_by_one else 1
+
+    def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:
+        cursor = subscription.cursor
+        cursor.step()
+        chunk = cursor.chunk
+        if chunk is None or not chunk.plain or subscription.session.held_back.size or subscription.special:
+            return render(subscription, now, self.lost)
+        if chunk.spill is not None:
+            start = cursor.position - chunk.start
+            total = chunk.size - start
+            taken = outlet.send_file(chunk.spill, start, total)
+        else:
+            views, total, _ = _offer(subscription, cursor.lane.end)
+            taken = outlet.send(views, total)
+        outlet.took(taken, total, now)
+        cursor.advance(taken)
+        if outlet.blocked and not cursor.at_boundary:
+            subscription.session.half_sent = subscription
+        return True
+
+    def _caught_up(self, subscription: Subscription, now: float) -> None:
+        subscription.current_s = now
+        subscription.meter.caught_up(now)
+        feed = subscription.feed
+        feed.wait(subscription)
+        feed.settle_down()  # it may have been the last; nobody need publish again for the lane to be let go of
+
+
+def _offer(subscription: Subscription, end: int) -> Offer:
+    """Memory from the cursor on: views, their bytes, and whether that is all there is, to be sent as it is."""
+    cursor = subscription.cursor
+    cursor.step()
+    chunk = cursor.chunk
+    assert chunk is not None
+    position = cursor.position
+    views: list[View] = []
+    total = 0
+    while position < end and len(views) < VIEWS_MAX:
+        if chunk.spill is not None or not chunk.plain:
+            break
+        view = memoryview(chunk.data)[position - chunk.start :]
+        views.append(view)
+        total += len(view)
+        position = chunk.stop
+        if chunk.next is None:
+            break
+        chunk = chunk.next
+    return views, total, position == end

@@ -1,0 +1,61 @@
+"""Handing over: when a subscription is replaced, what the old one had not been given comes before the new one's
+records.
+
+MQTT 5 (3.8.4) has it that no message is lost by replacing a subscription. The old cursor stays where it is, in its
+own lane, and is read record by record as the first preface of the new subscription, up to the point where the new one
+began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.base import Reason
+from headway.core.consumer import Subscription
+from headway.core.delivery.rendering import Losses, record_at
+from headway.core.message import Record
+
+
+class Handover:
+    """A source of records for a preface. ``done`` is called once, with the old subscription, when nothing is left."""
+
+    def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
+        self._old = old
+        self._upto = old.stop_number = old.feed.lane.count
+        self._lost = lost
+        self._done = done
+        self._closed = False
+
+    def __iter__(self) -> Handover:
+        return self
+
+    def __next__(self) -> Record | None:
+        old, cursor = self._old, self._old.cursor
+        if not self._closed and not old.ended and cursor.number < self._upto:
+            cursor.step()
+            chunk = cursor.chunk
+            assert chunk is not None
+            index = chunk.index_at(cursor.position)
+            try:
+                record = record_at(old.feed.lane.dialect, chunk, index)
+            except OSError:
+                self._lost(old.skip_to(cursor.number + 1, Reason.SPILL_FAILED), Reason.SPILL_FAILED)
+                return None
+            size = chunk.ends[index] - chunk.record_start(index)
+            cursor.advance(size)
+            old.lane_records_skipped += 1  # it is the new subscription that delivers it
+            old.lane_bytes_skipped += size
+            return record
+        raise StopIteration
+
+    def close(self) -> None:
+        """Nobody reads on: what is left is counted as lost, and the old subscription is over."""
+        if self._closed or self._old.ended:
+            return
+        self._closed = True
+        old, lane = self._old, self._old.feed.lane
+        self._lost(old.skip_to(self._upto, Reason.SUBSCRIPTION_ENDED), Reason.SUBSCRIPTION_ENDED)
+        old.lane_records_skipped += lane.count - old.cursor.number
+        old.lane_bytes_skipped += lane.end - old.cursor.position
+        old.cursor.jump_to_end()  # the rest came to the new subscription by its own lane
+        self._done(old)

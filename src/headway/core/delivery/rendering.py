@@ -1,0 +1,343 @@
+"""Rendering: records that cannot go from the lane to the outlet as they are.
+
+That is so where a frame carries something of this consumer's alone (a delivery id, a gap announcement, a remaining
+lifetime), where records are left out (skips, expiry, the client's packet size), and for what comes from no lane at all
+(retained records, snapshots, conflated stretches, redelivery). Each call renders a bounded batch into ``outlet.out``
+and moves the cursor; the outlet must be empty before the next, so a consumer never has more than a batch of its own.
+
+Frames with delivery ids are copied a batch at a time and only the ids are written into the copy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from math import ceil
+
+import msgspec
+
+from headway.core.base import Reason
+from headway.core.consumer import Delivery, Predicate, Session, Skip, Subscription
+from headway.core.delivery.exactly_once import holds_back, keeper_of, lose, tell, write
+from headway.core.log import HELD_BACK_BYTES, Chunk
+from headway.core.message import Dialect, Record
+
+BATCH_BYTES = 64 * 1024
+LARGE_BYTES = 64 * 1024
+"""A record that is larger is not copied for each consumer."""
+BATCH_RECORDS = 512
+"""Of those that are written one by one."""
+Losses = Callable[[dict[int, int], Reason], None]
+
+
+def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
+    """Record ``index`` of a chunk as an object. Raises OSError when it is on a disk that fails."""
+    frame = bytes(chunk.read(chunk.record_start(index), chunk.ends[index]))
+    run = chunk.run_of(index)
+    expires = chunk.run_expires[run]
+    return msgspec.structs.replace(
+        dialect.decode(frame),
+        sequence=chunk.sequence_of(index), time_s=chunk.run_time[run],
+        expires_s=None if expires == float("inf") else expires, publisher=chunk.run_publisher[run],
+    )  # fmt: skip
+
+
+def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> bytes:
+    """One byte per record of the chunk: 1 where the predicate holds. Asked once, remembered with the chunk."""
+    if chunk.marks is None:
+        chunk.marks = {}
+    have = chunk.marks.get(predicate.key, b"")
+    if len(have) < len(chunk):
+        dialect = subscription.feed.lane.dialect
+        have += bytes(predicate.test(record_at(dialect, chunk, i)) for i in range(len(have), len(chunk)))
+        chunk.marks[predicate.key] = have
+    return have
+
+
+def render(subscription: Subscription, now: float, lost: Losses) -> bool:
+    """Render the next batch for this consumer. False: nothing can be sent now (caught up, no credit, or so much is held
+    back already)."""
+    if holds_back(subscription):
+        return False
+    if subscription.conflate_due or (subscription.preface is None and subscription.pass_due):
+        subscription.next_pass()
+    if subscription.preface is not None:
+        return _render_preface(subscription, now, lost)
+    if not subscription.has_more or subscription.conflating:
+        return False
+    return _render_lane(subscription, now, lost)
+
+
+def _out_of_credit(session: Session, now: float) -> bool:
+    channel = session.channel
+    if channel.left > 0:
+        return False
+    if channel.exhausted_since_s is None:
+        channel.exhausted_since_s = now
+    return True
+
+
+def _render_preface(subscription: Subscription, now: float, lost: Losses) -> bool:
+    session, preface = subscription.session, subscription.preface
+    assert session.outlet is not None
+    assert preface is not None
+    out, held_back = session.outlet.out, session.held_back
+    for _ in range(BATCH_RECORDS):
+        if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
+            break
+        if subscription.request.qos and _out_of_credit(session, now):
+            return bool(out)
+        try:
+            record = next(preface.records)
+        except StopIteration:
+            subscription.end_preface()
+            return True
+        if record is None:
+            break
+        before = subscription.state_bytes
+        reason = None
+        if record.expires_s is not None and record.expires_s <= now:
+            reason = Reason.EXPIRED
+        elif not _append_record(subscription, record, now, retained=preface.retained):
+            reason = Reason.TOO_LARGE_FOR_CLIENT
+        if reason is not None:
+            subscription.note_gap(1, record.sequence, record.sequence, reason)
+            lost({record.publisher: 1}, reason)
+        if preface.loose is not None:
+            preface.loose.given(record.sequence)
+        if not preface.retained and record.sequence > preface.since:
+            subscription.settle(subscription.state_bytes - before)  # it passed in the lane, and here it is
+    return True
+
+
+def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
+    """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large.
+    """
+    session = subscription.session
+    assert session.outlet is not None
+    retain = retained or (record.retain and subscription.request.retain_as_published)
+    if record.retain != retain:
+        record = msgspec.structs.replace(record, retain=retain)
+    delivery_id = session.channel.next_id() if min(record.qos, subscription.request.qos) else 0
+    frame = write_frame(subscription, record, delivery_id, now)
+    if frame is None:
+        return False
+    kept = None
+    if delivery_id:
+        delivery = Delivery(subscription, now)
+        delivery.record, delivery.sequence = record, record.sequence
+        if subscription.preface is not None and subscription.preface.loose is not None:
+            delivery.loose = subscription.preface.loose
+            delivery.loose.sent(record.sequence)
+        session.channel.add(delivery_id, delivery)
+        kept = tell(delivery_id, delivery)
+    write(subscription, frame, kept)
+    subscription.state_records += 1
+    subscription.state_bytes += len(frame)
+    return True
+
+
+def write_frame(subscription: Subscription, record: Record, delivery_id: int, now: float) -> bytes | None:
+    """The record for this one consumer; None if it takes none so large. A gap it has not been told of goes with it, or
+    with a later one that leaves room for it."""
+    limit, dialect = subscription.session.max_packet_bytes, subscription.dialect
+    if subscription.gap is not None:
+        frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=subscription.gap)
+        if len(frame) <= limit:
+            subscription.gap = None
+            return frame
+    frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain)
+    return frame if len(frame) <= limit else None
+
+
+def doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+    """Why record ``index`` is left out, if it is."""
+    number = chunk.first_number + index
+    skips = subscription.skips
+    while skips and skips[0].stop is not None and skips[0].stop <= number:
+        skips.pop(0)
+    for skip in skips:
+        if _covers(skip, number) and (skip.doomed is None or marked(subscription, chunk, skip.doomed)[index]):
+            return skip.reason
+    if chunk.expiries is not None and chunk.run_expires[chunk.run_of(index)] <= now:
+        return Reason.EXPIRED
+    size = chunk.ends[index] - chunk.record_start(index)
+    if size > subscription.session.max_packet_bytes:
+        return Reason.TOO_LARGE_FOR_CLIENT
+    return None
+
+
+def _covers(skip: Skip, number: int) -> bool:
+    return skip.first <= number and (skip.stop is None or number < skip.stop)
+
+
+def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
+    """One batch: either a stretch left out, or a stretch copied with this consumer's ids filled in."""
+    cursor, session = subscription.cursor, subscription.session
+    chunk = cursor.chunk
+    assert chunk is not None
+    first = chunk.index_at(cursor.position)
+    begin = chunk.record_start(first)
+    last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
+    if chunk.holes is not None:
+        last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
+    picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
+    if picky:
+        reason = doom(subscription, chunk, first, now)
+        upto = first + 1
+        while upto < last and doom(subscription, chunk, upto, now) == reason:
+            upto += 1
+        last = upto
+        if reason is not None:
+            lost(subscription.skip_to(chunk.first_number + last, reason), reason)
+            return True
+    if subscription.gap is not None:
+        last = first + 1
+    return _copy(subscription, chunk, first, last, now)
+
+
+def _as_credit_allows(session: Session, holes: array[int], first: int, last: int) -> int:
+    """Before which of records ``first`` … ``last`` there is no credit left."""
+    left = session.channel.left
+    if left >= last - first:
+        return last
+    for index in range(first, last):
+        if holes[index]:
+            if left <= 0:
+                return index
+            left -= 1
+    return last
+
+
+def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
+    """Copy records ``first`` … ``last - 1``, and write this consumer's ids into the copy. Of these at most the first is
+    more than credit allows: then nothing is copied."""
+    session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
+    if chunk.holes is not None and chunk.holes[first] and _out_of_credit(session, now):
+        return False
+    kept, keeper = None, keeper_of(subscription)
+    begin = chunk.record_start(first)
+    if keeper is None and _is_large(subscription, chunk, first):
+        _begin_large(subscription, chunk, first, now)
+        return True
+    piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
+    holes, width = chunk.holes, dialect.id_bytes
+    if holes is not None:
+        for index in range(first, last):
+            hole = holes[index]
+            if not hole:
+                continue
+            delivery_id = session.channel.next_id()
+            piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
+            delivery = Delivery(subscription, now)
+            delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+            delivery.number = chunk.first_number + index
+            cursor.sent(delivery.number, chunk)
+            session.channel.add(delivery_id, delivery)
+            if keeper is not None:
+                kept = keeper
+                keeper.flies(session.client, delivery_id, chunk.sequence_of(index))
+    size = len(piece)
+    if chunk.expiries is not None:
+        _age(piece, chunk, first, last, begin, now)
+    frames: bytes | bytearray = piece
+    if subscription.gap is not None:
+        told = dialect.with_gap(bytes(piece), subscription.gap)
+        if told is None:  # it cannot be told in this dialect at all
+            subscription.gap = None
+        elif len(told) <= session.max_packet_bytes:
+            frames = told
+            subscription.gap = None
+    write(subscription, frames, kept)
+    cursor.advance(size)
+    return True
+
+
+def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
+    """A copy of the record would be more than a batch, and only its delivery id is the consumer's own."""
+    large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
+    alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
+    return bool(large and alone) and not subscription.session.held_back.size
+
+
+def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: float) -> None:
+    """A thousand who are stuck in a record of a megabyte share it: of what is written to each, only what stands in
+    front, up to the delivery id, is its own. From there on the record is half sent, like any other."""
+    session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
+    assert chunk.holes is not None
+    begin, hole = chunk.record_start(index), chunk.holes[index]
+    head = chunk.read(begin, hole)
+    delivery_id = session.channel.next_id()
+    delivery = Delivery(subscription, now)
+    delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+    delivery.number = chunk.first_number + index
+    cursor.sent(delivery.number, chunk)
+    session.channel.add(delivery_id, delivery)
+    session.rest = bytes(head) + delivery_id.to_bytes(width, "big")
+    session.half_sent = subscription
+    cursor.advance(hole + width - begin)
+
+
+def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
+    """Write the lifetime that is left where a record has one."""
+    assert chunk.expiries is not None
+    for index in range(first, last):
+        at = chunk.expiries[index]
+        if at:
+            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now))
+            piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")
+
+
+def replay(session: Session, now: float, lost: Losses) -> bool:
+    """Send again what a returning client had not acknowledged, oldest first, up to a batch and as far as its window
+    goes: it may have come back with a smaller one. False: nothing can be sent now."""
+    assert session.outlet is not None
+    out, channel = session.outlet.out, session.channel
+    while channel.replay and len(out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES:
+        if channel.left + len(channel.replay) <= 0:
+            return bool(out)
+        delivery_id = channel.replay.pop()
+        delivery = channel.in_flight.get(delivery_id)
+        if delivery is None or delivery.released:
+            continue
+        subscription = delivery.subscription
+        try:
+            record = delivery_record(delivery)
+        except OSError:
+            _write_off(session, delivery_id, Reason.SPILL_FAILED, lost)
+            continue
+        frame = subscription.dialect.encode_record(record, delivery_id, now=now, retain=record.retain, redelivered=True)
+        if len(frame) > session.max_packet_bytes:
+            _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost)
+            continue
+        write(subscription, frame, tell(delivery_id, delivery))
+        delivery.sent_s = now
+    return not channel.replay or bool(out)
+
+
+def delivery_record(delivery: Delivery) -> Record:
+    """What was delivered, with the retain flag it was sent with. Raises OSError when it is on a disk that fails."""
+    if delivery.record is not None:
+        return delivery.record
+    if delivery.chunk is None:
+        raise OSError("its disk failed")
+    return record_at(delivery.subscription.feed.lane.dialect, delivery.chunk, delivery.index)
+
+
+def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
+    """A delivery in flight cannot be sent again. One whose subscription is over has nobody left to be told."""
+    delivery = session.channel.in_flight[delivery_id]
+    chunk, record = delivery.chunk, delivery.record
+    if record is not None:
+        delivery.subscription.note_gap(1, record.sequence, record.sequence, reason)
+        lost({record.publisher: 1}, reason)
+    elif chunk is not None:
+        sequence = chunk.sequence_of(delivery.index)
+        delivery.subscription.note_gap(1, sequence, sequence, reason)
+        lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
+    lose(delivery.subscription, delivery_id)
+    if delivery.cursor is not None:
+        delivery.cursor.acknowledge(delivery.number)  # last, for with it the chunk is let go
+    elif delivery.loose is not None:
+        delivery.loose.acknowledge(delivery.sequence)

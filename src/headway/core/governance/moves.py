@@ -1,0 +1,151 @@
+"""Moves: what each action does to a consumer. Every one is a cursor move, or a mark that makes later moves different.
+
+========================= ==================================================================================
+conflate                  detach the cursor; whenever there is room send the latest record per key instead
+discard oldest            move the cursor towards the end until only so much waits
+discard newest            keep what waits, skip what comes, until the rule steps back
+discard selector, topics  skip what is marked, until the rule steps back
+discard lowest_priority   skip what is of the lowest priority that waits, while more waits than is to be kept
+discard older_per_key     conflate once, counted as discarded
+offline                   have the chunks the cursor still needs written to disk, once for all who are there
+========================= ==================================================================================
+
+A record that is half sent is finished first (halfsent.py).
+"""
+
+from __future__ import annotations
+
+from headway.core.base import Reason
+from headway.core.consumer import Poll, Predicate, Skip, Subscription
+from headway.core.delivery import Losses, free_cursor, marked, seen_upto
+from headway.core.log import Chunk
+from headway.core.message import matcher
+from headway.core.policy import Action, Which
+from headway.core.queue import queue_of
+from headway.core.selector import compile_selector, priority_of
+
+
+def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
+    """Apply a discard; called at each sweep while its rule is active."""
+    if isinstance(subscription, Poll):
+        subscription.discard(action)
+        return
+    cursor = subscription.cursor
+    queue = None if subscription.queue is None else queue_of(subscription.queue)
+    if cursor.chunk is None or (queue is not None and not queue.all_slow):
+        return
+    which = action.which
+    if which is Which.OLDEST and queue is not None:
+        kept = action.records_kept(subscription.prefetch)
+        if kept is not None:
+            queue.drops.drop(queue.backlog.lag_records - kept, Reason.DISCARDED)
+        if action.keep_bytes is not None:
+            queue.drops.keep_bytes(action.keep_bytes, Reason.DISCARDED)
+        return
+    if which is Which.OLDEST:
+        free_cursor(subscription)
+        number = _keep_from(subscription, action)
+        lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
+        return
+    if which is Which.OLDER_PER_KEY:
+        _only_newest_per_key(subscription)
+        return
+    if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
+        stop_discarding(subscription)
+        return
+    if any(skip.stop is None for skip in subscription.skips):
+        return
+    first = cursor.number + (not cursor.at_boundary)
+    if which is Which.NEWEST:
+        kept = action.records_kept(subscription.prefetch)
+        kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
+        if action.keep_bytes is not None:
+            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
+        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        skip.position = _position_of(cursor.chunk, skip.first)
+    elif which is Which.LOWEST_PRIORITY:
+        lowest = _lowest_priority(subscription)
+        skip = Skip(first, None, _of_priority(lowest), Reason.DISCARDED)
+    elif which is Which.TOPICS:
+        tests = [matcher(pattern) for pattern in action.topics]
+        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
+                    Reason.DISCARDED)
+    else:
+        selector = compile_selector(action.selector)
+        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+    subscription.skips.append(skip)
+
+
+def stop_discarding(subscription: Subscription) -> None:
+    """What is published from now on is not left out any more."""
+    for skip in subscription.skips:
+        if skip.stop is None:
+            skip.stop = subscription.cursor.lane.count
+
+
+def _keep_from(subscription: Subscription, action: Action) -> int:
+    """The first record number that stays when only so much may wait."""
+    cursor = subscription.cursor
+    lane = cursor.lane
+    number = cursor.number
+    kept = action.records_kept(subscription.prefetch)
+    if kept is not None:
+        number = max(number, lane.count - kept)
+    if action.keep_bytes is not None:
+        assert cursor.chunk is not None
+        number = max(number, _number_at(cursor.chunk, lane.end - action.keep_bytes))
+    return number
+
+
+def _number_at(chunk: Chunk, position: int) -> int:
+    """The first record that starts at or behind a lane position, looking from ``chunk`` on."""
+    while chunk.next is not None and position >= chunk.stop:
+        chunk = chunk.next
+    if position <= chunk.start:
+        return chunk.first_number
+    index = chunk.index_at(position)
+    return chunk.first_number + index + (not chunk.at_boundary(position) and index < len(chunk))
+
+
+def _more_than_kept(subscription: Subscription, action: Action) -> bool:
+    """More waits than the action would leave."""
+    kept = action.records_kept(subscription.prefetch)
+    too_many = kept is not None and subscription.lag_records > kept
+    return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
+
+
+def _position_of(chunk: Chunk, number: int) -> int:
+    """Where record ``number`` starts, looking from ``chunk`` on."""
+    while chunk.next is not None and number >= chunk.next.first_number:
+        chunk = chunk.next
+    return chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
+
+
+def _of_priority(level: int) -> Predicate:
+    """Records of this priority or a lower one."""
+    return Predicate(("priority", level), lambda record: priority_of(record) <= level)
+
+
+def _lowest_priority(subscription: Subscription) -> int:
+    """The lowest priority among the resident records that wait."""
+    chunk = subscription.cursor.chunk
+    lowest = 9
+    while chunk is not None:
+        if chunk.resident:
+            for level in range(lowest):
+                if 1 in marked(subscription, chunk, _of_priority(level)):
+                    lowest = level
+                    break
+        chunk = chunk.next
+    return lowest
+
+
+def _only_newest_per_key(subscription: Subscription) -> None:
+    """One conflated pass; the records it leaves out count as discarded."""
+    if subscription.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
+        return
+    free_cursor(subscription)
+    subscription.conflated_upto = seen_upto(subscription)
+    subscription.next_pass()
+    subscription.cursor.catch_up()
+

@@ -1,0 +1,103 @@
+"""Sampling: from a subscription's cursor, session and outlet to the plain numbers policies are judged on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.consumer import PeerState, Poll, Shares, Subscription
+from headway.core.policy import Sample
+from headway.core.routing import Registry
+
+
+def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
+    """One look at a consumer; its meter remembers it."""
+    session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
+    outlet = session.outlet
+    lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
+    apart = subscription.counts_apart
+    position_bytes = subscription.handed_bytes if apart else cursor.position
+    session.look_at(subscription)
+    used_bytes = session.holdings.gating_bytes + _state_share(subscription)
+    return subscription.meter.observe(
+        now,
+        position_bytes=position_bytes,
+        end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
+        lag_records=lag_records,
+        oldest_time_s=subscription.oldest_time() if lag_records else None,
+        blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
+        credit_exhausted_since=subscription.credit_exhausted_since_s,
+        oldest_unacked_s=subscription.oldest_unacknowledged_s(),
+        in_flight=subscription.window.used,
+        prefetch=subscription.prefetch,
+        held_bytes=_held_bytes(subscription, shares),
+        pool_share=used_bytes / max(1, session.pool.memory_limit),
+        slow_fraction=registry.slow_fraction(subscription.feed.key.filter),
+    )
+
+
+def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
+    """What is known of a consumer, without measuring: rates are those of the last sweep that looked at it."""
+    session, outlet = subscription.session, subscription.session.outlet
+    last = subscription.last_sample if subscription in registry.watched else Sample()
+    oldest = subscription.oldest_time() if subscription.lag_records else None
+    unacknowledged = subscription.oldest_unacknowledged_s()
+    return msgspec.structs.replace(
+        last,
+        lag_records=subscription.lag_records,
+        lag_bytes=subscription.lag_bytes,
+        lag_age=now - oldest if oldest is not None else 0.0,
+        blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
+        ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
+        in_flight=subscription.window.used,
+        held_bytes=_held_bytes(subscription, shares),
+        pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
+        slow_count=subscription.meter.slow_count,
+    )
+
+
+def stall_s(subscription: Subscription, now: float) -> float:
+    """For how long it has held publishers back since it began."""
+    since = subscription.feed.gates.get(subscription)
+    return subscription.blocked_publishers_s + (now - since if since is not None else 0.0)
+
+
+def state_of(subscription: Subscription) -> str:
+    """The one word for it: ok, behind, slow, offline, conflating, discarding, away."""
+    chunk = subscription.cursor.chunk
+    if subscription.session.outlet is None:
+        return "away"
+    if subscription.conflating:
+        return "conflating"
+    if any(skip.stop is None for skip in subscription.skips):
+        return "discarding"
+    if chunk is not None and chunk.spill is not None:
+        return "offline"
+    if subscription.meter.slow:
+        return "slow"
+    return "behind" if subscription.has_more else "ok"
+
+
+def with_peer(sample: Sample, subscription: Subscription) -> Sample:
+    """The sample with what the transport knows of the far side; asked for only where something is decided."""
+    outlet = subscription.session.outlet
+    if isinstance(subscription, Poll):
+        return msgspec.structs.replace(sample, reads_itself=True)
+    peer = outlet.peer() if outlet is not None else PeerState()
+    return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
+
+
+def _held_bytes(subscription: Subscription, shares: Shares) -> int:
+    """Its share of what is really held; the shares of all consumers add up."""
+    lane, floor = subscription.feed.lane, subscription.cursor.floor
+    if lane not in shares:
+        shares[lane] = lane.held_shares()
+    held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
+    if subscription.queue is not None:
+        held /= max(1, len(subscription.queue.members))
+    return int(held + _state_share(subscription))
+
+
+def _state_share(subscription: Subscription) -> float:
+    """Its part of a state that is kept only for those who read it; a declared one is on the operator's account."""
+    state = subscription.state
+    return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)

@@ -1,0 +1,37 @@
+"""A topic is one log, a consumer is one position in it. Pools bound what all logs take up."""
+
+from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
+from headway.core.log.cursor import Cursor
+from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
+from headway.core.log.lane import SPILL_BYTES_MIN, Lane
+from headway.core.log.ledger import MAIN, Fact, Kept, KeptRun, Ledger, Place
+from headway.core.log.loose import LooseEnds
+from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
+from headway.core.log.retained import Retained
+from headway.core.log.state import State, StatePass
+from headway.core.log.tab import (
+    ANSWERS,
+    CONSUMER_BYTES,
+    DECLARED,
+    DELIVERY_BYTES,
+    LEVEL_BYTES,
+    QUEUE_BYTES,
+    SELECTOR_BYTES,
+    SESSION,
+    SESSION_BYTES,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTIONS,
+    TRANSACTIONS,
+    UNSETTLED,
+    WILD_LEVEL_BYTES,
+    WILL,
+    Tab,
+)
+
+__all__ = [
+    "ANSWERS", "Chunk", "CHUNK_BYTES", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S",
+    "Fact", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "Kept", "KeptRun", "Lane", "Ledger",
+    "LEVEL_BYTES", "LooseEnds", "MAIN", "Place", "Pool", "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION",
+    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
+    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+]

@@ -1,0 +1,288 @@
+"""The ledger: what the journal is to be told, collected turn by turn; the core's side of durability.
+
+Theory of operation. A record that has to outlive the process is written once, as the run it came in, whatever lanes
+it goes to. A durable subscription or queue is written as a fact (what was asked for, in the asker's words), and from
+then on as a *place*: which of its records are settled. At start the same runs are put into the same lanes again, and
+the cursors where they were; there is no other way back.
+
+Rules:
+- Everything has the sequence it happened at. Facts and runs ordered by it are the whole story; a fact at sequence *s*
+  comes after record *s* and before the next.
+- What is collected between two calls of ``take`` is one *commit* and has a number. Whoever published a kept run is told
+  so only once its commit is on disk.
+- A segment of the main stream begins with all the facts and places there are (``snapshot``), so that what is older can
+  be deleted.
+- A record stays in the journal as long as it is recorded or a place needs it (``needed_sequence``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headway.core.log.held_back import HeldBack
+from headway.core.message import Run
+
+if TYPE_CHECKING:
+    from headway.core.log.cursor import Cursor
+    from headway.core.log.loose import LooseEnds
+
+MAIN = "main"
+"""The stream for facts, and for records that are kept only until they are settled."""
+RESERVE = 1 << 24
+"""Sequences are set aside by so many, for not every record that has one is written."""
+
+
+class Place(NamedTuple):
+    """What of a durable subscription or queue is settled: everything before ``upto``, and what ``settled`` covers.
+
+    ``fresh`` is the first that was never sent; 0: its consumer is conflated, and what it has of the state is not known.
+    ``settled`` are pairs, first and last sequence, of which all its records
+    are; only what was settled since the last place."""
+
+    number: int
+    upto: int
+    fresh: int
+    settled: tuple[int, ...]
+
+
+class KeptRun(NamedTuple):
+    stream: str
+    run: Run
+    sequence: int
+    """Of its first record."""
+    publisher: str
+    """The client's name, or its origin."""
+
+
+class Fact(NamedTuple):
+    """Something that is so from ``sequence`` on: ``what`` (a word) of the thing called ``name``. ``terms`` None: it is
+    no more."""
+
+    sequence: int
+    what: str
+    name: object
+    terms: object
+
+
+class Commit(NamedTuple):
+    """What is to be written together."""
+
+    number: int
+    runs: list[KeptRun]
+    facts: list[Fact]
+    places: list[Place]
+    retained: list[str]
+    """Topics whose retained record has changed."""
+    sequence: int
+
+
+class Waits(Protocol):
+    """A client for whom frames are held back."""
+
+    held_back: HeldBack
+
+    def written(self, number: int) -> None:
+        """Everything up to this commit is on disk: it may be sent what waited for that."""
+
+
+class Kept:
+    """A durable subscription, or a queue. Its cursors tell it what is settled."""
+
+    __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
+
+    def __init__(self, ledger: Ledger, number: int, cursors: list[Cursor | LooseEnds]) -> None:
+        self.number = number
+        self.cursors = cursors
+        """The oldest place first. Each leaves when it wants nothing any more, but for the one that still reads."""
+        self.filters: Callable[[], Iterable[str]] = tuple
+        """What it reads of topics, at most."""
+        self.recorded_only = False
+        """It reads by itself what is recorded, and wants nothing else of the journal."""
+        self._ledger = ledger
+        self._settled: list[int] = []
+        self._never: list[tuple[int, int]] = []
+        """Refused, and not before all that is wanted."""
+        self._at: tuple[Cursor | None, int] = (None, 0)
+        """Where the last pair ends."""
+
+    def settled(self, cursor: Cursor, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
+        """Records ``number`` to ``upto`` of the cursor's lane are done with."""
+        pairs = self._settled
+        if pairs and self._at == (cursor, number - 1):
+            pairs[-1] = upto_sequence
+        else:
+            pairs += (sequence, upto_sequence)
+        self._at = (cursor, upto)
+        self._ledger.moved[self] = None
+
+    def never_had(self, first: int, last: int) -> None:
+        """Records of these sequences are in the journal, and were refused."""
+        self._never.append((first, last))
+        self.passed(first, last)
+
+    def passed(self, first: int, last: int) -> None:
+        """What there is of these sequences is settled."""
+        self._settled += (first, last)
+        self._at = (None, 0)
+        self._ledger.moved[self] = None
+
+    def moved(self) -> None:
+        """A cursor moved on, with nothing unsettled behind it."""
+        self._ledger.moved[self] = None
+
+    def flies(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
+        """What the id of an exactly-once delivery stands for; 0: nothing that is kept."""
+        self._ledger.flights[client, delivery_id] = (self.number if sequence else 0, sequence, released)
+
+    def hold_back(self, client: Waits, frames: bytes | bytearray) -> None:
+        """To be sent when what was told so far is on disk."""
+        client.held_back.add(self._ledger.number, frames)
+        self._ledger.holding[client] = None
+
+    def forget(self) -> None:
+        self._ledger.forget(self)
+
+    def place(self, sequence: int) -> Place:
+        """Where it stands, when ``sequence`` is the last there is."""
+        upto = fresh = sequence + 1
+        conflating = False
+        for cursor in self.cursors:
+            upto = min(upto, cursor.wanted_sequence() or upto)
+            fresh = min(fresh, cursor.fresh_sequence() or fresh)
+            conflating |= not cursor.attached and not cursor.ended
+        self._never = [pair for pair in self._never if pair[1] >= upto]
+        pairs, self._settled = self._settled, []
+        self._at = (None, 0)
+        if conflating:
+            return Place(self.number, upto, 0, self.settled_above(sequence))
+        above = [(first, last) for first, last in zip(pairs[::2], pairs[1::2], strict=True) if last >= upto]
+        return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
+
+    @property
+    def first(self) -> Cursor | LooseEnds | None:
+        """The one furthest back."""
+        return self.cursors[0] if self.cursors else None
+
+    def drop(self, cursor: Cursor | LooseEnds) -> None:
+        """It wants nothing any more."""
+        if cursor in self.cursors:
+            self.cursors.remove(cursor)
+
+    def settled_above(self, sequence: int) -> tuple[int, ...]:
+        """All that is settled, as pairs, when ``sequence`` is the last there is."""
+        found: list[int] = [end for pair in self._never for end in pair]
+        settled = 0
+        for first, last in sorted(pair for cursor in self.cursors for pair in cursor.wanted_sequences(sequence)):
+            if first > settled + 1:
+                found += (settled + 1, first - 1)
+            settled = max(settled, last)
+        if settled < sequence:
+            found += (settled + 1, sequence)
+        return tuple(found)
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.number = 1
+        """Of the commit that is being collected."""
+        self.moved: dict[Kept, None] = {}
+        self.kept: dict[int, Kept] = {}
+        self.full = False
+        """More waits to be written than may: whoever publishes what is to be kept has to wait."""
+        self.reserved = 0
+        self.all_facts: Callable[[], list[Fact]] = list
+        self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
+        """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
+        self.holding: dict[Waits, None] = {}
+        """For whom frames are held back."""
+        self.retained: dict[str, None] = {}
+        """Topics whose retained record has changed."""
+        self._runs: list[KeptRun] = []
+        self._facts: list[Fact] = []
+        self._last_number = 0
+        self.written_sequence = 0
+        """What of all there is up to this one was to be written is on disk."""
+        self._sequences: deque[tuple[int, int]] = deque()
+        """Of commits that are not: their numbers, and the last sequence of each."""
+
+    def run(self, stream: str, run: Run, sequence: int, publisher: str) -> None:
+        run.kept = True
+        self._runs.append(KeptRun(stream, run, sequence, publisher))
+
+    def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
+        self._facts.append(Fact(sequence, what, name, terms))
+
+    def keep(self, cursors: list[Cursor | LooseEnds], number: int | None = None) -> Kept:
+        """A place is kept from now on; ``number``: it was before."""
+        kept = Kept(self, self.next_number(number), cursors)
+        self.kept[kept.number] = kept
+        return kept
+
+    def next_number(self, number: int | None = None) -> int:
+        """A number for something that is kept; or this one, which it had before."""
+        found = self._last_number + 1 if number is None else number
+        self._last_number = max(self._last_number, found)
+        return found
+
+    def forget(self, kept: Kept) -> None:
+        kept.cursors = []
+        self.kept.pop(kept.number, None)
+        self.moved.pop(kept, None)
+
+    def drop(self, reserved: int) -> None:
+        """What was said so far is known; sequences up to ``reserved`` are set aside."""
+        self._runs, self._facts, self.moved, self.flights, self.retained = [], [], {}, {}, {}
+        self.reserved = self.written_sequence = reserved
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._runs or self._facts or self.moved or self.retained or self.flights)
+
+    def take(self, sequence: int) -> Commit | None:
+        """What came since the last time, when ``sequence`` is the last there is; None: nothing did."""
+        if sequence > self.reserved:
+            self.reserved = sequence + RESERVE
+            self.fact(sequence, "reserved", None, self.reserved)
+        flights, self.flights = self.flights, {}
+        for of, flight in flights.items():
+            self.fact(sequence, "flight", of, flight)
+        if not self.has_work:
+            return None
+        runs, self._runs = self._runs, []
+        facts, self._facts = self._facts, []
+        moved, self.moved = self.moved, {}
+        retained, self.retained = list(self.retained), {}
+        places = [kept.place(sequence) for kept in moved]
+        commit = Commit(self.number, runs, facts, places, retained, sequence)
+        self._sequences.append((self.number, sequence))
+        self.number += 1
+        return commit
+
+    def written(self, number: int) -> list[Waits]:
+        """Everything up to this commit is on disk; who may be sent more now."""
+        while self._sequences and self._sequences[0][0] <= number:
+            self.written_sequence = self._sequences.popleft()[1]
+        waited, self.holding = self.holding, {}
+        for client in waited:
+            client.written(number)
+            if client.held_back.size:
+                self.holding[client] = None
+        return list(waited)
+
+    def snapshot(self, sequence: int) -> tuple[list[Fact], list[Place]]:
+        """Everything there is, without the records. To be taken right after a commit."""
+        facts = [Fact(sequence, "reserved", None, self.reserved), *self.all_facts()]
+        places = [
+            Place(kept.number, place.upto, place.fresh, kept.settled_above(sequence))
+            for kept in self.kept.values() for place in [kept.place(sequence)]
+        ]  # fmt: skip
+        return facts, places
+
+    def needed_sequence(self, sequence: int, reads: Callable[[Kept], bool] | None = None) -> int:
+        """Records before this one need not be kept for anybody who has a place; of all, or of those that ``reads``
+        says yes to."""
+        places = [kept for kept in self.kept.values() if reads is None or reads(kept)]
+        found = [cursor.wanted_sequence() for kept in places for cursor in kept.cursors]
+        return min((wanted for wanted in found if wanted), default=sequence + 1)

@@ -1,0 +1,82 @@
+"""Retained records: the last one of each topic that was published with the retain flag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from headway.core.base import Reason, Refused
+from headway.core.message import LOOKS_MAX, TREE_LEVELS, Record, TopicTree, is_deep
+
+NOTHING = Record("", b"")
+
+
+class Retained:
+    """Bounded: beyond ``topics_max`` topics, or ``bytes_max`` bytes of topics, payloads and properties, what would make
+    it grow is refused; so are topics of very many levels, for each level is a node."""
+
+    def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
+        self.topics_max = topics_max
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._tree: TopicTree[Record] = TopicTree()
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def put(self, record: Record) -> None:
+        """Keep the record; one with an empty payload removes what its topic had. Raises :class:`Refused` when full."""
+        old = self._tree.get(record.topic)
+        if not record.payload:
+            if old is not None:
+                self._tree.delete(record.topic)
+                self.bytes -= old.size
+            return
+        if is_deep(record.topic):
+            text = f"nothing is retained for a topic of more than {TREE_LEVELS} levels: {record.topic[:60]!r}..."
+            raise Refused(Reason.MEMORY_LIMIT, text)
+        grown = record.size - (old.size if old else 0)
+        if (old is None and len(self._tree) >= self.topics_max) or (grown > 0 and self.bytes + grown > self.bytes_max):
+            raise Refused(Reason.MEMORY_LIMIT, f"no room to retain a record of topic {record.topic!r}")
+        self._tree.set(record.topic, record)
+        self.bytes += grown
+
+    def get(self, topic: str) -> Record | None:
+        return self._tree.get(topic)
+
+    def topics(self) -> list[str]:
+        return [topic for topic, _ in self._tree.match_filter("#")]
+
+    def matching(
+        self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
+    ) -> Generator[Record | None, None, None] | None:
+        """The retained records for a new subscription, lazily (a source of a preface); None when it is seen at once
+        that there are none.
+
+        One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""
+        walk = self._walk(filter, upto, now, accept)
+        first = next(walk, NOTHING)
+        if first is NOTHING:
+            return None
+        return _with_first(first, walk)
+
+    def _walk(
+        self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
+    ) -> Generator[Record | None, None, None]:
+        looks = 0
+        for found in self._tree.walk(filter, LOOKS_MAX):
+            record = None if found is None else found[1]
+            if record is None:
+                yield None
+            elif record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
+                yield record
+            else:
+                looks += 1
+                if looks % LOOKS_MAX == 0:
+                    yield None
+
+
+def _with_first(
+    first: Record | None, rest: Generator[Record | None, None, None]
+) -> Generator[Record | None, None, None]:
+    yield first
+    yield from rest

@@ -1,0 +1,30 @@
+"""When a consumer is slow, and what follows. Numbers in, decisions out."""
+
+from headway.core.policy.causes import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE, explain, find_reason
+from headway.core.policy.condition import METERS, AllOf, AnyOf, Comparison, Condition, Reading, unknown
+from headway.core.policy.decision import Decision, DecisionKind, leading
+from headway.core.policy.flap import FlapControl
+from headway.core.policy.meter import RATE_WINDOW_S, UNSEEN_S, Lateness, Meter, Sample
+from headway.core.policy.policy import (
+    EASE,
+    NO_POLICY,
+    Policy,
+    PolicyState,
+    evaluate,
+    parse_policies,
+    parse_policy,
+    policy_for,
+    policy_for_any,
+    policy_named,
+    replace_policy,
+)
+from headway.core.policy.rule import Action, ActionKind, Rule, Which
+from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
+
+__all__ = [
+    "Action", "ActionKind", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Comparison", "Condition", "Decision",
+    "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl", "judge", "judge_pressure",
+    "LATE_ACK_S", "Lateness", "leading", "Meter", "METERS", "NO_POLICY", "parse_policies", "parse_policy", "Policy",
+    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S", "Reading", "replace_policy",
+    "Rule", "Sample", "STEADY_SHARE", "unknown", "UNSEEN_S", "Verdict", "VerdictBook", "Which",
+]

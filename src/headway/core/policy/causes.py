@@ -1,0 +1,247 @@
+"""Explaining: the cause and the reason of a decision, and the sentence for people.
+
+The *reason* is the meter that led to it; the *cause* is where the trouble lies. They are different questions: a
+``blocked`` consumer may have a dead network or an application that does not read. The cause is the first that applies:
+
+1. the broker was told to be late itself                                  -> broker
+2. bytes sent are being retransmitted                                     -> network
+3. the peer's receive window is closed, or its credit is used up,
+   or its acknowledgements are later than ``LATE_ACK_S``                  -> application
+4. it drains steadily (not blocked, a twentieth of what is offered or more):
+   offered over three times the long run, or less than it drains now      -> producer_burst
+   otherwise it is offered more than it takes                             -> over_subscription
+5. its socket takes nothing though its window is not known to be closed   -> network
+6. anything else (it takes a trickle)                                     -> application
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.base import Cause, Reason, format_count, format_duration, format_rate, format_size
+from headway.core.policy.condition import METERS, Reading
+from headway.core.policy.decision import Decision, DecisionKind
+from headway.core.policy.meter import Sample
+from headway.core.policy.rule import Action, ActionKind, Which
+
+LATE_ACK_S = 5.0
+BURST_FACTOR = 3.0
+STEADY_SHARE = 0.05
+BLOCKED_S = 1.0
+"""A socket that pauses for less is still draining steadily."""
+
+
+def find_cause(sample: Sample, *, broker_late: bool = False) -> Cause:
+    """Where the trouble lies, as far as the meters can tell. The order of the questions stands at the top."""
+    return _diagnose(sample, broker_late)[0]
+
+
+def explain_cause(sample: Sample, *, broker_late: bool = False) -> str:
+    """The cause and what speaks for it: ``application, its receive window is closed``."""
+    cause, why = _diagnose(sample, broker_late)
+    return f"{cause.replace('_', '-')}, {why}"
+
+
+def find_reason(decision: Decision) -> Reason:
+    """The reason is the leading reading's meter."""
+    leading = decision.leading
+    return METERS[leading.meter].reason if leading is not None else Reason.NORMAL
+
+
+def explain(
+    decision: Decision, sample: Sample, *, client: str, filter: str, policy: str, broker_late: bool = False
+) -> str:
+    """One sentence: who, what was measured against what, the cause, what was done, and by which rule."""
+    by = f"policy {policy!r}, rule {decision.rule + 1}" + (f" ({decision.rule_name})" if decision.rule_name else "")
+    if decision.kind is DecisionKind.CLEAR:
+        was = "" if decision.enforced else "would be "
+        return (
+            f"{_who(client, filter)}: back within limits after {format_duration(decision.held_s)}, {_state(sample)}; "
+            f"{was}no longer {_undone(decision.action)} ({by}{_dry(decision)})"
+        )
+    deed = _deed(decision.action, sample, decision.enforced)
+    cause = explain_cause(sample, broker_late=broker_late)
+    return f"{_who(client, filter)}: {_findings(decision, sample)}; cause: {cause}; {deed} by {by}{_dry(decision)}"
+
+
+def explain_pressure(
+    why: str, action: Action, sample: Sample, *, client: str, filter: str, kind: DecisionKind = DecisionKind.FIRE
+) -> str:
+    """The sentence where no policy decided; ``why`` is its first half."""
+    if kind is DecisionKind.CLEAR:
+        return f"{_who(client, filter)}: {why}; no longer {_undone(action)}"
+    waiting = f" while {_waiting(sample)} waited" if sample.lag_records else ""
+    cause = "" if sample.idle else f"; cause: {explain_cause(sample)}"
+    return f"{_who(client, filter)}: {why}{waiting}{cause}; {_deed(action, sample, True)}"
+
+
+def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
+    if broker_late:
+        return Cause.BROKER, "its own loop was late"
+    if sample.retransmitting:
+        return Cause.NETWORK, "bytes sent to it are being retransmitted"
+    if sample.peer_window_closed:
+        return Cause.APPLICATION, "its receive window is closed"
+    if sample.credit_exhausted:
+        return Cause.APPLICATION, f"its window is full with {_records(sample.in_flight)} unacknowledged"
+    if sample.ack_age >= LATE_ACK_S and sample.in_flight:
+        late = format_duration(sample.ack_age)
+        return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
+    steady = sample.drain_rate > 0 and sample.blocked_time < BLOCKED_S
+    if steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate:
+        takes = f"it takes {format_rate(sample.drain_rate)} of the {format_rate(sample.offered_rate)} offered"
+        if sample.offered_burst > BURST_FACTOR:
+            return Cause.PRODUCER_BURST, f"{takes}, {sample.offered_burst:.1f} times the usual"
+        if sample.drain_rate > sample.offered_rate:
+            return Cause.PRODUCER_BURST, f"{takes} now and is working off what came before"
+        return Cause.OVER_SUBSCRIPTION, takes
+    if sample.blocked_time > 0 and not sample.reads_itself:
+        return Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be closed"
+    if sample.drain_rate > 0:
+        return Cause.APPLICATION, f"it reads only {format_rate(sample.drain_rate)}"
+    return Cause.APPLICATION, "it tells of no progress" if sample.reads_itself else "it does not read"
+
+
+def _findings(decision: Decision, sample: Sample) -> str:
+    """What held, the leading reading first, then for how long and how often, and what waited meanwhile."""
+    leading = decision.leading
+    held = [reading for reading in decision.readings if reading.held and reading is not leading]
+    ordered = ([leading] if leading is not None else []) + held
+    text = " and ".join(_finding(reading, sample) for reading in ordered) or "its condition held"
+    if decision.tests:
+        text += f", so found in each of {decision.tests} tests over {format_duration(decision.held_s)}"
+    elif decision.window_s:
+        text += ", and so for {} (limit {})".format(*_apart(format_duration, decision.held_s, decision.window_s))
+    if decision.times > 1:
+        text += f", for the {_ordinal(decision.times)} time"
+    told = any(reading.meter in ("lag_records", "lag_bytes", "lag_age") for reading in ordered)
+    return text if told or not sample.lag_records else f"{text} while {_waiting(sample)} waited"
+
+
+def _finding(reading: Reading, sample: Sample) -> str:
+    """One reading in words."""
+    info = METERS[reading.meter]
+    value, limit = _apart(info.format, reading.value, reading.threshold)
+    if not reading.exceeds:
+        return f"{_MEANINGS[reading.meter]} {value} ({_OPS[reading.op]} {limit})"
+    bound = f"(limit {limit})"
+    if reading.meter == "lag_records":
+        return f"{value} records ({format_size(sample.lag_bytes)}) waited {bound}"
+    if reading.meter == "lag_bytes":
+        return f"{value} waited in {_records(sample.lag_records)} {bound}"
+    if reading.meter == "lag_age":
+        return f"the oldest of {_waiting(sample)} had waited {value} {bound}"
+    if reading.meter == "drain_rate":
+        over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
+        taken = f"only {value}" if reading.value >= 1 else "nothing"
+        return f"{taken} taken{over} (at least {limit} asked)"
+    if reading.meter == "blocked_time" and sample.reads_itself:
+        return f"it has not moved on for {value} {bound}"
+    if reading.meter == "blocked_time":
+        return f"no bytes taken for {value} {bound}"
+    if reading.meter == "credit_exhausted_time":
+        return f"its window full for {value} {bound} with {_records(sample.in_flight)} unacknowledged"
+    if reading.meter == "slow_count":
+        return f"marked slow {value} times {bound}"
+    if reading.meter == "ack_age":
+        return f"the oldest of {_records(sample.in_flight)} unacknowledged for {value} {bound}"
+    if reading.meter == "pool_share":
+        return f"{value} of the pool held {bound}"
+    return f"{value} of the topic's consumers slow {bound}"
+
+
+def _apart(form: Callable[[float], str], value: float, limit: float) -> tuple[str, str]:
+    """Both in words; a value that only rounding makes equal to its limit still lies on its side of it."""
+    said, bound = form(value), form(limit)
+    if said == bound and value != limit:
+        said = f"just {'over' if value > limit else 'under'} {bound}"
+    return said, bound
+
+
+_MEANINGS = {
+    "lag_records": "records waiting",
+    "lag_bytes": "bytes waiting",
+    "lag_age": "age of the oldest waiting record",
+    "drain_rate": "drain rate",
+    "blocked_time": "time without a byte taken",
+    "credit_exhausted_time": "time with a full window",
+    "slow_count": "times marked slow",
+    "ack_age": "age of the oldest unacknowledged record",
+    "pool_share": "share of the pool",
+    "slow_fraction": "slow consumers of the topic",
+}
+_OPS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
+_DEEDS = {
+    ActionKind.NOTIFY: "reported as slow",
+    ActionKind.CONFLATE: "conflated to the latest record per key",
+    ActionKind.OFFLINE: "offlined to disk",
+    ActionKind.RETURN: "relieved of what it has not acknowledged",
+    ActionKind.CLOSE_CONSUMER: "asked to close",
+    ActionKind.DISCONNECT: "disconnected",
+    ActionKind.DELETE_SUBSCRIPTION: "unsubscribed",
+}
+
+
+def _deed(action: Action, sample: Sample, enforced: bool) -> str:
+    if action.kind is ActionKind.BLOCK_PUBLISHERS:
+        return f"publishers {'held back' if enforced else 'would have been held back'}"
+    if action.kind is ActionKind.DISCARD:
+        what, left = _discarded(action, sample)
+        return f"{what} {'discarded' if enforced else 'would have been discarded'}{left}"
+    return ("" if enforced else "would have been ") + _DEEDS[action.kind]
+
+
+def _discarded(action: Action, sample: Sample) -> tuple[str, str]:
+    """Which records, and what is left of them."""
+    what = {
+        Which.OLDEST: "its oldest waiting records",
+        Which.NEWEST: "its newest records",
+        Which.LOWEST_PRIORITY: "its waiting records of lowest priority",
+        Which.OLDER_PER_KEY: "all but its newest waiting record per key",
+        Which.SELECTOR: f"its waiting records that match {action.selector!r}",
+        Which.TOPICS: f"its waiting records on {', '.join(action.topics)}",
+        None: "its waiting records",
+    }[action.which]
+    kept = action.records_kept(sample.prefetch)
+    limits = [_records(kept)] if kept is not None else []
+    limits += [format_size(action.keep_bytes)] if action.keep_bytes is not None else []
+    return what, f" down to {' and '.join(limits)}" if limits else ""
+
+
+def _undone(action: Action) -> str:
+    if action.kind is ActionKind.BLOCK_PUBLISHERS:
+        return "holding its publishers back"
+    if action.kind is ActionKind.DISCARD:
+        return "having records discarded"
+    return {ActionKind.CONFLATE: "conflated", ActionKind.OFFLINE: "offlined"}.get(action.kind, _DEEDS[action.kind])
+
+
+def _dry(decision: Decision) -> str:
+    if decision.enforced:
+        return ""
+    return " (dry run: enforce = false)" if decision.kind is DecisionKind.FIRE else ", dry run"
+
+
+def _state(sample: Sample) -> str:
+    """How the consumer stands now."""
+    if not sample.lag_records:
+        return "nothing waiting"
+    taking = f", {format_rate(sample.drain_rate)} taken" if sample.drain_rate else ""
+    return f"{_waiting(sample)} waiting{taking}"
+
+
+def _who(client: str, filter: str) -> str:
+    return f"{client} on {filter}" if filter else client
+
+
+def _waiting(sample: Sample) -> str:
+    return f"{_records(sample.lag_records)} ({format_size(sample.lag_bytes)})"
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{format_count(count)} records"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,305 @@
+"""Conditions: comparisons of meters with thresholds, joined by all and any.
+
+How they are written (TOML, or any mapping)::
+
+    { lag_age = "1s" }                              a meter and its limit; exceeding it fires
+    { lag_records = ">= 10_000", lag_age = "5s" }   several keys in one mapping: ALL must hold
+    { any = [ { lag_bytes = "64MB" }, { lag_age = "10m" } ] }     one of them is enough
+    { all = [ ... ] }                               for nesting; the same as keys side by side
+    { lag_records = "> 2 x prefetch" }              a multiple of the client's own window
+    { lag_records = "prefetch + 50" }               so many on top of the client's own window
+
+Rules:
+
+1. A value may start with ``>``, ``>=``, ``<`` or ``<=``. Without one it is a limit: ``>`` for every meter except
+   ``drain_rate``, which is a floor: ``<``.
+2. Units go by the meter: bytes, seconds, bytes per second, shares, or plain counts.
+3. A rate floor counts only while records wait *and* the consumer, not the supply, sets the pace
+   (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds.
+4. ``2 x prefetch`` says nothing about a client without a window: the comparison fails. ``prefetch + 50`` is 50 for it.
+5. ``holds(sample, ease=0.2)`` asks the same with every threshold a fifth easier to reach. A rule steps back when even
+   that fails (hysteresis), so a value that trembles around its limit does not make one verdict after another.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from headway.core.base import (
+    ConfigError,
+    Reason,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+    format_size,
+    parse_count,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
+from headway.core.policy.meter import Sample
+
+Op = Literal[">", ">=", "<", "<="]
+DEPTH_MAX = 8
+LEAVES_MAX = 64
+
+
+class MeterInfo(msgspec.Struct, frozen=True):
+    """What a condition needs to know of a meter."""
+
+    reason: Reason
+    parse: Callable[[object], float]
+    format: Callable[[float], str]
+    needs_lag: bool
+    """It is nought (or, for a rate, not judged) as soon as nothing waits."""
+    own: bool = True
+    """It says something about this consumer, not only about the company it is in."""
+
+
+METERS: dict[str, MeterInfo] = {
+    "lag_records": MeterInfo(Reason.LAG_RECORDS, parse_count, format_count, True),
+    "lag_bytes": MeterInfo(Reason.LAG_BYTES, parse_size, format_size, True),
+    "lag_age": MeterInfo(Reason.LAG_AGE, parse_duration, format_duration, True),
+    "drain_rate": MeterInfo(Reason.DRAIN_RATE, parse_rate, format_rate, True),
+    "blocked_time": MeterInfo(Reason.BLOCKED, parse_duration, format_duration, True),
+    "credit_exhausted_time": MeterInfo(Reason.CREDIT_EXHAUSTED, parse_duration, format_duration, True),
+    "slow_count": MeterInfo(Reason.SLOW_COUNT, parse_count, format_count, False),
+    "ack_age": MeterInfo(Reason.ACK_AGE, parse_duration, format_duration, False),
+    "pool_share": MeterInfo(Reason.POOL_SHARE, parse_share, format_share, False),
+    "slow_fraction": MeterInfo(Reason.SLOW_FRACTION, parse_share, format_share, False, own=False),
+}
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """``base + per_prefetch x the client's window``."""
+
+    base: float
+    per_prefetch: float = 0.0
+
+    def of(self, prefetch: int) -> float | None:
+        """The number for a client with this window; None if only a window would make it one."""
+        if self.per_prefetch and not self.base and prefetch <= 0:
+            return None
+        return self.base + self.per_prefetch * max(0, prefetch)
+
+    def text(self, form: Callable[[float], str] = format_count) -> str:
+        if not self.per_prefetch:
+            return form(self.base)
+        multiple = "prefetch" if self.per_prefetch == 1 else f"{self.per_prefetch:g} x prefetch"
+        return f"{multiple} + {form(self.base)}" if self.base else multiple
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One comparison as it came out: what was measured, what it was held against, and whether it held."""
+
+    meter: str
+    value: float
+    op: str
+    threshold: float
+    held: bool = True
+
+    @property
+    def exceeds(self) -> bool:
+        """It held in the direction that speaks against the consumer: above a limit, or below the rate floor."""
+        return self.held and (self.op[0] == "<") == (self.meter == "drain_rate")
+
+
+class Comparison(msgspec.Struct, frozen=True, tag="compare"):
+    """A meter held against a threshold."""
+
+    meter: str
+    op: Op
+    amount: Amount
+
+    def threshold(self, prefetch: int, ease: float = 0.0) -> float | None:
+        """The number it is held against for a client with this window, if there is one."""
+        limit = self.amount.of(prefetch)
+        if limit is None or not ease:
+            return limit
+        return limit * (1 - ease if self.op[0] == ">" else 1 + ease)
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        limit = self.threshold(sample.prefetch, ease)
+        if limit is None:
+            return False
+        value: float = getattr(sample, self.meter)
+        if self.meter == "drain_rate" and not sample.rate_judged:
+            return self.op[0] == ">"
+        if self.op == ">":
+            return value > limit
+        if self.op == ">=":
+            return value >= limit
+        return value < limit if self.op == "<" else value <= limit
+
+    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
+        limit = self.threshold(sample.prefetch, ease)
+        if limit is None:
+            return ()
+        return (Reading(self.meter, getattr(sample, self.meter), self.op, limit, self.holds(sample, ease)),)
+
+    @property
+    def needs_lag(self) -> bool:
+        """It cannot hold while nothing waits: so it has held no longer than records have waited."""
+        return METERS[self.meter].needs_lag and (self.op[0] == "<") == (self.meter == "drain_rate")
+
+    @property
+    def own(self) -> bool:
+        """It holds something against this consumer, rather than against the others or in its favour."""
+        return METERS[self.meter].own and (self.op[0] == "<") == (self.meter == "drain_rate")
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return (self,)
+
+    def __str__(self) -> str:
+        return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].format)}"
+
+
+class AllOf(msgspec.Struct, frozen=True, tag="all"):
+    """Every part holds."""
+
+    parts: tuple[Comparison | AllOf | AnyOf, ...]
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return all(part.holds(sample, ease) for part in self.parts)
+
+    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
+        return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
+
+    @property
+    def needs_lag(self) -> bool:
+        return any(part.needs_lag for part in self.parts)
+
+    @property
+    def own(self) -> bool:
+        return any(part.own for part in self.parts)
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return tuple(leaf for part in self.parts for leaf in part.leaves())
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
+
+
+class AnyOf(msgspec.Struct, frozen=True, tag="any"):
+    """At least one part holds."""
+
+    parts: tuple[Comparison | AllOf | AnyOf, ...]
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return any(part.holds(sample, ease) for part in self.parts)
+
+    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
+        return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
+
+    @property
+    def needs_lag(self) -> bool:
+        return all(part.needs_lag for part in self.parts)
+
+    @property
+    def own(self) -> bool:
+        return all(part.own for part in self.parts)
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return tuple(leaf for part in self.parts for leaf in part.leaves())
+
+    def __str__(self) -> str:
+        return " or ".join(f"({part})" if isinstance(part, AllOf) else str(part) for part in self.parts)
+
+
+Condition = Comparison | AllOf | AnyOf
+
+_OPS: tuple[Op, ...] = (">=", "<=", ">", "<")
+_TIMES_PREFETCH = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(?:x|\*|×)\s*)?prefetch(?:\s*\+\s*(.+))?")
+
+
+def parse_condition(mapping: object, where: str = "when") -> Condition:
+    """The condition a mapping says. ``where`` names the place in errors."""
+    condition = _parse(mapping, where, 0)
+    if len(condition.leaves()) > LEAVES_MAX:
+        raise ConfigError(f"{where}: more than {LEAVES_MAX} comparisons")
+    return condition
+
+
+def parse_amount(value: object, parse: Callable[[object], float], relative: bool) -> Amount:
+    """A number in the unit ``parse`` reads; if ``relative``, also ``2 x prefetch`` and ``prefetch + 50``."""
+    if isinstance(value, str) and "prefetch" in value:
+        match = _TIMES_PREFETCH.fullmatch(value.strip())
+        if not relative:
+            raise ConfigError(f'"{value}": only counts of records can be relative to prefetch')
+        if match is None:
+            raise ConfigError(f'"{value}" is not understood: write "2 x prefetch" or "prefetch + 50"')
+        multiple = float(match[1]) if match[1] else 1.0
+        if multiple == 0:
+            raise ConfigError(f'"{value}": a multiple of prefetch is more than 0')
+        return Amount(parse(match[2]) if match[2] else 0.0, multiple)
+    return Amount(parse(value))
+
+
+def unknown(what: str, word: object, known: Sequence[str]) -> ConfigError:
+    """``unknown meter 'lag_rekords' (did you mean lag_records?)``."""
+    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return ConfigError(f"unknown {what} {str(word)[:60]!r} ({hint})")
+
+
+def _parse(mapping: object, where: str, depth: int) -> Condition:
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f'{where}: a condition is a table such as {{ lag_age = "30s" }}, not {_kind(mapping)}')
+    if not mapping:
+        raise ConfigError(f"{where}: the condition is empty; it would always hold")
+    if depth > DEPTH_MAX:
+        raise ConfigError(f"{where}: conditions nested more than {DEPTH_MAX} deep")
+    parts: list[Condition] = []
+    for key, value in mapping.items():
+        if key in ("all", "any"):
+            parts.append(_parse_list(key, value, f"{where}.{key}", depth))
+        elif key in METERS:
+            parts.append(_parse_comparison(key, value, f"{where}.{key}"))
+        else:
+            raise unknown("meter", key, [*METERS, "all", "any"])
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
+    if not isinstance(value, list | tuple) or not value:
+        example = '[ { lag_bytes = "64MB" }, { lag_age = "10m" } ]'
+        raise ConfigError(f"{where}: expected a list of conditions such as {example}")
+    parts = tuple(_parse(entry, f"{where}[{number}]", depth + 1) for number, entry in enumerate(value, 1))
+    if len(parts) == 1:
+        return parts[0]
+    return AllOf(parts) if key == "all" else AnyOf(parts)
+
+
+def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
+    op: Op = "<" if meter == "drain_rate" else ">"
+    amount: object = value
+    if isinstance(value, str):
+        sign = next((sign for sign in _OPS if value.strip().startswith(sign)), None)
+        op = sign or op
+        amount = value.strip().removeprefix(sign or "").strip()
+        if str(amount)[:1] in ("=", "!", ">", "<"):
+            raise ConfigError(f'{where}: "{value}": a comparison is one of >, >=, <, <=')
+    try:
+        parsed = parse_amount(amount, METERS[meter].parse, relative=meter == "lag_records")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if op == "<" and parsed == Amount(0.0):
+        raise ConfigError(f"{where}: nothing is less than 0; this can never hold")
+    share = METERS[meter].parse is parse_share
+    if op == ">" and share and parsed.base >= 1:
+        raise ConfigError(f'{where}: nothing is more than the whole; write ">= 100%"')
+    if op == ">=" and parsed == Amount(0.0):
+        raise ConfigError(f'{where}: ">= 0" always holds; write "> 0"')
+    return Comparison(meter, op, parsed)
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return names.get(type(value), "that")

@@ -1,0 +1,131 @@
+"""Verdicts: what was decided about a consumer and why, kept so that it can be asked for later.
+
+Rules:
+- A verdict carries everything it rests on: every reading with its threshold, the window, the whole sample, and one
+  sentence for people. It can be understood without the broker that wrote it.
+- The reason is the word on the wire, in metrics and in columns; the cause says where the trouble lies (explain.py).
+- Verdicts outlive the connection. Memory for them is bounded (book.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from headway.core.base import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Book, Cause, Reason
+from headway.core.policy.causes import explain, explain_cause, explain_pressure, find_cause, find_reason
+from headway.core.policy.condition import Reading
+from headway.core.policy.decision import Decision, DecisionKind
+from headway.core.policy.meter import Sample
+from headway.core.policy.rule import Action, ActionKind
+
+__all__ = [
+    "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",
+    "judge_pressure",
+]  # fmt: skip
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided about one consumer, and why."""
+
+    number: int
+    time_s: float
+    """The broker's clock."""
+    wall_s: float
+    """Seconds since 1970."""
+    client: str
+    filter: str
+    listener: str
+    policy: str
+    """Empty where no policy decided: pressure on the pool, flap control."""
+    rule: int
+    """As people count them, from 1; 0 without a policy."""
+    kind: DecisionKind
+    action: Action
+    reason: Reason
+    cause: Cause | None
+    """None for a clear: the trouble is over."""
+    enforced: bool
+    readings: tuple[Reading, ...]
+    window_s: float
+    held_s: float
+    sample: Sample
+    text: str
+    """One sentence for people."""
+
+
+def judge(
+    decision: Decision,
+    sample: Sample,
+    *,
+    number: int,
+    now: float,
+    wall_s: float,
+    client: str,
+    filter: str,
+    policy: str,
+    listener: str = "",
+    broker_late: bool = False,
+) -> Verdict:
+    """The verdict for a policy's decision."""
+    return Verdict(
+        number=number, time_s=now, wall_s=wall_s, client=client, filter=filter, listener=listener, policy=policy,
+        rule=decision.rule + 1, kind=decision.kind, action=decision.action, reason=find_reason(decision),
+        cause=find_cause(sample, broker_late=broker_late) if decision.kind is DecisionKind.FIRE else None,
+        enforced=decision.enforced, readings=decision.readings, window_s=decision.window_s, held_s=decision.held_s,
+        sample=sample,
+        text=explain(decision, sample, client=client, filter=filter, policy=policy, broker_late=broker_late),
+    )  # fmt: skip
+
+
+def judge_pressure(
+    reason: Reason,
+    action: ActionKind,
+    why: str,
+    sample: Sample,
+    *,
+    number: int,
+    now: float,
+    wall_s: float,
+    client: str,
+    filter: str,
+    listener: str = "",
+    readings: tuple[Reading, ...] = (),
+    kind: DecisionKind = DecisionKind.FIRE,
+) -> Verdict:
+    """The verdict where no policy decided: a pool over its limit, a client over its share, flapping.
+
+    ``why`` is the first half of the sentence: ``memory is over its limit (130 MB of 128 MB) and its lane holds the
+    most``. What the consumer has waiting, the cause and the action are added.
+    """
+    fires = kind is DecisionKind.FIRE
+    done = Action(action)
+    return Verdict(
+        number=number, time_s=now, wall_s=wall_s, client=client, filter=filter, listener=listener, policy="", rule=0,
+        kind=kind, action=done, reason=reason, cause=find_cause(sample) if fires and not sample.idle else None,
+        enforced=True, readings=readings, window_s=0.0, held_s=0.0, sample=sample,
+        text=explain_pressure(why, done, sample, client=client, filter=filter, kind=kind),
+    )  # fmt: skip
+
+
+class VerdictBook(Book[Verdict]):
+    """The last verdicts of each client, also of those that are gone."""
+
+    def __init__(self, per_client: int = PER_NAME_MAX, clients_max: int = NAMES_MAX, verdicts_max: int = ENTRIES_MAX
+                 ) -> None:
+        super().__init__(per_client, clients_max, verdicts_max)
+        self.made = 0
+        """Verdicts so far, also those not kept any more."""
+
+    def next_number(self) -> int:
+        """The number for the next verdict; ascending, never used twice."""
+        self.made += 1
+        return self.made
+
+    def add(self, verdict: Verdict) -> None:
+        self.put(verdict.client, verdict)
+
+    def recent(self, count: int) -> list[Verdict]:
+        """The newest verdicts of all clients, the newest first."""
+        return heapq.nlargest(count, self, key=lambda verdict: verdict.number)

@@ -1,0 +1,94 @@
+"""Settling: what clients say of the deliveries of queues they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from headway.core.base import DELIVERY_WORK, Reason, Refused, Steps
+from headway.core.consumer import Channel, Delivery
+from headway.core.queue.dispatch import resend
+from headway.core.queue.queue import queue_of
+from headway.core.routing import Registry
+
+RESENT_BYTES_MAX = 1024 * 1024
+
+
+class Settling:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
+        for delivery_id in delivery_ids:
+            delivery = channel.settle(delivery_id)
+            if delivery is None:
+                late = self._late(channel, delivery_id)
+                assert late.subscription.queue is not None
+                queue_of(late.subscription.queue).withdraw(late)
+                continue
+            subscription = delivery.subscription
+            assert subscription.queue is not None
+            queue = queue_of(subscription.queue)
+            queue.settled(delivery.cursor)
+            subscription.window.exhausted_since_s = None
+            self._registry.woken[queue] = None
+        self._credit_is_back(channel)
+
+    def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
+        """The client will not have these: they go to others, or to nobody."""
+        for delivery_id in delivery_ids:
+            delivery = channel.remove(delivery_id)
+            if delivery is None:
+                self._late(channel, delivery_id)
+                continue
+            assert delivery.subscription.queue is not None
+            queue = queue_of(delivery.subscription.queue)
+            if requeue:
+                queue.give_back(delivery)
+            else:
+                queue.reject(delivery)
+            delivery.subscription.window.exhausted_since_s = None
+            self._registry.woken[queue] = None
+        self._credit_is_back(channel)
+
+    def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
+        member = channel.in_flight[delivery_id].subscription
+        outlet = member.session.outlet
+        if member.ended or outlet is None or len(outlet.out) > RESENT_BYTES_MAX:
+            return False
+        return resend(member, delivery_id, now)
+
+    def _late(self, channel: Channel, delivery_id: int) -> Delivery:
+        """It was taken back meanwhile, or never was."""
+        delivery = channel.forget(delivery_id)
+        if delivery is None:
+            raise Refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {delivery_id}")
+        self._wake(channel)
+        return delivery
+
+    def _credit_is_back(self, channel: Channel) -> None:
+        """All consumers of the channel, or the session, may go on, if it was its window that they waited for."""
+        if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
+            channel.exhausted_since_s = channel.whole.exhausted_since_s = None
+            self._wake(channel)
+
+    def _wake(self, channel: Channel) -> None:
+        owner = self._registry.numbers.get(channel.owner)
+        if owner is not None:  # else its session has ended
+            self._registry.woken |= owner.queues
+
+    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> Steps:
+        """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
+        is little enough not to be read from its queue. Little by little; what is settled meanwhile is settled."""
+        for delivery_id in [known for known in channel.in_flight if known not in keep]:
+            yield DELIVERY_WORK
+            if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):
+                continue
+            delivery = channel.remove(delivery_id)
+            if delivery is not None and delivery.subscription.queue is not None:
+                queue_of(delivery.subscription.queue).give_back(delivery)
+                delivery.subscription.window.exhausted_since_s = None
+        for delivery_id in [known for known in channel.taken_back if known not in keep]:
+            if channel.forget(delivery_id) is not None:
+                self._wake(channel)
+            yield DELIVERY_WORK
+        self._credit_is_back(channel)

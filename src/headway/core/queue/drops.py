@@ -1,0 +1,251 @@
+"""Drops: what a queue leaves out, and why: its length, a lifetime, a policy, or a member that wants it given to nobody.
+
+Rules:
+- What has waited longest goes first, and whoever is next in turn is told of the gap; publishers and the queue count it.
+- A record that expired while it waited is left out when it comes to the head, no sooner; one that came since everybody
+  had everything goes to who waits for it, even if its lifetime is nothing.
+- Where the queue has a dead letter exchange it is published there (an effect, for codecs know how); but not if purged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.base import Reason, Timer, stop
+from headway.core.consumer import DeadLetter, Subscription
+from headway.core.delivery import record_at
+from headway.core.log import Chunk
+from headway.core.queue.backlog import Backlog
+from headway.core.routing import LETTER_WORK, Registry
+
+if TYPE_CHECKING:
+    from headway.core.queue.queue import Queue
+
+PURGED_AT_ONCE = 128
+"""Records out of order; of those in order, a chunk."""
+CHUNK_WORK = 4
+
+
+class Drops:
+    """``by_reason``: records left out."""
+
+    def __init__(self, queue: Queue, backlog: Backlog, registry: Registry) -> None:
+        self.by_reason: Counter[Reason] = Counter()
+        self.came: float = 0
+        """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
+        self._queue = queue
+        self._terms = queue.terms
+        self._backlog = backlog
+        self._registry = registry
+        self._alarm_s = inf
+        self._bell: Timer | None = None
+
+    def stop(self) -> None:
+        """The queue is over: nothing of it is left out any more."""
+        stop(self._bell)
+        self._registry.overdue.forget(self._queue)
+        del self._queue
+
+    # -- leaving out ------------------------------------------------------------------------------------------------
+
+    def drop(self, records: int, reason: Reason) -> int:
+        """Leave out the records that would be handed out next. Returns how many that was."""
+        backlog, done = self._backlog, 0
+        while done < records and backlog.taken is not None:
+            place = backlog.pop()
+            self._drop_one(place.chunk, place.at, reason)
+            backlog.free(place.stretch, place.number)
+            done += 1
+        while done < records and backlog.has_fresh():
+            stretch, chunk, first = backlog.fresh()
+            last = min(first + records - done, len(chunk), stretch.end_number - chunk.first_number)
+            self._drop_fresh(chunk, first, last, reason)
+            stretch.skip_to(chunk.first_number + last)
+            done += last - first
+            backlog.step()
+        if not backlog.has_more:
+            self._registry.woken[self._queue] = None  # so that its lane lets go of what was dropped
+        return done
+
+    def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
+        if self._terms.dead_letter_exchange is not None and reason is not Reason.PURGED:
+            for index in range(first, last):
+                self._drop_one(chunk, index, reason)
+            return
+        self.by_reason[reason] += last - first
+        self._backlog.handed(last - first, chunk.record_start(last) - chunk.record_start(first))
+        if reason is not Reason.PURGED:
+            self._registry.lost(chunk.publishers(first, last), reason)
+            if (member := self._queue.next_member) is not None:
+                member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
+
+    def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
+        """It has a second chance where the queue has a dead letter exchange."""
+        self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
+        if reason is Reason.PURGED:
+            self.by_reason[reason] += 1
+        elif self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+            self.lose(self._queue.next_member, chunk, index, reason)
+
+    def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
+        """Nobody gets this record; the member is told."""
+        sequence = chunk.sequence_of(index)
+        if member is not None:
+            member.note_gap(1, sequence, sequence, reason)
+        self.by_reason[reason] += 1
+        self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    def _dead_letter(self, chunk: Chunk, index: int, reason: Reason) -> bool:
+        try:
+            record = record_at(self._backlog.cursor.lane.dialect, chunk, index)
+        except OSError:
+            return False
+        self.by_reason[reason] += 1
+        self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
+        self._registry.overdue.left -= LETTER_WORK
+        return True
+
+    def reject(self, chunk: Chunk, index: int) -> None:
+        """A member has this record, and wants it to go to nobody."""
+        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
+            self.by_reason[Reason.REJECTED] += 1
+
+    def give_up(self, chunk: Chunk, index: int) -> None:
+        """It came back from members more often than it may."""
+        reason = Reason.DELIVERY_LIMIT
+        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+            self.lose(self._queue.next_member, chunk, index, reason)
+
+    def purge(self) -> Generator[int, None, int]:
+        """Forget what waits, little by little. Yields the work of each step; returns how many records that was."""
+        queue, backlog, left, done = self._queue, self._backlog, self._backlog.lag_records, 0
+        while done < left and not queue.ended:
+            records = work = PURGED_AT_ONCE
+            if backlog.taken is None and backlog.has_fresh():
+                _, chunk, first = backlog.fresh()
+                records, work = len(chunk) - first, CHUNK_WORK
+            some = self.drop(min(records, left - done), Reason.PURGED)
+            if not some:
+                break  # others were given it
+            done += some
+            yield work
+        return done
+
+    def forget(self) -> None:
+        """The queue is deleted, and what waits goes with it."""
+        self.by_reason[Reason.PURGED] += self._backlog.lag_records
+        self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
+
+    def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
+        """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
+        older ones, in a lane it has left, of the oldest. But nothing that somebody was promised."""
+        backlog, promises = self._backlog, self._queue.promises
+        chunk = backlog.oldest_wanted(chunk)
+        while backlog.taken is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
+            self.drop(1, reason)
+        if backlog.taken is not None:
+            return
+        while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
+            number, stop = backlog.cursor.number, chunk.first_number + len(chunk)
+            upto = backlog.cursor.held_number(stop) if promises else stop
+            if upto == number:
+                return
+            self.drop(upto - number, reason)
+            backlog.cursor.step()
+
+    # -- length -----------------------------------------------------------------------------------------------------
+
+    def room(self, body_bytes: int) -> int:
+        """How many more records with bodies of about this size the queue takes."""
+        terms, backlog, found = self._terms, self._backlog, 2**62
+        if terms.records_max is not None:
+            found = terms.records_max - backlog.lag_records
+        if terms.bytes_max is not None:
+            found = min(found, (terms.bytes_max - backlog.body_bytes) // max(1, body_bytes))
+        return max(0, found)
+
+    def keep_within(self) -> None:
+        """Drop what has waited longest, while more waits than may; as far as this turn goes."""
+        begun = False
+        while (excess := self._excess()) > 0:
+            some = self.some_of(excess)
+            if not some:
+                self._registry.overdue.put_off(self._queue, begun=begun)
+                return
+            self.drop(some, Reason.QUEUE_LENGTH)
+            begun = True
+
+    def _excess(self) -> int:
+        """How many records more wait than may, as far as the bytes of the next one tell."""
+        terms, backlog = self._terms, self._backlog
+        if terms.records_max is not None and (excess := backlog.lag_records - terms.records_max) > 0:
+            return excess
+        if terms.bytes_max is not None and (excess := backlog.body_bytes - terms.bytes_max) > 0:
+            return max(1, excess * backlog.lag_records // backlog.lag_bytes)
+        return 0
+
+    def some_of(self, records: int) -> int:
+        """How many of these are left out in this turn: it is dead letters that are work."""
+        left = self._registry.overdue.left
+        if self._terms.dead_letter_exchange is None or left <= 0:
+            return records if left > 0 else 0
+        return min(records, max(1, left // LETTER_WORK))
+
+    def keep_bytes(self, limit: int, reason: Reason) -> None:
+        """Leave out what would be handed out next until no more than so many bytes wait."""
+        backlog = self._backlog
+        while (excess := backlog.lag_bytes - limit) > 0 and (records := backlog.lag_records):
+            self.drop(max(1, excess * records // backlog.lag_bytes), reason)
+
+    # -- lifetimes --------------------------------------------------------------------------------------------------
+
+    def expired(self, chunk: Chunk, index: int, now: float) -> bool:
+        if chunk.first_number + index >= self.came:
+            return False
+        return self._expires_s(chunk, index) <= now
+
+    def _expires_s(self, chunk: Chunk, index: int) -> float:
+        run = chunk.run_of(index)
+        ttl_s = self._terms.ttl_s
+        return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
+
+    def head_expired(self, now: float) -> bool:
+        """What comes next is to be left out, and will be at the end of the turn, or of a later one."""
+        head = self._backlog.head()
+        if head is None or not self.expired(*head, now):
+            return False
+        self._registry.woken[self._queue] = None
+        return True
+
+    def drop_expired(self, now: float) -> bool:
+        """Leave out what has expired, from the head on; see to it that this is done again when the next one does.
+        False: there is more than this turn has room for."""
+        overdue, begun = self._registry.overdue, False
+        while (head := self._backlog.head()) is not None:
+            chunk, index = head
+            if chunk.soonest_s == inf and self._terms.ttl_s is None:
+                break
+            if not self.expired(chunk, index, now):
+                self._alarm(self._expires_s(chunk, index))
+                break
+            if overdue.left <= 0:
+                overdue.put_off(self._queue, begun=begun)
+                return False
+            self.drop(1, Reason.EXPIRED)
+            overdue.left -= 1
+            begun = True
+        return True
+
+    def _alarm(self, when: float) -> None:
+        if when == inf or self._alarm_s <= when:
+            return
+        self._alarm_s = when
+
+        def ring(then: float) -> None:
+            self._alarm_s = inf
+            self._registry.woken[self._queue] = None
+
+        self._bell = self._registry.timers.move(self._bell, when, ring)

@@ -1,0 +1,31 @@
+"""Advisories: what the broker tells whoever wants to know, as records on ``$SYS/headway/KIND/CLIENT``.
+
+Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were left out: how many, which, why), ``offlined``,
+``online``, ``close_consumer`` (please end this subscription), ``deleted`` (it was ended), ``disconnected``,
+``fast_producer`` (not being read, on account of a slow consumer or a full pool). The payload is JSON; nothing of it is
+kept, subscribe to hear it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.message import Properties, Record
+from headway.core.routing.publishing import Publishing
+
+PREFIX = "$SYS/headway/"
+_JSON = Properties(payload_format=1, content_type="application/json")
+_ESCAPES = str.maketrans({"/": "%2F", "+": "%2B", "#": "%23", "%": "%25"})
+
+
+class Advisories:
+    def __init__(self, publishing: Publishing) -> None:
+        self._publishing = publishing
+        self.count = 0
+
+    def tell(self, kind: str, client: str, now: float, **details: object) -> None:
+        """Publish an advisory about a client. The client's name is one level of the topic, percent-escaped."""
+        self.count += 1
+        payload = msgspec.json.encode({"client": client, **details})
+        topic = f"{PREFIX}{kind}/{client.translate(_ESCAPES)}"
+        self._publishing.announce(Record(topic, payload, _JSON), now)

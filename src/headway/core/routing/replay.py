@@ -1,0 +1,53 @@
+"""Replays: recorded records that a queue is to have before what comes, because a binding asked for them (``from``).
+
+They are read from disk as the queue hands them out, a batch at a time, into a lane of the queue's own; so a replay of
+any length takes up no more memory than that. It is not durable: what a crash interrupts is to be asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headway.core.consumer import SubscriptionOptions
+from headway.core.log import Lane
+from headway.core.message import LOOKS_MAX, Run
+from headway.core.routing.publishing import part_of
+from headway.core.routing.registry import Archive
+
+FILL_BYTES = 64 * 1024
+
+
+def seen_before(archive: Archive, filter: str, options: SubscriptionOptions, earliest: int, now: float) -> int:
+    """The last offset a subscriber has seen, from what it says under ``from``."""
+    at_s = options.start_time(now + archive.wall_offset_s)
+    if at_s is not None:
+        return archive.before(filter, at_s)
+    return earliest - 1 if options.start == "earliest" else int(options.start)
+
+
+class Replay:
+    """``runs``: in order, each with its first offset and its time; of these, records with ``after`` < offset <=
+    ``upto`` whose topic ``matches``."""
+
+    def __init__(self, runs: Iterator[tuple[Run, int, float]], after: int, upto: int,
+                 matches: Callable[[str], bool]) -> None:
+        self._runs = runs
+        self._after = after
+        self._upto = upto
+        self._matches = matches
+
+    def fill(self, lane: Lane) -> bool:
+        """Append some more, if any of what it may look at now is wanted. False: there is no more. Raises OSError."""
+        end, looks = lane.end, 0
+        for run, first, time_s in self._runs:
+            start, stop = max(0, self._after + 1 - first), min(len(run), self._upto + 1 - first)
+            if start >= stop or not self._matches(run.topic):
+                looks += 1
+                if looks >= LOOKS_MAX:
+                    return True
+                continue
+            part = part_of(run, start, stop)
+            lane.append(part, lane.dialect.encode(part, first + start), first + start, time_s)
+            if lane.end - end >= FILL_BYTES:
+                break
+        return lane.end > end

@@ -1,0 +1,149 @@
+"""Routing: from a topic, or an exchange and a key, to the feeds and states it goes to. Worked out once and remembered.
+
+Queues that are bound alike read one feed, so that however many there are, a record is written once and has one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headway.core.consumer import Feed, FeedKey
+from headway.core.log import State
+from headway.core.message import TOPICS, Trie, key_of, topic_of
+from headway.core.routing.exchange import NO_HEADERS, Exchanges, Headers, hashable
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Reader
+
+COPIES = "CC"
+"""The header with more routing keys for a message (sender-selected distribution)."""
+COPY_PLACES = 8
+"""What it takes to put the route of one more key to the others, in places looked at."""
+ROUTES_MAX = 100_000
+"""Routes that are remembered; beyond that the memory starts afresh."""
+VALUE_MAX = 256
+"""A header's value that is longer is not remembered."""
+
+
+class Route:
+    """Where the records of one topic go."""
+
+    __slots__ = ("feeds", "kept", "selecting", "states", "stream")
+
+    def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
+        self.feeds = feeds
+        self.states = states
+        self.kept = any(feed.kept for feed in feeds)
+        """Somebody durable gets them."""
+        self.selecting = sum(feed.selector is not None for feed in feeds)
+        """Feeds that look at each record before they take it."""
+        self.stream = stream
+        """Of the journal, where they are recorded; empty: they are not."""
+
+
+class Router:
+    def __init__(self) -> None:
+        self.feeds: dict[FeedKey, Feed] = {}
+        self.states: list[State] = []
+        self.exchanges = Exchanges()
+        self.queues: dict[str, Reader] = {}
+        self.recorded_in: Callable[[str], str] = lambda _: ""
+        """The stream a topic is recorded in; empty: it is not."""
+        self.called: Callable[[Reader], None] = lambda _: None
+        """Told of a queue that is for the first time published to by its name."""
+        self._feed_trie: Trie[Feed] = Trie()
+        self._state_trie: Trie[State] = Trie()
+        self._routes: dict[str, Route] = {}
+        self._bound: dict[tuple[object, ...], Route] = {}
+        self._by_headers: dict[tuple[object, ...], Route] = {}
+        """Where headers decide: apart, for there may be as many as messages."""
+        self._looks_at: dict[str, frozenset[str]] = {}
+        """By exchange: the names of the headers that decide."""
+        self.searched = 0
+        """Places looked at to work routes out, and not yet counted as anybody's work: whose record comes next pays."""
+
+    def route(self, topic: str) -> Route:
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            route = self._routes[topic] = self._work_out(TOPICS, topic, NO_HEADERS)
+        return route
+
+    def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        """Where a record goes that was published to an exchange; also under the keys of its header CC."""
+        route = self._route_under(exchange, topic, headers)
+        copies = headers.get(COPIES) if headers else None
+        if not isinstance(copies, list | tuple):
+            return route
+        others = [self._route_under(exchange, topic_of(key), headers) for key in copies if isinstance(key, str)]
+        self.searched += sum(COPY_PLACES + len(one.feeds) for one in others)
+        feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
+        states = dict.fromkeys(state for one in (route, *others) for state in one.states)
+        return Route(list(feeds), list(states), route.stream)
+
+    def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        seen = self._seen(exchange, headers) if headers and self.exchanges.by_headers else ()
+        if not seen:
+            return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)
+        if any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
+            return self._work_out(exchange, topic, headers or NO_HEADERS)
+        return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
+
+    def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
+        """Those headers that the exchange, and those behind it, look at."""
+        names = self._looks_at.get(exchange)
+        if names is None:
+            names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
+        return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
+
+    def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
+                    ) -> Route:
+        """``asked``: exchange, topic, and what else decides."""
+        route = routes.get(asked)
+        if route is None:
+            if len(routes) >= ROUTES_MAX:
+                routes.clear()
+            route = routes[asked] = self._work_out(str(asked[0]), str(asked[1]), headers or NO_HEADERS)
+        return route
+
+    def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
+        found = self.exchanges.route(exchange, key_of(topic), headers)
+        self.searched += self.exchanges.visited
+        if found.by_name and (queue := self.queues.get(key_of(topic))) is not None:
+            self.called(queue)
+        feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
+        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # to subscribers there is no such
+            return Route(feeds, [])
+        route = Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic), self.recorded_in(topic))
+        self.searched += self._feed_trie.visited + self._state_trie.visited + len(route.feeds)
+        return route
+
+    def forget(self) -> None:
+        """Something has changed: work everything out anew."""
+        self._routes.clear()
+        self._bound.clear()
+        self._by_headers.clear()
+        self._looks_at.clear()
+
+    def add_feed(self, feed: Feed) -> None:
+        self.feeds[feed.key] = feed
+        if not feed.by_exchange:
+            self._feed_trie.add(feed.key.filter, feed)
+            self.forget()
+
+    def remove_feed(self, feed: Feed) -> None:
+        if self.feeds.pop(feed.key, None) is not None and not feed.by_exchange:
+            self._feed_trie.remove(feed.key.filter, feed)
+            self.forget()
+
+    def add_state(self, state: State) -> None:
+        self.states.append(state)
+        self._state_trie.add(state.filter, state)
+        self.forget()
+
+    def remove_state(self, state: State) -> None:
+        self.states.remove(state)
+        self._state_trie.remove(state.filter, state)
+        self.forget()

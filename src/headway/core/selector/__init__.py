@@ -1,0 +1,8 @@
+"""Which messages a consumer wants: selectors, in SQL's words."""
+
+from headway.core.selector.selector import Selector, compile_selector, priority_of
+from headway.core.selector.syntax import BadSelector
+
+__all__ = [
+    "BadSelector", "compile_selector", "priority_of", "Selector",
+]

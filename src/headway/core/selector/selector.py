@@ -1,0 +1,304 @@
+"""Selectors: the condition a subscriber sets on the records it wants, in the SQL-92 subset that JMS made common.
+
+    origin = 'JFK' AND (delay > 30 OR carrier IN ('UA', 'DL')) AND tailnum LIKE 'N1%' AND dest IS NOT NULL
+
+Theory of operation. The text is parsed once into closures (``terms``) and into its own normalised text, by which
+selectors are equal: the lane of one is the lane of the other. A record's payload is read as JSON only when an
+identifier asks for a field, once, and then only the outermost fields that the selector names. Rules:
+
+- An identifier is, in this order: the user property of that name; the field of the JSON payload (a.b.c leads into
+  objects and arrays; "x-y" in double quotes names what is no plain word); ``topic``, ``priority`` or ``key``. What is
+  not there is NULL, and a payload that is not JSON has no fields.
+- Logic has three values: what compares with NULL is unknown, and only what is true is selected.
+- Values of different types are unequal in every sense: ``name = 5`` and ``name <> 5`` are both false for a text, as JMS
+  has it. User properties have no types on the wire: they count as numbers or truth values where one is asked for.
+- More than JMS has: texts compare by ``<`` and so on, character by character; IN takes numbers; ``!=`` is ``<>``.
+- ``/`` is true division (7 / 2 is 3.5), as JSON does not tell 7 from 7.0. Dividing by zero gives NULL.
+- Whoever writes a selector cannot make the broker work for long: length and depth are limited, LIKE tries nothing
+  twice, and integers that outgrow 64 bits go on as floating point.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from lark import Token, v_args
+from lark.exceptions import VisitError
+from lark.visitors import Transformer_NonRecursive
+
+from headway.core.message import NOT_JSON, KeyOf, Record, Run, field_reader, walk
+from headway.core.selector import terms
+from headway.core.selector.syntax import MAX_SELECTOR_CHARS, RESERVED, BadSelector, parse
+from headway.core.selector.terms import OWN_NAMES, Look, View
+
+__all__ = ["MAX_DEPTH", "MAX_SELECTOR_CHARS", "BadSelector", "Selector", "compile_selector", "priority_of"]
+
+MAX_DEPTH = 64
+
+
+def priority_of(record: Record) -> int:
+    """0 to 9, from the user property "priority"; 4 when it is missing or anything else."""
+    return terms.priority_in(record.properties)
+
+
+class Selector:
+    """A compiled selector. Equal and hashable by its normalised text."""
+
+    __slots__ = ("_look", "text")
+
+    def __init__(self, text: str, look: Look) -> None:
+        self.text = text
+        self._look = look
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Selector) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"<selector {self.text}>"
+
+    def matches(self, record: Record, key_of: KeyOf | None = None) -> bool:
+        """Whether the record is wanted. ``key_of`` is what the identifier ``key`` stands for."""
+        return self._look(View(record.topic, record.properties, record.payload, key_of)) is True
+
+    def select(self, run: Run, key_of: KeyOf | None = None) -> list[int]:
+        """The indexes of a run's records that are wanted; no record objects are made for it."""
+        look, data, wanted = self._look, run.data, []
+        view = View(run.topic, run.properties, b"", key_of)
+        for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
+            view.payload = data[body:end]
+            view.fields = None
+            if look(view) is True:
+                wanted.append(index)
+        return wanted
+
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([\w$]+)')
+_PLAIN_FIRST = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
+_PLAIN = re.compile(r"[\w$]+")
+
+# How tightly a piece of text binds: an operand that binds less tightly than its place asks for gets parentheses.
+_LOOSE, _CONJOINED, _NEGATED, _COMPARED, _SUMMED, _MULTIPLIED, _SIGNED, _CLOSED = range(8)
+
+
+class _Node(NamedTuple):
+    """A piece of a selector: what it says, what it is (number, text, truth, or any: only a record can tell)."""
+
+    text: str
+    binds: int
+    kind: str
+    look: Look
+    at: int
+    depth: int = 1
+    constant: Any = None
+    parts: tuple[_Node, ...] = ()
+    """Of a chain of AND or of OR, which is flat however it was written."""
+
+    def within(self, binds: int) -> str:
+        return self.text if self.binds >= binds else f"({self.text})"
+
+
+def _depth(*nodes: _Node) -> int:
+    """The depth of what holds these; closures nest that deep, and must not nest deeper than the interpreter allows."""
+    depth = 1 + max(node.depth for node in nodes)
+    if depth > MAX_DEPTH:
+        raise BadSelector(f"nested more than {MAX_DEPTH} deep", nodes[0].at)
+    return depth
+
+
+def _condition(node: _Node) -> Look:
+    """``node`` where true, false or unknown is asked for."""
+    if node.kind == "truth":
+        return node.look
+    if node.kind != "any":
+        raise BadSelector(f"{node.text[:40]} is a {node.kind}, not a condition; compare it with something", node.at)
+    look, truth = node.look, terms.truth
+    return lambda view: truth(look(view))
+
+
+def _check_kinds(sign: str, left: _Node, right: _Node) -> None:
+    kinds = {left.kind, right.kind} - {"any"}
+    if len(kinds) > 1:
+        raise BadSelector(f"a {left.kind} compared with a {right.kind} is never true", left.at)
+    if kinds == {"truth"} and sign not in ("=", "<>"):
+        raise BadSelector(f"truth values have no order: {sign} cannot compare them", left.at)
+
+
+def _check_number(node: _Node) -> None:
+    if node.kind not in ("number", "any"):
+        raise BadSelector(f"{node.text[:40]} is a {node.kind}; only numbers can be reckoned with", node.at)
+
+
+def _at(token: Token) -> int:
+    return (token.start_pos or 0) + 1
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _unquote(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _constant(value: int | float | str | bool, at: int) -> _Node:
+    if isinstance(value, str):
+        return _Node(_quote(value), _CLOSED, "text", lambda view: value, at, constant=value)
+    if isinstance(value, bool):
+        return _Node("TRUE" if value else "FALSE", _CLOSED, "truth", lambda view: value, at, constant=value)
+    known = terms.number(value)
+    if known is None or known in (float("inf"), -float("inf")):
+        raise BadSelector("a number too large to reckon with", at)
+    return _Node(repr(known), _CLOSED if known >= 0 else _SIGNED, "number", lambda view: known, at, constant=known)
+
+
+@v_args(inline=True)
+class _Builder(Transformer_NonRecursive[Token, _Node]):
+    """Makes nodes of one parse tree. Collects the outermost fields on the way; the reader for them is made last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        """Name of an outermost field to the reader's attribute for it."""
+        self.read: Any = None
+
+    def finish(self, node: _Node) -> Selector:
+        look = _condition(node)
+        if self.fields:
+            self.read = field_reader(list(self.fields))
+        return Selector(node.text, look)
+
+    def number(self, token: Token) -> _Node:
+        digits = token.lower()
+        try:
+            if digits.startswith("0x"):
+                return _constant(int(digits.rstrip("l"), 16), _at(token))
+            digits = digits.rstrip("lfd")
+            return _constant(int(digits) if digits.isdigit() else float(digits), _at(token))
+        except (ValueError, OverflowError):  # more digits than Python converts
+            raise BadSelector("a number too large to reckon with", _at(token)) from None
+
+    def signed(self, sign: Token, digits: Token) -> _Node:
+        return self.sign(sign, self.number(digits))
+
+    def text(self, token: Token) -> _Node:
+        return _constant(_unquote(token), _at(token))
+
+    def truth(self, token: Token) -> _Node:
+        return _constant(token.upper() == "TRUE", _at(token))
+
+    def name(self, token: Token) -> _Node:
+        way = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(token)]
+        shown = [part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in way]
+        if not _PLAIN_FIRST.fullmatch(way[0]) or way[0].upper() in RESERVED:
+            shown[0] = '"' + way[0].replace('"', '""') + '"'
+        first, rest, whole = way[0], way[1:], ".".join(way)
+        get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
+        own = whole in OWN_NAMES and not rest
+
+        def look(view: View) -> object:
+            for name, text in view.user:
+                if name == whole:
+                    return terms.Text(text)
+            fields = view.fields
+            if fields is None:
+                try:
+                    fields = self.read(view.payload)
+                except NOT_JSON:
+                    fields = False
+                view.fields = fields
+            value = None if fields is False else get(fields)
+            if rest:
+                value = walk(value, rest)
+            return view.own(whole) if own and value is None else value
+
+        return _Node(".".join(shown), _CLOSED, "any", look, _at(token))
+
+    def sign(self, sign: Token, operand: _Node) -> _Node:
+        _check_number(operand)
+        at = _at(sign)
+        if operand.constant is not None:
+            return _constant(-operand.constant if sign == "-" else operand.constant, at)
+        look = terms.arithmetic(str(sign), lambda view: 0, operand.look)
+        return _Node(sign + operand.within(_SIGNED), _SIGNED, "number", look, at, _depth(operand))
+
+    def arithmetic(self, left: _Node, sign: Token, right: _Node) -> _Node:
+        _check_number(left)
+        _check_number(right)
+        binds = _SUMMED if sign in "+-" else _MULTIPLIED
+        text = f"{left.within(binds)} {sign} {right.within(binds + 1)}"
+        look = terms.arithmetic(str(sign), left.look, right.look)
+        return _Node(text, binds, "number", look, left.at, _depth(left, right))
+
+    def compare(self, left: _Node, sign: Token, right: _Node) -> _Node:
+        sense = "<>" if sign == "!=" else str(sign)
+        _check_kinds(sense, left, right)
+        text = f"{left.within(_SUMMED)} {sense} {right.within(_SUMMED)}"
+        look = terms.comparison(sense, left.look, right.look, right.constant)
+        return _Node(text, _COMPARED, "truth", look, left.at, _depth(left, right))
+
+    def _test(self, value: _Node, negated: Token | None, words: str, look: Look, *others: _Node) -> _Node:
+        text = f"{value.within(_SUMMED)} {'NOT ' if negated else ''}{words}"
+        look = terms.negation(look) if negated else look
+        return _Node(text, _COMPARED, "truth", look, value.at, _depth(value, *others))
+
+    def between(self, value: _Node, negated: Token | None, low: _Node, high: _Node) -> _Node:
+        for bound in (low, high):
+            _check_kinds(">=", value, bound)
+        words = f"BETWEEN {low.within(_SUMMED)} AND {high.within(_SUMMED)}"
+        return self._test(value, negated, words, terms.between(value.look, low.look, high.look), low, high)
+
+    def among(self, value: _Node, negated: Token | None, *choices: _Node) -> _Node:
+        for choice in choices:
+            _check_kinds("=", value, choice)
+        words = f"IN ({', '.join(choice.text for choice in choices)})"
+        look = terms.among(value.look, [choice.constant for choice in choices])
+        return self._test(value, negated, words, look)
+
+    def like(self, value: _Node, negated: Token | None, pattern: Token, escape: Token | None) -> _Node:
+        if value.kind not in ("text", "any"):
+            raise BadSelector(f"{value.text[:40]} is a {value.kind}; LIKE is for texts", value.at)
+        try:
+            test = terms.like_test(_unquote(pattern), None if escape is None else _unquote(escape))
+        except ValueError as wrong:
+            raise BadSelector(str(wrong), _at(pattern)) from None
+        words = f"LIKE {pattern}" + (f" ESCAPE {escape}" if escape is not None else "")
+        return self._test(value, negated, words, terms.like(value.look, test))
+
+    def null(self, value: _Node, negated: Token | None) -> _Node:
+        text = f"{value.within(_SUMMED)} IS {'NOT ' if negated else ''}NULL"
+        of, wanted = value.look, negated is None
+        return _Node(text, _COMPARED, "truth", lambda view: (of(view) is None) is wanted, value.at, _depth(value))
+
+    def negate(self, word: Token, operand: _Node) -> _Node:
+        look = terms.negation(_condition(operand))
+        return _Node(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", look, _at(word), _depth(operand))
+
+    def _chain(self, nodes: tuple[_Node, ...], word: str, binds: int, decides: bool) -> _Node:
+        flat = [part for node in nodes for part in (node.parts if node.binds == binds else (node,))]
+        text = f" {word} ".join(part.within(binds + 1) for part in flat)
+        look = terms.chain([_condition(part) for part in flat], decides)
+        return _Node(text, binds, "truth", look, flat[0].at, _depth(*flat), parts=tuple(flat))
+
+    def conjunction(self, *nodes: _Node) -> _Node:
+        return self._chain(nodes, "AND", _CONJOINED, False)
+
+    def disjunction(self, *nodes: _Node) -> _Node:
+        return self._chain(nodes, "OR", _LOOSE, True)
+
+
+@lru_cache(maxsize=1024)
+def compile_selector(text: str) -> Selector:
+    """The selector written as ``text``; :class:`BadSelector` says what is wrong with it and where."""
+    builder = _Builder()
+    try:
+        return builder.finish(builder.transform(parse(text)))
+    except VisitError as error:
+        if isinstance(error.orig_exc, BadSelector):
+            raise error.orig_exc from None
+        raise

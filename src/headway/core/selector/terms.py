@@ -1,0 +1,248 @@
+"""What the words of a selector mean: values, comparisons, arithmetic, LIKE, and logic with three values.
+
+A :class:`View` is one record under one selector. A *look* is a closure that takes a view and returns a value; where a
+condition is meant, True, False or None (unknown). Nothing in here raises for any record. The rules stand in
+``selector``, which builds looks out of text.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headway.core.message import KeyOf, Properties
+
+MAX_PATTERN_CHARS = 256
+DEFAULT_PRIORITY = 4
+
+
+def priority_in(properties: Properties) -> int:
+    """0 to 9, from the user property "priority"; 4 when it is missing or anything else."""
+    value = properties.user_value("priority") if properties.user else None
+    return ord(value) - 48 if value and len(value) == 1 and "0" <= value <= "9" else DEFAULT_PRIORITY
+
+
+class View:
+    """One record under one selector."""
+
+    __slots__ = ("fields", "key_of", "payload", "properties", "topic", "user")
+
+    def __init__(self, topic: str, properties: Properties, payload: bytes, key_of: KeyOf | None) -> None:
+        self.topic = topic
+        self.properties = properties
+        self.user = properties.user
+        self.payload = payload
+        self.key_of = key_of
+        self.fields: Any = None
+        """What the selector's field reader made of the payload. None: not asked for yet. False: it has no fields."""
+
+    def own(self, name: str) -> object:
+        """The record's own things, which any field or property of the same name hides."""
+        if name == "topic":
+            return self.topic
+        if name == "priority":
+            return priority_in(self.properties)
+        return self.key_of.find(self.topic, self.properties, self.payload) if self.key_of else None
+
+
+OWN_NAMES = frozenset({"topic", "priority", "key"})
+
+Look = Callable[[View], Any]
+Truth = bool | None
+
+
+class Text(str):
+    """Text without a type, from a user property: a number or a truth value where one is asked for."""
+
+    __slots__ = ()
+
+
+# Bounded, so that the conversion of hostile digits stays cheap and never fails.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NUMBERS = (int, float)
+_TRUTHS = {"true": True, "false": False}
+
+
+def number(value: object) -> int | float | None:
+    """``value`` as a number, None if it is none."""
+    if isinstance(value, _NUMBERS):
+        return None if isinstance(value, bool) else value
+    if type(value) is Text:
+        digits = str(value).strip()
+        if _NUMBER.fullmatch(digits):
+            return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+    return None
+
+
+def bounded(value: int | float | None) -> int | float | None:
+    """Integers beyond 64 bits go on as floating point: no sum or product takes long. NULL beyond that."""
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return value
+
+
+def truth(value: object) -> Truth:
+    """``value`` as a condition of its own."""
+    if type(value) is bool:
+        return value
+    return _TRUTHS.get(value.lower()) if type(value) is Text else None
+
+
+TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+SUMS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+}  # fmt: skip
+_ORDERLESS = (operator.eq, operator.ne)
+
+
+def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Truth:
+    """Values of different types compare false in every sense; NULL compares unknown."""
+    if left is None or right is None:
+        return None
+    if type(left) in _NUMBERS or type(right) in _NUMBERS:
+        one, other = number(left), number(right)
+        return one is not None and other is not None and test(one, other)
+    if type(left) is bool or type(right) is bool:
+        yes, also = truth(left), truth(right)
+        return yes is not None and also is not None and test in _ORDERLESS and test(yes, also)
+    if not isinstance(left, str) or not isinstance(right, str):
+        return False
+    if type(left) is Text and type(right) is Text and test not in _ORDERLESS:
+        # Two user properties in order: as numbers, if that is what both look like.
+        one, other = number(left), number(right)
+        if one is not None and other is not None:
+            return test(one, other)
+    return test(left, right)
+
+
+def comparison(sign: str, left: Look, right: Look, constant: object = None) -> Look:
+    """``constant`` is what ``right`` returns if it always returns the same: the usual case, made quick."""
+    test = TESTS[sign]
+    if type(constant) is str:
+        alike: tuple[type, ...] = (str, Text)
+    elif type(constant) in _NUMBERS:
+        alike = _NUMBERS
+    else:
+        return lambda view: compare(test, left(view), right(view))
+
+    def look(view: View) -> Truth:
+        value = left(view)
+        return test(value, constant) if type(value) in alike else compare(test, value, constant)
+
+    return look
+
+
+def arithmetic(sign: str, left: Look, right: Look) -> Look:
+    """NULL where an operand is no number, and where the result is none (division by zero, overflow)."""
+    apply = SUMS[sign]
+
+    def look(view: View) -> int | float | None:
+        one, other = bounded(number(left(view))), bounded(number(right(view)))
+        if one is None or other is None:
+            return None
+        try:
+            result: int | float = apply(one, other)
+            return result
+        except ArithmeticError:
+            return None
+
+    return look
+
+
+def negation(of: Look) -> Look:
+    def look(view: View) -> Truth:
+        value: Truth = of(view)
+        return None if value is None else not value
+
+    return look
+
+
+def chain(looks: Sequence[Look], decides: bool) -> Look:
+    """OR (``decides`` is True: one true part makes the whole true) or AND (False likewise), in the order given."""
+
+    def look(view: View) -> Truth:
+        result: Truth = not decides
+        for part in looks:
+            value: Truth = part(view)
+            if value is decides:
+                return decides
+            if value is None:
+                result = None
+        return result
+
+    return look
+
+
+def between(value: Look, low: Look, high: Look) -> Look:
+    return chain([comparison(">=", value, low), comparison("<=", value, high)], False)
+
+
+def among(value: Look, choices: Sequence[object]) -> Look:
+    texts = {choice for choice in choices if isinstance(choice, str)}
+    numbers = {choice for choice in choices if not isinstance(choice, str)}
+
+    def look(view: View) -> Truth:
+        found = value(view)
+        if found is None:
+            return None
+        if isinstance(found, str) and found in texts:
+            return True
+        return bool(numbers) and number(found) in numbers
+
+    return look
+
+
+def like(value: Look, test: Callable[[str], bool]) -> Look:
+    def look(view: View) -> Truth:
+        found = value(view)
+        return None if found is None else isinstance(found, str) and test(found)
+
+    return look
+
+
+def like_test(pattern: str, escape: str | None) -> Callable[[str], bool]:
+    """A test for the LIKE pattern; ValueError says what is wrong with one.
+
+    The piece before the first "%" stands at the start and the one after the last at the end; each piece between is
+    taken where it first fits, as no later place could be better. So nothing is ever tried twice.
+    """
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ValueError(f"the LIKE pattern has {len(pattern)} characters, {MAX_PATTERN_CHARS} are allowed")
+    if escape is not None and len(escape) != 1:
+        raise ValueError("ESCAPE takes one character")
+    pieces: list[list[str]] = [[]]
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, "")
+            if escaped not in ("%", "_", escape):
+                raise ValueError(f"{escape!a} must stand before %, _ or itself in the LIKE pattern")
+            pieces[-1].append(re.escape(escaped))
+        elif character == "%":
+            pieces.append([])
+        else:
+            pieces[-1].append("." if character == "_" else re.escape(character))
+    compiled = [re.compile("".join(piece), re.DOTALL) for piece in pieces]
+    head, tail, middle, tail_chars = compiled[0], compiled[-1], compiled[1:-1], len(pieces[-1])
+    if len(pieces) == 1:
+        return lambda text: head.fullmatch(text) is not None
+
+    def test(text: str) -> bool:
+        found = head.match(text)
+        stop = len(text) - tail_chars
+        if found is None or found.end() > stop or tail.match(text, stop) is None:
+            return False
+        for piece in middle:
+            found = piece.search(text, found.end(), stop)
+            if found is None:
+                return False
+        return True
+
+    return test

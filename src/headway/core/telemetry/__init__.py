@@ -1,0 +1,10 @@
+"""What is told of all that: samples, events, statistics."""
+
+from headway.core.telemetry import stats
+from headway.core.telemetry.observer import LakeObserver
+from headway.core.telemetry.recorder import Batch, Recorder, Values, Words
+from headway.core.telemetry.tables import CONSUMER_SAMPLES, TABLES, VERSION, Kind
+
+__all__ = [
+    "Batch", "CONSUMER_SAMPLES", "Kind", "LakeObserver", "Recorder", "stats", "TABLES", "Values", "VERSION", "Words",
+]

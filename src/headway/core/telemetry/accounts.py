@@ -1,0 +1,70 @@
+"""Accounts: what became of everything that was ever meant for a consumer.
+
+It was *drained* (its outlet took it), it was *skipped* (a policy, its age or its size left it out), or it still waits:
+
+    offered = drained + skipped + lag
+
+Offered, drained and skipped only ever grow, in records and in bytes. Where the books of the core are less simple:
+
+- *Conflating*: records that passed in the lane are owed until the state was read. Each one that is then sent is
+  drained, the others are skipped when the pass ends. Bytes owed are settled with those that are sent in their place.
+  Who is given by the clock what has changed is offered it when the clock says so.
+- *Retained records and snapshots*, and what a subscription this one replaced had left, are offered when they are sent.
+- *A record half sent when its connection broke* is sent again, whole, to a session that lives on: that part of it is
+  offered and drained twice.
+- *What was sent and then given up* without an acknowledgement is drained, and skipped as well: offered twice.
+- *Members of a shared subscription* have the same lag, the group's. What went to another member is skipped here.
+- Of who *reads by himself* bytes are known to within what was written together: they move late, and all at once.
+- A consumer that *discards the newest* is owed what it discards until its cursor has passed it: it is held for so long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headway.core.consumer import Poll, Subscription
+from headway.core.queue import queue_of
+
+
+class Account(NamedTuple):
+    drained_records: int
+    drained_bytes: int
+    skipped_records: int
+    skipped_bytes: int
+    lag_records: int
+    lag_bytes: int
+
+    @property
+    def offered_records(self) -> int:
+        return self.drained_records + self.skipped_records + self.lag_records
+
+    @property
+    def offered_bytes(self) -> int:
+        return self.drained_bytes + self.skipped_bytes + self.lag_bytes
+
+
+def account(subscription: Subscription) -> Account:
+    """Of a subscription that has not ended."""
+    lane, cursor = subscription.feed.lane, subscription.cursor
+    if subscription.queue is not None:
+        queue = queue_of(subscription.queue)
+        drained_records, drained_bytes = subscription.state_records, subscription.handed_bytes
+        return Account(
+            drained_records, drained_bytes,
+            queue.backlog.handed_records - subscription.start_number - drained_records,
+            queue.backlog.handed_bytes - subscription.start_position - drained_bytes,
+            queue.backlog.lag_records, queue.backlog.lag_bytes,
+        )  # fmt: skip
+    if isinstance(subscription, Poll):
+        return Account(
+            subscription.state_records, subscription.state_bytes, subscription.gap_records.total(),
+            subscription.skipped_bytes, subscription.lag_records, subscription.lag_bytes,
+        )  # fmt: skip
+    waits_for_clock = subscription.conflating and subscription.request.options.conflate_s
+    resting = waits_for_clock and not subscription.conflate_due
+    return Account(
+        subscription.delivered_records, subscription.delivered_bytes,
+        subscription.gap_records.total(), subscription.skipped_bytes,
+        subscription.conflate_owed + (0 if resting else lane.count - cursor.number),
+        subscription.owed_bytes + (0 if resting else lane.end - cursor.position),
+    )  # fmt: skip

@@ -1,0 +1,242 @@
+"""The observer: what is put on record of the broker, and when. Rows go to the recorder, in the form of tables.py.
+
+Rules:
+- *A consumer that lags* has a row at the governor's look, if its last one is ``sample_s`` old; so has its lane. One
+  more says that it has caught up.
+- *Everybody else* has one every ``idle_s``: those whose last row is the oldest, at most ``ROWS_PER_TICK`` a tick, so
+  ten thousand idle consumers are no stall. Who has just come has its first row at the next tick.
+- *Who ends* has a last row, with what it had not been given and the reason why it is over.
+- No tick costs more for a larger number of consumers, and nothing is counted twice for the record's sake: rows are read
+  off the books there are (account.py, sampling.py).
+
+Counters are as of the row. Those of the whole broker bring all consumers up to date as long as there are no more than
+``ROWS_PER_TICK``; beyond that, each as of its last row.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+
+import msgspec
+
+from headway.core.base import Reason
+from headway.core.consumer import Feed, Shares, Subscription
+from headway.core.governance import SWEEP_S, peek, stall_s, state_of
+from headway.core.policy import Sample, Verdict, leading
+from headway.core.routing import Registry
+from headway.core.telemetry.accounts import account
+from headway.core.telemetry.histogram import Histogram
+from headway.core.telemetry.recorder import Recorder
+
+ROWS_PER_TICK = 256
+
+
+class _Trail:
+    """What was last put on record of one consumer."""
+
+    __slots__ = ("at_s", "drained_bytes", "drained_records", "gap_records", "lagged", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.at_s = float("-inf")
+        self.lagged = False
+        self.drained_records = 0
+        self.drained_bytes = 0
+        self.gap_records = 0
+
+
+class _LaneTrail:
+    __slots__ = ("at_s", "consumers", "name", "rows")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consumers = 0
+        self.rows = 0
+        self.at_s = float("-inf")
+
+
+class LakeObserver:
+    """``run`` and ``broker`` stand in every row. Times in seconds; ``wall_offset_s`` is the epoch's seconds minus the
+    broker's clock."""
+
+    def __init__(
+        self, registry: Registry, recorder: Recorder, *, run: str, broker: str, wall_offset_s: float = 0.0,
+        sample_s: float = 1.0, idle_s: float = 10.0, sweep_s: float = SWEEP_S,
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._recorder = recorder
+        self._run = run
+        self._broker = broker
+        self._wall_offset_s = wall_offset_s
+        self._sample_s = sample_s - sweep_s / 2  # looks are never exactly so far apart
+        self._idle_s = idle_s
+        self._trails: OrderedDict[Subscription, _Trail] = OrderedDict()
+        """Every consumer, the one whose last row is the oldest first."""
+        self._lanes: dict[Feed, _LaneTrail] = {}
+        self._subscriptions = 0
+        self._feeds = 0
+        self._broker_rows = 0
+        self._config_rows = 0
+        self._delivered_records = 0
+        self._delivered_bytes = 0
+        self._gap_records = 0
+        self._turns = Histogram()
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def began(self, subscription: Subscription) -> None:
+        self._subscriptions += 1
+        subscription.number = self._subscriptions
+        self._trails[subscription] = _Trail()
+        self._trails.move_to_end(subscription, last=False)
+        feed = subscription.feed
+        if feed not in self._lanes:
+            self._feeds += 1
+            group = f"$share/{feed.key.group}/" if feed.key.group is not None else ""
+            self._lanes[feed] = _LaneTrail(f"{group}{feed.key.filter}|{self._feeds}")
+        self._lanes[feed].consumers += 1
+
+    def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
+        """The governor had a look at one that lags, or did."""
+        trail = self._trails.get(subscription)
+        if trail is None:
+            return  # replaced: what it has left is its successor's
+        if now - trail.at_s >= self._sample_s or (trail.lagged and not sample.lag_records):
+            self._consumer(subscription, trail, sample, now, "")
+        lane = self._lanes[subscription.feed]
+        if now - lane.at_s >= self._sample_s:
+            self._lane(subscription.feed, lane, now)
+
+    def tick(self, now: float, shares: Shares) -> None:
+        """Those who have gone longest without a row, if that is long enough."""
+        for _ in range(ROWS_PER_TICK):
+            subscription = next(iter(self._trails), None)
+            if subscription is None or now - self._trails[subscription].at_s < self._idle_s:
+                return
+            sample = peek(self._registry, subscription, now, shares)
+            self._consumer(subscription, self._trails[subscription], sample, now, "")
+            lane = self._lanes[subscription.feed]
+            if now - lane.at_s >= self._idle_s:
+                self._lane(subscription.feed, lane, now)
+
+    def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        """It is over, or replaced; to be told before its books are closed."""
+        trail = self._trails.get(subscription)
+        if trail is None:
+            return
+        session, feed = subscription.session, subscription.feed
+        if session.ended and reason is Reason.SUBSCRIPTION_ENDED and session.last_reason is not None:
+            reason = session.last_reason  # why the connection ended says more
+        sample = subscription.last_sample if subscription in self._registry.watched else Sample()
+        oldest = subscription.oldest_time() if subscription.has_more else None
+        sample = msgspec.structs.replace(
+            sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=subscription.window.used,
+            slow_count=subscription.meter.slow_count,
+        )  # fmt: skip
+        self._consumer(subscription, trail, sample, now, reason)
+        del self._trails[subscription]
+        lane = self._lanes[feed]
+        lane.consumers -= 1
+        if not lane.consumers:
+            del self._lanes[feed]
+            self._lane(feed, lane, now)
+
+    def _consumer(self, subscription: Subscription, trail: _Trail, sample: Sample, now: float, ended: str) -> None:
+        session, feed, books = subscription.session, subscription.feed, account(subscription)
+        self._count(subscription, trail, books.drained_records, books.drained_bytes)
+        self._recorder.add("consumer_samples", (
+            self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
+            subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
+            subscription.policy.name, subscription.request.options.policy or "", session.outlet is not None,
+            state_of(subscription), ended,
+            subscription.meter.slow, books.offered_records, books.offered_bytes, books.drained_records,
+            books.drained_bytes, books.skipped_records, books.skipped_bytes, books.lag_records, books.lag_bytes,
+            _ms(sample.lag_age), sample.drain_rate, sample.offered_rate, sample.offered_burst, _ms(sample.blocked_time),
+            _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
+            subscription.prefetch, sample.slow_count, sample.pool_share,
+            self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
+        ))  # fmt: skip
+        trail.rows += 1
+        trail.at_s = now
+        trail.lagged = books.lag_records > 0
+        self._trails.move_to_end(subscription)
+
+    def _count(self, subscription: Subscription, trail: _Trail, drained_records: int, drained_bytes: int) -> None:
+        """Bring the broker's totals up to date by one consumer."""
+        gaps = subscription.gap_records.total()
+        self._delivered_records += drained_records - trail.drained_records
+        self._delivered_bytes += drained_bytes - trail.drained_bytes
+        self._gap_records += gaps - trail.gap_records
+        trail.drained_records, trail.drained_bytes, trail.gap_records = drained_records, drained_bytes, gaps
+
+    def _lane(self, feed: Feed, trail: _LaneTrail, now: float) -> None:
+        lane, consumers = feed.lane, len(feed.subscriptions)
+        if feed.queues:
+            lagging = sum(len(queue.members) for queue in feed.queues if queue.backlog.has_more)
+        else:
+            lagging = consumers - len(feed.waiting) - len(feed.resting)
+        gated_s = feed.gated_s + (now - feed.gated_since_s if feed.gated else 0.0)
+        self._recorder.add("topic_samples", (
+            self._run, self._broker, self._time(now), trail.name, trail.rows, feed.key.filter, feed.key.pool.name,
+            lane.count, lane.end, consumers, max(0, lagging), feed.slow, len(feed.gates), lane.resident_bytes,
+            lane.spilled_bytes, _ms(gated_s),
+        ))  # fmt: skip
+        trail.rows += 1
+        trail.at_s = now
+
+    # -- verdicts ---------------------------------------------------------------------------------------------------
+
+    def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
+        sample, reading = verdict.sample, leading(verdict.readings)
+        rule_name = subscription.policy.rules[verdict.rule - 1].name if verdict.rule else ""
+        self._recorder.add("verdicts", (
+            self._run, self._broker, int(verdict.wall_s * 1_000_000), verdict.number, subscription.number,
+            verdict.client, verdict.filter, verdict.listener, verdict.policy, verdict.rule, rule_name, verdict.kind,
+            verdict.action.kind, verdict.reason, verdict.cause or "", verdict.enforced, _ms(verdict.window_s),
+            _ms(verdict.held_s), reading.meter if reading else "", reading.value if reading else 0.0,
+            reading.op if reading else "", reading.threshold if reading else 0.0, sample.lag_records, sample.lag_bytes,
+            _ms(sample.lag_age), sample.drain_rate, sample.offered_rate, _ms(sample.blocked_time),
+            _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight, sample.held_bytes, verdict.text,
+        ))  # fmt: skip
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def turned(self, seconds: float) -> None:
+        """A turn took so long, from the first byte that was read to the last that was written."""
+        self._turns.add(seconds)
+
+    def whole(self, now: float, *, late_s: float, rss_bytes: int, dropped_rows: int) -> None:
+        """A row of the broker: to be called once a second. ``dropped_rows``: those lost behind the recorder."""
+        for subscription, trail in islice(self._trails.items(), ROWS_PER_TICK):
+            books = account(subscription)
+            self._count(subscription, trail, books.drained_records, books.drained_bytes)
+        registry, turns = self._registry, self._turns
+        pools = registry.distinct_pools()
+        self._recorder.add("broker_samples", (
+            self._run, self._broker, self._time(now), self._broker_rows, len(registry.sessions), len(self._trails),
+            len(registry.watched), registry.slow, registry.published_records, registry.published_bytes,
+            self._delivered_records, self._delivered_bytes, self._gap_records, turns.count, _ms(turns.quantile(0.5)),
+            _ms(turns.quantile(0.99)), _ms(turns.longest_s), _ms(late_s),
+            sum(pool.memory_bytes for pool in pools), sum(pool.memory_limit for pool in pools),
+            sum(pool.disk_bytes for pool in pools), sum(pool.disk_limit for pool in pools), rss_bytes,
+            dropped_rows + self._recorder.dropped_rows,
+        ))  # fmt: skip
+        self._broker_rows += 1
+        self._turns = Histogram()
+
+    def configured(self, now: float, *, version: str, sweep_s: float, late_after_s: float, config: str) -> None:
+        """What is in force from now on. ``config``: JSON of the policies and topics as they are written."""
+        pool = self._registry.pools[""]
+        self._recorder.add("configs", (
+            self._run, self._broker, self._time(now), self._config_rows, version, _ms(sweep_s), _ms(late_after_s),
+            pool.memory_limit, pool.disk_limit, pool.client_share, config,
+        ))  # fmt: skip
+        self._config_rows += 1
+
+    def _time(self, now: float) -> int:
+        return int((now + self._wall_offset_s) * 1_000_000)
+
+
+def _ms(seconds: float) -> float:
+    return seconds * 1000.0

@@ -1,0 +1,279 @@
+"""Statistics: frozen answers about consumers, publishers, pools and the whole; all that console and metrics read."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+from typing import Protocol
+
+import msgspec
+
+from headway.core.consumer import Session, Shares, Subscription
+from headway.core.governance import Governor, peek, stall_s, state_of
+from headway.core.log import Pool, Retained
+from headway.core.policy import Verdict
+from headway.core.queue import Queue, queue_of
+from headway.core.routing import Registry, why_wait
+
+SLICE = 256
+"""Consumers counted in one go."""
+CLOSE_SLICE = 16
+"""Consumers looked at closely in one go."""
+
+
+class ConsumerStats(msgspec.Struct, frozen=True):
+    """One subscription. Rates in bytes per second."""
+
+    client: str
+    filter: str
+    consumer: str
+    """Which of the client's on that queue: channel and tag. Empty where there is but one."""
+    listener: str
+    protocol: str
+    connected: bool
+    state: str
+    """``ok``, ``behind``, ``slow``, ``offline`` (reads from disk), ``conflating``, ``discarding`` or ``away``."""
+    lag_records: int
+    lag_bytes: int
+    lag_age_ms: int
+    drain_rate: float
+    offered_rate: float
+    blocked_ms: int
+    credit_exhausted_ms: int
+    ack_age_ms: int
+    in_flight: int
+    held_bytes: int
+    delivered_records: int
+    delivered_bytes: int
+    gap_records: dict[str, int]
+    slow: bool
+    slow_count: int
+    policy: str
+    producer_stall_ms: int
+    last_verdict: Verdict | None
+
+
+class QueueStats(msgspec.Struct, frozen=True):
+    """One queue, of AMQP; a shared subscription's group shows as its members."""
+
+    name: str
+    records: int
+    """That wait for a consumer."""
+    bytes: int
+    age_ms: int
+    unacknowledged: int
+    consumers: int
+    slow_consumers: int
+    durable: bool
+    handed_records: int
+    dropped_records: dict[str, int]
+    """Left out, by reason; of those ``queue_length``, ``expired`` and ``rejected`` may have gone on as dead letters."""
+
+
+class PublisherStats(msgspec.Struct, frozen=True):
+    client: str
+    connected: bool
+    published_records: int
+    published_bytes: int
+    refused_records: int
+    paused: bool
+    waits_for: str
+    """Why it is paused, in words; empty: it is not."""
+    pauses: int
+    stalled_ms: int
+    lost_records: dict[str, int]
+    """Records of this publisher that some consumer was not given, by reason."""
+
+
+class PoolStats(msgspec.Struct, frozen=True):
+    name: str
+    memory_bytes: int
+    memory_limit_bytes: int
+    memory_peak_bytes: int
+    disk_bytes: int
+    disk_limit_bytes: int
+    disk_peak_bytes: int
+    clients_bytes: int
+    """What clients take up besides records."""
+    clients_limit_bytes: int
+    state_bytes: int
+
+
+class BrokerStats(msgspec.Struct, frozen=True):
+    sessions: int
+    subscriptions: int
+    lanes: int
+    watched: int
+    published_records: int
+    published_bytes: int
+    delivered_records: int
+    delivered_bytes: int
+    gap_records: dict[str, int]
+    retained: int
+    retained_bytes: int
+    loop_late_s: float
+    verdicts: int
+    pools: list[PoolStats]
+
+
+class Counted(Protocol):
+    """What all figures are taken from: the broker."""
+
+    registry: Registry
+    retained: Retained
+    governor: Governor
+
+
+class Census:
+    """All consumers, gone through a slice at a time, so that whoever has a loop to serve can let it go on between two
+    slices: how many there are, how they are, and the ``most`` with most lag. Who comes meanwhile is not in it."""
+
+    def __init__(self, broker: Counted, now: float, most: int = 0) -> None:
+        self.subscriptions = 0
+        self.states: Counter[str] = Counter()
+        self.lag_records = 0
+        self.lag_bytes = 0
+        self.lag_bytes_max = 0
+        self.consumers: list[ConsumerStats] = []
+        """Those with most lag, the one with the most first."""
+        self._broker = broker
+        self._now = now
+        self._most = most
+        self._found: list[tuple[int, int, Subscription]] = []
+
+    def slices(self) -> Iterator[None]:
+        sessions = list(self._broker.registry.sessions.values())
+        for number, subscription in enumerate(one for session in sessions for one in _each(session)):
+            if subscription is not None and not subscription.ended:
+                self._count(subscription)
+            if number % SLICE == SLICE - 1:
+                yield
+        for _, _, subscription in self._found:
+            if not subscription.ended:
+                self.consumers.append(consumer(self._broker, subscription, self._now, {}))
+            if len(self.consumers) % CLOSE_SLICE == 0:
+                yield
+        self.consumers.sort(key=most_lag_first)
+
+    def _count(self, subscription: Subscription) -> None:
+        self._broker.registry.count(subscription)
+        self.subscriptions += 1
+        self.states[state_of(subscription)] += 1
+        lag_bytes = subscription.lag_bytes
+        self.lag_records += subscription.lag_records
+        self.lag_bytes += lag_bytes
+        self.lag_bytes_max = max(self.lag_bytes_max, lag_bytes)
+        if len(self._found) < self._most:
+            heappush(self._found, (lag_bytes, self.subscriptions, subscription))
+        elif self._most and lag_bytes > self._found[0][0]:
+            heapreplace(self._found, (lag_bytes, self.subscriptions, subscription))
+
+
+def _each(session: Session) -> Iterator[Subscription | None]:
+    """Its subscriptions, and something for itself: who has none has to be passed, too."""
+    yield None
+    yield from list(session.subscriptions.values())
+
+
+def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
+    return -stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter
+
+
+def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
+    """Every subscription, the one with most lag first; all at once, so not for a loop that others wait for."""
+    shares: Shares = {}
+    found = [
+        consumer(broker, subscription, now, shares)
+        for session in broker.registry.sessions.values()
+        for subscription in session.subscriptions.values()
+    ]
+    return sorted(found, key=most_lag_first)
+
+
+def consumer(broker: Counted, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
+    session = subscription.session
+    sample = peek(broker.registry, subscription, now, shares)
+    return ConsumerStats(
+        client=session.client, filter=subscription.filter, consumer=subscription.request.label,
+        listener=session.listener, protocol=session.protocol, connected=session.outlet is not None,
+        state=state_of(subscription),
+        lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
+        drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
+        credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
+        in_flight=sample.in_flight, held_bytes=sample.held_bytes,
+        delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
+        gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
+        slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
+        producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=subscription.last_verdict,
+    )  # fmt: skip
+
+
+def queues(broker: Counted, now: float) -> list[QueueStats]:
+    """Every queue, the longest first; all at once."""
+    found = [queue(queue_of(one), now) for one in broker.registry.router.queues.values()]
+    return sorted(found, key=longest_first)
+
+
+def longest_first(stats: QueueStats) -> tuple[int, str]:
+    return -stats.records, stats.name
+
+
+def queue(queue: Queue, now: float) -> QueueStats:
+    backlog, consumers = queue.backlog, queue.consumers
+    oldest = backlog.oldest_time()
+    return QueueStats(
+        queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),
+        backlog.unacknowledged, len(consumers), sum(member.meter.slow for member in consumers), queue.terms.durable,
+        backlog.handed_records, {str(reason): count for reason, count in queue.drops.by_reason.items()},
+    )  # fmt: skip
+
+
+def publishers(broker: Counted, now: float) -> list[PublisherStats]:
+    """Every session that has published, also those that ended, the busiest first; all at once."""
+    sessions = [*broker.registry.sessions.values(), *broker.registry.former.values()]
+    found = [publisher(session, now) for session in sessions if has_published(session)]
+    return sorted(found, key=lambda stats: -stats.published_records)
+
+
+def has_published(session: Session) -> bool:
+    return bool(session.published_records or session.refused_records)
+
+
+def publisher(session: Session, now: float) -> PublisherStats:
+    paused = bool(session.paused_by)
+    stalled_s = session.stalled_s + (now - session.paused_since_s if paused else 0.0)
+    return PublisherStats(
+        session.client, session.outlet is not None, session.published_records, session.published_bytes,
+        session.refused_records, paused, "; ".join(dict.fromkeys(map(why_wait, session.paused_by))), session.pauses,
+        _ms(stalled_s), {str(reason): count for reason, count in session.lost_records.items()},
+    )  # fmt: skip
+
+
+def pool(pool: Pool) -> PoolStats:
+    return PoolStats(
+        pool.name, pool.memory_bytes, pool.memory_limit, pool.memory_peak_bytes,
+        pool.disk_bytes, pool.disk_limit, pool.disk_peak_bytes,
+        pool.clients_bytes, pool.clients_limit, pool.state_bytes,
+    )  # fmt: skip
+
+
+def whole(broker: Counted, census: Census | None = None) -> BrokerStats:
+    """As of a census; without one, everybody is counted now."""
+    registry = broker.registry
+    if census is None:
+        census = Census(broker, 0.0)
+        deque(census.slices(), maxlen=0)
+    return BrokerStats(
+        sessions=len(registry.sessions), subscriptions=census.subscriptions, lanes=len(registry.router.feeds),
+        watched=len(registry.watched), published_records=registry.published_records,
+        published_bytes=registry.published_bytes,
+        delivered_records=registry.delivered_records, delivered_bytes=registry.delivered_bytes,
+        gap_records={str(reason): count for reason, count in registry.gap_records.items() if count},
+        retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
+        verdicts=broker.governor.book.made, pools=[pool(p) for p in registry.distinct_pools()],
+    )  # fmt: skip
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,1 @@
+"""The actors: processes of the demo that speak MQTT as any client would."""

@@ -1,0 +1,246 @@
+"""The base: how it would have gone without any policy, walked once and shared by all candidates of a consumer.
+
+Theory of operation. Until a candidate does something that changes what the consumer gets, all candidates see the very
+same samples. And as long as none of a candidate's rules can begin to hold, or an active one step back, it need not see
+them at all. So the base is walked in long steps, from one breakpoint of the history to the next. Between two of them
+everything is linear, so what any meter can have shown there follows from the two ends (:class:`Range`). The steps are
+kept in blocks; where a block could change something for a candidate it is walked again at every sweep, as the governor
+looks, and those looks are kept for the other candidates. A candidate that goes its own way forks off a block's walk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from headway.core.log import CHUNK_BYTES
+from headway.core.policy import EASE, RATE_WINDOW_S, AllOf, AnyOf, Comparison, Condition, Policy, Rule, Sample
+from headway.pipeline.lab.replays.history import Stay
+from headway.pipeline.lab.replays.walk import NOTHING, STEP_S, Walk
+
+BLOCK_STEPS = 10
+TELL_S = 10.0
+"""Whoever was watched for less after a hit may yet have caught up."""
+OFFLINE, GATES = 1, 2
+"""Flags of a bucket: what it holds is on disk; it holds publishers back."""
+
+Answer = Literal["yes", "no", "unknown"]
+
+
+class Bucket(NamedTuple):
+    """What a consumer held in one stretch of time (``Recording.bucket_s`` long), at most."""
+
+    number: int
+    lag_bytes: int
+    oldest_s: float
+    """Since when the oldest of it waited."""
+    end_bytes: int
+    """What had been offered to it; tells how its lane grew."""
+    flags: int
+
+
+class Range:
+    """What every meter can have shown at any time between some looks, each as far from the next as ``next_corner``.
+
+    Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
+    what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps."""
+
+    __slots__ = ("high", "idle", "low")
+
+    def __init__(self, samples: Sequence[Sample], paces: Sequence[float]) -> None:
+        """``paces``: bytes per second taken between the looks, and between the two before them."""
+        values = list(zip(*map(_RANGED, samples), strict=True))
+        low, high = [min(of) for of in values], [max(of) for of in values]
+        for number in _TIMES:
+            low[number] = max(0.0, low[number] - STEP_S)
+            high[number] += STEP_S
+        self.low = Sample(**dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=min(paces, default=0.0))
+        self.high = Sample(**dict(zip(_RANGED_NAMES, high, strict=True)))
+        self.idle = any(sample.idle for sample in samples)
+
+
+_RANGED_NAMES = (
+    "lag_age", "blocked_time", "credit_exhausted_time", "ack_age", "lag_records", "lag_bytes", "slow_fraction",
+    "prefetch",
+)  # fmt: skip
+_RANGED = attrgetter(*_RANGED_NAMES)
+_TIMES = range(4)
+"""Those that may be off by a step."""
+
+
+class Block:
+    """Some steps in a row, and how the walk stood before them."""
+
+    __slots__ = ("_fine", "_sweep_s", "before", "end", "range")
+
+    def __init__(self, before: Walk, end: float, range: Range, sweep_s: float) -> None:
+        self.before = before
+        self.end = end
+        self.range = range
+        self._sweep_s = sweep_s
+        self._fine: list[tuple[float, Sample]] | None = None
+
+    def looks(self) -> list[tuple[float, Sample]]:
+        """(time, sample) at every sweep."""
+        if self._fine is None:
+            self._fine = list(self._walked())
+        return self._fine
+
+    def _walked(self) -> Iterator[tuple[float, Sample]]:
+        walk = self.before.fork()
+        while (time := walk.next_look(self._sweep_s)) is not None and time <= self.end + 1e-9:
+            walk.advance(time)
+            yield time, walk.sample()
+
+    def walk_to(self, time: float) -> Walk:
+        """A walk of one's own, as it stood right after the look at that time."""
+        walk = self.before.fork()
+        for at, _ in self.looks():
+            walk.advance(at)
+            walk.sample()
+            if at >= time:
+                break
+        return walk
+
+
+class Buckets:
+    """The highest lag in each stretch of time, where it is worth a chunk."""
+
+    def __init__(self, width_s: float) -> None:
+        self._width_s = width_s
+        self._found: dict[int, Bucket] = {}
+        self.peak_bytes = 0
+
+    def note(self, walk: Walk, flags: int = 0) -> None:
+        size = int(walk.gating_bytes)
+        if size > self.peak_bytes:
+            self.peak_bytes = size
+        if size < CHUNK_BYTES and not flags & GATES:
+            return
+        number = int(walk.time // self._width_s)
+        known = self._found.get(number)
+        if known is None or size >= known.lag_bytes or flags & ~known.flags:
+            flags |= known.flags if known is not None else 0
+            self._found[number] = Bucket(number, size, walk.oldest, int(walk.end), flags)
+
+    def rows(self) -> Iterator[Bucket]:
+        return iter(self._found.values())
+
+
+class Base:
+    """One stay without a policy, from ``begin`` on."""
+
+    def __init__(self, stay: Stay, begin: float, *, sweep_s: float, memory_limit: int, bucket_s: float) -> None:
+        self.stay = stay
+        self.begin = begin
+        self.blocks: list[Block] = []
+        self.times: list[float] = []
+        self.lags: list[float] = []
+        self.bucket_s = bucket_s
+        buckets = Buckets(bucket_s)
+        walk = Walk(stay, begin, memory_limit)
+        last, pace = Sample(), 0.0
+        while True:
+            before, samples, paces = walk.fork(), [last], [pace]
+            while len(samples) <= BLOCK_STEPS:
+                time = walk.next_corner() if walk.waiting_bytes >= NOTHING else walk.next_look(sweep_s)
+                if time is None or time > stay.end:
+                    break
+                since, taken = walk.time, walk.taken
+                walk.advance(time)
+                last, pace = walk.sample(), (walk.taken - taken) / (time - since)
+                samples.append(last)
+                paces.append(pace)
+                self.times.append(time)
+                self.lags.append(walk.waiting_bytes)
+                buckets.note(walk)
+            if len(samples) == 1:
+                break
+            self.blocks.append(Block(before, walk.time, Range(samples, paces), sweep_s))
+        self.buckets = list(buckets.rows())
+        self.peak_bytes = buckets.peak_bytes
+
+    def lag_at(self, time: float) -> float:
+        """Bytes that waited at the last look not after that time."""
+        index = bisect_right(self.times, time) - 1
+        return self.lags[index] if index >= 0 else 0.0
+
+    def kept_up(self, time: float, lag_bytes: float) -> bool:
+        """So little waits that it was offered within the last second."""
+        offered = self.stay.at(time)[0] - self.stay.at(time - 1.0)[0]
+        return lag_bytes <= max(NOTHING, offered)
+
+    def catches_up(self, hit_s: float) -> Answer:
+        """Whether, left alone, it would have caught up after it was hit."""
+        most = self.lag_at(hit_s) / 2
+        for index in range(bisect_left(self.times, hit_s + 1e-6), len(self.times)):
+            time, lag = self.times[index], self.lags[index]
+            if time > self.stay.recorded_end:
+                break
+            if lag < NOTHING or (lag <= most and self.kept_up(time, lag)):
+                return "yes"
+        if self.stay.extrapolated or self.stay.recorded_end - hit_s < TELL_S:
+            return "unknown"
+        return "yes" if self.kept_up(self.stay.recorded_end, self.lag_at(self.stay.recorded_end)) else "no"
+
+    @property
+    def caught_up_s(self) -> float | None:
+        """When, in what was recorded, it was caught up last; None: never since it was first looked at."""
+        if not self.times:
+            return self.stay.recorded_end
+        for index in range(len(self.times) - 1, -1, -1):
+            if self.lags[index] < NOTHING and self.times[index] <= self.stay.recorded_end:
+                return self.stay.recorded_end if index == len(self.times) - 1 else self.times[index]
+        return None
+
+
+def changes(range: Range, policy: Policy, active: set[int]) -> bool:
+    """Whether, for rules none of which has a clock running, some look within the range may change something."""
+    return any(
+        _may_step_back(rule, range) if index in active else may_hold(rule.when, range.low, range.high)
+        for index, rule in enumerate(policy.rules)
+    )
+
+
+def may_hold(condition: Condition, low: Sample, high: Sample) -> bool:
+    """Whether the condition may hold for a sample whose every meter lies between those of two others."""
+    if isinstance(condition, AllOf):
+        return all(may_hold(part, low, high) for part in condition.parts)
+    if isinstance(condition, AnyOf):
+        return any(may_hold(part, low, high) for part in condition.parts)
+    if not _comparable(condition, low, high):
+        return True
+    if condition.meter == "drain_rate":
+        judged = msgspec.structs.replace(low, lag_records=1, rate_window=RATE_WINDOW_S)
+        return condition.op[0] == ">" or (high.lag_records > 0 and condition.holds(judged))
+    return condition.holds(high if condition.op[0] == ">" else low)
+
+
+def must_hold(condition: Condition, low: Sample, high: Sample, ease: float) -> bool:
+    """Whether the condition holds, eased by so much, for every sample between two others."""
+    if isinstance(condition, AllOf):
+        return all(must_hold(part, low, high, ease) for part in condition.parts)
+    if isinstance(condition, AnyOf):
+        return any(must_hold(part, low, high, ease) for part in condition.parts)
+    if not _comparable(condition, low, high) or condition.meter == "drain_rate":
+        return False
+    return condition.holds(low if condition.op[0] == ">" else high, ease)
+
+
+def _comparable(leaf: Comparison, low: Sample, high: Sample) -> bool:
+    """It rests on what was recorded alone, and on one threshold. Two meters depend on the candidate as well."""
+    if leaf.meter in ("slow_count", "pool_share"):
+        return False
+    return not leaf.amount.per_prefetch or low.prefetch == high.prefetch
+
+
+def _may_step_back(rule: Rule, range: Range) -> bool:
+    if range.idle:
+        return True
+    if rule.until is not None:
+        return may_hold(rule.until, range.low, range.high)
+    return not must_hold(rule.when, range.low, range.high, EASE)

@@ -1,0 +1,195 @@
+"""Histories: what was recorded of one subscription, to be asked for any time. How samples become curves: curves.py.
+
+Times are seconds since the recording began, bytes and records count since the subscription began.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headway.core.base import Reason
+from headway.pipeline.lab.replays.curves import STUCK_S, curves, gone_on, next_tight
+
+COLUMNS = (
+    "run", "time", "subscription", "seq", "client", "filter", "lane", "protocol", "durable", "policy_asked",
+    "connected", "ended", "offered_records", "offered_bytes", "drained_records", "drained_bytes", "skipped_records",
+    "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
+    "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction",
+)  # fmt: skip
+"""Of ``consumer_samples``: what a replay needs."""
+
+CUT_BY_BROKER = frozenset(
+    {
+        Reason.LAG_RECORDS, Reason.LAG_BYTES, Reason.LAG_AGE, Reason.DRAIN_RATE, Reason.BLOCKED,
+        Reason.CREDIT_EXHAUSTED, Reason.SLOW_COUNT, Reason.ACK_AGE, Reason.SLOW_FRACTION, Reason.POOL_SHARE,
+        Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED,
+    }
+)  # fmt: skip
+"""Ends that a policy or a pool brought about; under another they might not have come."""
+_SAME_S = 0.05
+"""Two samples that say "blocked since" speak of the same stretch if they differ by no more."""
+
+
+class Stretches:
+    """Times at which something was so, and since when: its socket blocked, or its window full."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
+        """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
+        stays so up to ``end``; any other stretch ends at the last row that says so."""
+        self._since: list[float] = []
+        self._until: list[float] = []
+        for row in rows:
+            if row[column] <= 0:
+                continue
+            time = row["time"]
+            since = time - row[column] / 1000
+            if self._until and since <= self._until[-1] + _SAME_S:
+                self._until[-1] = time
+            else:
+                self._since.append(since)
+                self._until.append(time)
+        if self._until and rows[-1][column] >= STUCK_S * 1000:
+            self._until[-1] = max(end, self._until[-1])
+
+    def since(self, time: float) -> float | None:
+        """Since when it has been so at that time; None if it is not."""
+        k = bisect_right(self._since, time) - 1
+        return self._since[k] if k >= 0 and time <= self._until[k] else None
+
+
+class Stay:
+    """One subscription from its first sample to its last, and beyond if the recorded broker ended it."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], horizon: float) -> None:
+        """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends."""
+        first, last = rows[0], rows[-1]
+        self.run: str = first["run"]
+        self.client: str = first["client"]
+        self.filter: str = first["filter"]
+        self.subscription: int = first["subscription"]
+        self.lane: str = first["lane"]
+        self.protocol: str = first["protocol"]
+        self.durable: bool = first["durable"]
+        self.policy_asked: str = first["policy_asked"]
+        self.ended: str = last["ended"]
+        self.begin: float = first["time"]
+        self.recorded_end: float = last["time"]
+        self.extrapolated = last["ended"] in CUT_BY_BROKER and last["time"] < horizon
+        self.end: float = horizon if self.extrapolated else last["time"]
+        self.start_bytes = float(first["offered_bytes"] - first["lag_bytes"])
+        """Where the consumer stood at the first sample."""
+
+        self.seen: list[float] = [row["time"] for row in rows]
+        self.in_flight: list[int] = [row["in_flight"] for row in rows]
+        self.prefetch: list[int] = [row["prefetch"] for row in rows]
+        self.connected: list[bool] = [row["connected"] for row in rows]
+        self.slow_fraction: list[float] = [row["slow_fraction"] for row in rows]
+        self.pool_share: list[float] = [row["pool_share"] for row in rows]
+        self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
+        self.blocked = Stretches(rows, "blocked_ms", self.end)
+        self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
+        self._unacked: list[float | None] = [
+            row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
+        ]
+
+        points = curves(rows)
+        if self.extrapolated:
+            self.connected[-1] = True  # it was, until the recorded broker saw to it
+            points.append(gone_on(points, last, horizon))
+        self.times = [point.time for point in points]
+        self.offered = [point.offered for point in points]
+        self.records = [point.records for point in points]
+        self.capacity = [point.capacity for point in points]
+        self._tight = next_tight(points)
+
+    def at(self, time: float) -> tuple[float, float, float]:
+        """(bytes offered, records offered, bytes that could have been taken) until then."""
+        times = self.times
+        k = bisect_right(times, time)
+        if k == 0:
+            return self.offered[0], self.records[0], self.capacity[0]
+        if k == len(times):
+            return self.offered[-1], self.records[-1], self.capacity[-1]
+        part = (time - times[k - 1]) / (times[k] - times[k - 1])
+        return (
+            self.offered[k - 1] + part * (self.offered[k] - self.offered[k - 1]),
+            self.records[k - 1] + part * (self.records[k] - self.records[k - 1]),
+            self.capacity[k - 1] + part * (self.capacity[k] - self.capacity[k - 1]),
+        )
+
+    def standing(self, position: float) -> tuple[float, float]:
+        """(records offered before, time of the first byte offered behind) a position on the offered curve."""
+        offered = self.offered
+        k = bisect_right(offered, position)
+        if k == 0:
+            return self.records[0], self.times[0]
+        if k == len(offered):
+            return self.records[-1], self.times[-1]
+        part = (position - offered[k - 1]) / (offered[k] - offered[k - 1])
+        return (
+            self.records[k - 1] + part * (self.records[k] - self.records[k - 1]),
+            self.times[k - 1] + part * (self.times[k] - self.times[k - 1]),
+        )
+
+    def position_of(self, record: float) -> float:
+        """Where a record begins, by its number."""
+        k = bisect_right(self.records, record)
+        if k == 0:
+            return self.offered[0]
+        if k == len(self.records):
+            return self.offered[-1]
+        part = (record - self.records[k - 1]) / (self.records[k] - self.records[k - 1])
+        return self.offered[k - 1] + part * (self.offered[k] - self.offered[k - 1])
+
+    def falls_behind(self, time: float) -> float | None:
+        """When, from then on, a consumer that is caught up is next offered more than it can take."""
+        k = max(1, bisect_right(self.times, time))
+        if k >= len(self.times):
+            return None
+        tight = self._tight[k]
+        return None if tight is None else max(time, self.times[tight - 1])
+
+    def corner_after(self, time: float) -> float:
+        """The next breakpoint of the curves; beyond the last one there is none for ever so long."""
+        k = bisect_right(self.times, time + 1e-6)
+        return self.times[k] if k < len(self.times) else time + 1e6
+
+    def sample_at(self, time: float) -> int:
+        """Index of the last sample not after that time (0 before the first)."""
+        return max(0, bisect_right(self.seen, time) - 1)
+
+    def unacked_since(self, time: float) -> float | None:
+        """When the oldest record in flight was sent; at least as long ago as the next sample says."""
+        k = min(bisect_left(self.seen, time), len(self.seen) - 1)
+        since = self._unacked[k]
+        return since if since is not None and since <= time else None
+
+    def comes_back(self, time: float) -> float | None:
+        """When, after that time, the client of a durable subscription was seen to come back."""
+        for index in range(self.sample_at(time) + 1, len(self.seen)):
+            if self.connected[index] and not self.connected[index - 1]:
+                return self.seen[index]
+        return None
+
+
+def read_stays(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float) -> dict[str, list[Stay]]:
+    """The stays of one client in one run, by filter, in order of time. ``columns``: as ``COLUMNS``, in any order and
+    with rows twice; ``time`` in microseconds since 1970. ``origin_us``: when the recording began; ``horizon``: for how
+    many seconds it goes on."""
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    names = [name for name in COLUMNS if name in columns]
+    for values in zip(*(columns[name] for name in names), strict=True):
+        row = dict(zip(names, values, strict=True))
+        row["time"] = (row["time"] - origin_us) / 1e6
+        rows[row["subscription"], row["seq"]] = row
+    by_subscription: dict[int, list[dict[str, Any]]] = {}
+    for key in sorted(rows):
+        by_subscription.setdefault(key[0], []).append(rows[key])
+    stays: dict[str, list[Stay]] = {}
+    for samples in by_subscription.values():
+        stays.setdefault(samples[0]["filter"], []).append(Stay(samples, horizon))
+    for chain in stays.values():
+        chain.sort(key=lambda stay: stay.begin)
+    return dict(sorted(stays.items()))

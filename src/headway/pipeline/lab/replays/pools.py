@@ -1,0 +1,266 @@
+"""Pools: what all consumers together hold under one candidate, and whom the broker's own pressure rules give up.
+
+Theory of operation. What a lane holds is what its furthest consumer is back: the others' lags are part of it. So memory
+and disk follow from the consumers' lags, bucket by bucket, through ``core.pool.Pool`` and the rules of
+``core.pressure``, asked of model lanes. Who is given up is gone from there on; nothing is kept for it any more.
+
+A model, so: a chunk goes to disk as soon as it should; what is kept in memory about chunks on disk, and states of
+conflating consumers, are not counted; a lag of less than a chunk is nothing; within a bucket all lags are at their
+highest at once. There is one pool: those of single listeners are not told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from typing import NamedTuple
+
+from headway.core.base import Ranking, Reason
+from headway.core.governance import beyond_share, to_give_up, to_spill
+from headway.core.log import CHUNK_BYTES, GRACE_S, HIGH_WATER, SPILL_BYTES_MIN, Pool
+from headway.pipeline.lab.replays.base import GATES, OFFLINE
+
+SACRIFICES_MAX = 10_000
+"""More rounds of giving up than this in one bucket would mean that giving up frees nothing."""
+
+
+class Holding(NamedTuple):
+    """A consumer in one bucket."""
+
+    number: int
+    """Of the bucket."""
+    client: str
+    filter: str
+    subscription: int
+    begin_s: float
+    """When its stay began."""
+    lane: str
+    durable: bool
+    lag_bytes: int
+    oldest_s: float
+    end_bytes: int
+    flags: int
+
+
+class Level(NamedTuple):
+    """What was held in one bucket."""
+
+    number: int
+    memory_bytes: int
+    disk_bytes: int
+    gates_ms: float
+    """For how long a consumer held back the publishers of its lane, added up over lanes."""
+    full_ms: float
+    """For how long all publishers were held back because the memory was full."""
+
+
+class Sacrifice(NamedTuple):
+    """A consumer that pressure gave up."""
+
+    number: int
+    client: str
+    filter: str
+    subscription: int
+    reason: Reason
+    lag_bytes: int
+
+
+class _Consumer:
+    """Who holds something of a lane at the moment."""
+
+    __slots__ = ("holding", "lane", "moved_to", "position")
+
+    def __init__(self, lane: _Lane, holding: Holding) -> None:
+        self.lane = lane
+        self.holding = holding
+        self.position = 0
+        self.moved_to = 0
+        """A durable one that was given up: it holds nothing from before there."""
+
+    @property
+    def lag_bytes(self) -> int:
+        return self.lane.end - self.position
+
+
+class _Lane:
+    """A lane's figures; positions count from when somebody first lagged there. What becomes of them is carried over to
+    the pool's as it happens: nothing is ever added up over all lanes."""
+
+    __slots__ = ("_pool", "consumers", "end", "first", "resident_bytes", "spilled_bytes", "spilled_upto")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.end = 0
+        self.first = 0
+        self.spilled_upto = 0
+        self.resident_bytes = 0
+        self.spilled_bytes = 0
+        self.consumers: dict[int, _Consumer] = {}
+
+    def trim(self) -> None:
+        """Let go of what nobody stands in any more."""
+        self.first = min((consumer.position for consumer in self.consumers.values()), default=self.end)
+        self._settle()
+
+    def _settle(self) -> None:
+        resident = self.end - max(self.first, min(self.spilled_upto, self.end))
+        spilled = max(0, min(self.spilled_upto, self.end) - self.first)
+        self._pool.memory_bytes += resident - self.resident_bytes
+        self._pool.disk_bytes += spilled - self.spilled_bytes
+        self.resident_bytes, self.spilled_bytes = resident, spilled
+
+    def spill(self, wanted_bytes: int) -> None:
+        """The oldest resident chunks, up to so many bytes, are on disk."""
+        start = max(self.first, self.spilled_upto)
+        chunks = -(-wanted_bytes // CHUNK_BYTES)
+        stop = min(self.end, start + chunks * CHUNK_BYTES)
+        if stop < self.end or self.end - start >= SPILL_BYTES_MIN:
+            self.spilled_upto = max(self.spilled_upto, stop)
+            self._settle()
+
+    def take(self, now: Mapping[int, Holding]) -> tuple[list[_Consumer], list[_Consumer]]:
+        """Go on to the next bucket, with those that hold something in it, by subscription. Tells who came and who
+        went."""
+        before, self.consumers = self.consumers, {}
+        stayed, fresh = [key for key in now if key in before], [key for key in now if key not in before]
+        if stayed:
+            self.end += max(0, *(now[key].end_bytes - before[key].holding.end_bytes for key in stayed))
+        else:
+            self.end = self.spilled_upto = 0
+        missing = max((holding.lag_bytes for holding in now.values()), default=0) - self.end
+        if missing > 0:  # it held more, before anybody was seen to stand in it
+            self.end += missing
+            self.spilled_upto += missing if self.spilled_upto else 0
+            for key in stayed:
+                before[key].moved_to += missing
+        for key, holding in now.items():
+            consumer = before.pop(key, None) or _Consumer(self, holding)
+            consumer.holding = holding
+            consumer.position = max(self.end - holding.lag_bytes, consumer.moved_to)
+            self.consumers[key] = consumer
+        self.trim()
+        return [self.consumers[key] for key in fresh], list(before.values())
+
+
+class PoolReplay:
+    """One candidate's pool in one run."""
+
+    def __init__(self, pool: Pool, bucket_s: float) -> None:
+        self._pool = pool
+        self._bucket_s = bucket_s
+        self._lanes: dict[str, _Lane] = {}
+        self._clients: dict[str, dict[int, _Consumer]] = {}
+        """Who holds something, by client and subscription; in the order in which they fell behind."""
+        self._gone: dict[str, float] = {}
+        """Clients whose connection pressure ended, and when: stays from before are over."""
+        self.sacrifices: list[Sacrifice] = []
+
+    def step(self, number: int, holdings: Iterable[Holding]) -> Level:
+        """One bucket, with all who hold something in it."""
+        pool = self._pool
+        now = (number + 1) * self._bucket_s
+        self._take(holdings)
+        if pool.can_spill(now):
+            for lane in self._lanes.values():
+                if any(consumer.holding.flags & OFFLINE for consumer in lane.consumers.values()):
+                    lane.spill(lane.end - lane.first)
+        before = pool.memory_bytes
+        if pool.can_spill(now):
+            for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), now):
+                lane.spill(wanted)
+        self._relieve(number, now)
+        crossed = min(before, int(pool.memory_limit * HIGH_WATER))
+        gated = sum(any(c.holding.flags & GATES for c in lane.consumers.values()) for lane in self._lanes.values())
+        bucket_ms = self._bucket_s * 1000
+        memory = max(pool.memory_bytes, crossed)
+        return Level(number, memory, pool.disk_bytes, gated * bucket_ms, pool.full * bucket_ms)
+
+    def _take(self, holdings: Iterable[Holding]) -> None:
+        by_lane: dict[str, dict[int, Holding]] = {name: {} for name in self._lanes}
+        for holding in holdings:
+            if holding.begin_s > self._gone.get(holding.client, -1.0) or holding.durable:
+                by_lane.setdefault(holding.lane, {})[holding.subscription] = holding
+        for name, held in by_lane.items():
+            lane = self._lanes.get(name) or self._lanes.setdefault(name, _Lane(self._pool))
+            came, went = lane.take(held)
+            for consumer in went:
+                self._forget(consumer)
+            for consumer in came:
+                holding = consumer.holding
+                self._clients.setdefault(holding.client, {})[holding.subscription] = consumer
+            if not held:
+                del self._lanes[name]
+
+    def _forget(self, consumer: _Consumer) -> None:
+        theirs = self._clients[consumer.holding.client]
+        del theirs[consumer.holding.subscription]
+        if not theirs:
+            del self._clients[consumer.holding.client]
+
+    def _relieve(self, number: int, now: float) -> None:
+        """Whoever stands in the way while the pool is over its limits, then clients over their share."""
+        pool = self._pool
+        lanes = self._lanes.values()
+        by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())
+        in_memory = (_by_memory(lanes),)
+        doomed = to_give_up(pool, in_memory, by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
+        for victims in islice(doomed, SACRIFICES_MAX):
+            self._give_up(victims.holders, victims.reason, number)
+        for consumers in [list(them.values()) for them in self._clients.values()]:
+            lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
+            over = beyond_share(pool, lags, now)
+            if over is not None and any(_late(consumer, now) for consumer in consumers):
+                self._give_up([max(consumers, key=lambda consumer: consumer.lag_bytes)], Reason.CLIENT_SHARE, number)
+
+    def _give_up(self, consumers: Iterable[_Consumer], reason: Reason, number: int) -> None:
+        """All of them, before their lanes let go of anything."""
+        trimmed: dict[_Lane, None] = {}
+        for consumer in consumers:
+            holding, lane = consumer.holding, consumer.lane
+            if holding.subscription not in lane.consumers:
+                continue  # it went with its client
+            self.sacrifices.append(
+                Sacrifice(number, holding.client, holding.filter, holding.subscription, reason, consumer.lag_bytes)
+            )
+            if holding.durable:  # it keeps its session, and its cursor moves to the end
+                consumer.position = consumer.moved_to = lane.end
+                trimmed[lane] = None
+                continue
+            self._gone[holding.client] = number * self._bucket_s
+            for other in self._clients.pop(holding.client).values():
+                del other.lane.consumers[other.holding.subscription]
+                trimmed[other.lane] = None
+        for lane in trimmed:
+            lane.trim()
+
+
+def _by_memory(lanes: Iterable[_Lane]) -> Ranking[_Lane]:
+    return Ranking(lambda lane: lane.resident_bytes, lanes)
+
+
+def _late(consumer: _Consumer, now: float) -> bool:
+    return consumer.position < consumer.lane.end and consumer.holding.oldest_s <= now - GRACE_S
+
+
+def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
+    """All who stand in the oldest chunk and should have taken it by now."""
+    oldest = lane.first // CHUNK_BYTES
+    return [c for c in lane.consumers.values() if c.position // CHUNK_BYTES == oldest and _late(c, now)]
+
+
+def replay_pool(
+    pool: Pool, bucket_s: float, buckets: int, holdings: Iterable[Holding]
+) -> Iterator[Level | Sacrifice]:
+    """Levels, and who is given up. ``holdings``: of one candidate and run, which has so many buckets, in order of
+    time."""
+    replay = PoolReplay(pool, bucket_s)
+    last: int | None = None
+    for number, part in groupby(holdings, key=lambda holding: holding.number):
+        if last is not None and number > last + 1:
+            yield replay.step(last + 1, ())
+        yield replay.step(number, part)
+        yield from replay.sacrifices
+        replay.sacrifices.clear()
+        last = number
+    if last is not None and last + 1 < buckets:
+        yield replay.step(last + 1, ())

@@ -1,0 +1,266 @@
+"""Walking: a consumer goes along its history once more, and is looked at by the broker's own meter on its way.
+
+A walk stands at a position on the curve of what was offered (curves.py). Each step takes it as far as the history says
+it could take; what an action does to it (core/governance/moves.py) is done here to the position:
+
+==================== ==============================================================================================
+discard oldest       the position moves on until only so much waits; ``lowest_priority`` likewise: a sample does not
+                     say which records those were, only how many went
+discard newest       what comes from some position on is left out until further notice
+conflate             while it can take anything it is brought to the end at each look, and what it could not take of
+                     that is conflated; while it takes nothing it goes on waiting, but holds nothing of the lane
+block_publishers     what is offered stands still, and comes all at once when the gate opens
+disconnect (durable) it takes nothing until the recording says that its client came back
+==================== ==============================================================================================
+"""
+
+from __future__ import annotations
+
+import copy
+from math import ceil
+from typing import Self
+
+from headway.core.policy import UNSEEN_S, Action, Meter, Sample, Which
+from headway.pipeline.lab.replays.history import Stay
+
+STEP_S = UNSEEN_S
+"""The longest step while something waits, or deliveries are in flight. A meter that was not asked for longer takes it
+that nothing waited meanwhile."""
+NOTHING = 0.5
+"""Less than a byte is nothing: positions are interpolated."""
+
+
+class Walk:
+    """One subscription under way. Positions in bytes offered since it began; times as in its history."""
+
+    def __init__(self, stay: Stay, begin: float, memory_limit: int) -> None:
+        """``begin`` later than the stay's: the client came back only then. ``memory_limit``: of the recorded pool."""
+        self.stay = stay
+        self.time = begin
+        self._index = stay.sample_at(begin)
+        self.taken = 0.0
+        """Bytes it was given since ``begin``."""
+        self.end, self.end_records, self._capacity = stay.at(begin)
+        late = begin > stay.begin
+        self.position = self.end if late else stay.start_bytes
+        self.meter = Meter(begin if late else stay.times[0], int(self.position))
+        self.conflating = False
+        self.lost = 0.0
+        """Records it was not given, by discards."""
+        self.conflated = 0.0
+        """Records left out because later ones of their key were given."""
+        self.stalled_s = 0.0
+        self._memory_limit = max(1, memory_limit)
+        self._holes: list[tuple[float, float | None]] = []
+        """(from, to) positions that are left out; None: until further notice."""
+        self._gated: tuple[float, float, float] | None = None
+        """(since, bytes, records): publishers wait, and so much had been offered."""
+        self._released: list[tuple[float, float, float]] = []
+        """(from, to, when): offered bytes that publishers sent only when the gate opened."""
+        self._away_until: float | None = None
+
+    def fork(self) -> Self:
+        """A walk that goes its own way from here on."""
+        other = copy.copy(self)
+        other.meter = self.meter.fork()
+        other._holes, other._released = list(self._holes), list(self._released)
+        return other
+
+    # -- going on ---------------------------------------------------------------------------------------------------
+
+    def advance(self, time: float) -> None:
+        """Go on to that time."""
+        offered, records, capacity = self.stay.at(time)
+        room = capacity - self._capacity
+        self._capacity = capacity
+        if self._away_until is not None:
+            if time < self._away_until:
+                room = 0.0
+            else:
+                self._away_until = None
+        if self._gated is not None:
+            self.stalled_s += time - self.time
+            _, offered, records = self._gated
+        self.time, self.end, self.end_records = time, offered, records
+        self._index = self.stay.sample_at(time)
+        self._take(room)
+
+    def _take(self, room: float) -> None:
+        while self._holes and self.position + room >= self._holes[0][0] - NOTHING:
+            start, stop = self._holes[0]
+            room -= self._move(start)
+            if stop is None:
+                return
+            self._holes.pop(0)
+            self.lost += self._skip_to(stop)
+        self._move(min(self.end, self.position + room))
+        if self.conflating and room >= 1 and self.end - self.position >= NOTHING:
+            self.conflated += self._skip_to(self.end)
+
+    def _move(self, position: float) -> float:
+        """It is given everything before a position; returns how many bytes."""
+        size = max(0.0, position - self.position)
+        self.position += size
+        self.taken += size
+        return size
+
+    def _skip_to(self, position: float) -> float:
+        """Leave out what is before a position; returns how many records."""
+        if position <= self.position:
+            return 0.0
+        count = self.stay.standing(position)[0] - self.stay.standing(self.position)[0]
+        self.meter.skipped(int(position) - int(self.position))
+        self.position = position
+        return count
+
+    def next_look(self, sweep_s: float) -> float | None:
+        """When the governor looks at it next; None: never again."""
+        if self.waiting_bytes >= NOTHING:
+            return self.time + sweep_s
+        if self.stay.in_flight[self._index] or self.away:
+            return self.time + max(sweep_s, STEP_S)
+        behind = self.stay.falls_behind(self.time)
+        return None if behind is None else behind + sweep_s
+
+    def next_corner(self) -> float:
+        """As far ahead as everything goes on evenly, in steps of ``STEP_S`` at most."""
+        ahead = self.stay.corner_after(self.time) - self.time
+        return self.time + ahead / ceil(ahead / STEP_S - 1e-6)
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def away(self) -> bool:
+        return self._away_until is not None
+
+    @property
+    def connected(self) -> bool:
+        return not self.away and self.stay.connected[self._index]
+
+    @property
+    def waiting_bytes(self) -> float:
+        """What it has not been given and is going to be."""
+        if self._holes and self._holes[-1][1] is None:
+            return max(0.0, self._holes[-1][0] - self.position)
+        return self.end - self.position
+
+    @property
+    def waiting_records(self) -> float:
+        standing = self.stay.standing
+        return max(0.0, standing(self.position + self.waiting_bytes)[0] - standing(self.position)[0])
+
+    @property
+    def gating_bytes(self) -> float:
+        """What must be kept of the lane for it; a conflating consumer reads state."""
+        return 0.0 if self.conflating else self.end - self.position
+
+    def sample(self) -> Sample:
+        """One look by the broker's meter."""
+        stay, time, index = self.stay, self.time, self._index
+        waiting = self.waiting_bytes
+        lag_records, oldest = 0, None
+        if waiting >= NOTHING:
+            passed, oldest = self._standing()
+            upto = stay.standing(self.position + waiting)[0] if self._holes else self.end_records
+            lag_records = max(1, ceil(upto - passed - 1e-6))
+        position = int(self.position)
+        there = self.connected
+        others_bytes = max(0.0, stay.pool_share[index] * self._memory_limit - stay.lag_bytes[index])
+        return self.meter.observe(
+            time,
+            position_bytes=position,
+            end_bytes=max(position + 1, int(self.position + waiting)) if lag_records else position,
+            lag_records=lag_records,
+            oldest_time_s=oldest,
+            blocked_since=stay.blocked.since(time) if there else None,
+            credit_exhausted_since=stay.credit.since(time) if there else None,
+            oldest_unacked_s=stay.unacked_since(time),
+            in_flight=stay.in_flight[index],
+            prefetch=stay.prefetch[index],
+            pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
+            slow_fraction=stay.slow_fraction[index],
+        )
+
+    @property
+    def oldest(self) -> float:
+        """Since when the oldest of what it holds has waited."""
+        return self._standing()[1]
+
+    def _standing(self) -> tuple[float, float]:
+        records, oldest = self.stay.standing(self.position)
+        for start, stop, when in self._released:
+            if start - NOTHING <= self.position < stop - NOTHING:
+                oldest = when
+        return records, min(oldest, self.time)
+
+    # -- what is done to it -----------------------------------------------------------------------------------------
+
+    def discard(self, action: Action) -> None:
+        """Apply a discard; at each look while its rule is active."""
+        if action.which is not Which.NEWEST:
+            self.lost += self._skip_to(self._kept(action, from_end=True))
+        elif not self._holes or self._holes[-1][1] is not None:
+            start = min(self.end, self._kept(action, from_end=False))
+            while self._holes and self._holes[-1][1] is not None and self._holes[-1][1] >= start:
+                start = min(start, self._holes.pop()[0])  # one that it has not come to yet goes on
+            self._holes.append((start, None))
+
+    def stop_discarding(self) -> None:
+        """What comes from now on is given again."""
+        if self._holes and self._holes[-1][1] is None:
+            self._holes[-1] = (self._holes[-1][0], self.end)
+
+    def _kept(self, action: Action, *, from_end: bool) -> float:
+        """From which position on (or, counted from where it stands, up to which) records are kept."""
+        kept = action.records_kept(self.stay.prefetch[self._index])
+        bounds = []
+        if from_end:
+            if kept is not None:
+                bounds.append(self.stay.position_of(self.end_records - kept))
+            if action.keep_bytes is not None:
+                bounds.append(self.end - action.keep_bytes)
+            return min(self.end, max([self.position, *bounds]))
+        if kept is not None:
+            bounds.append(self.stay.position_of(self.stay.standing(self.position)[0] + kept))
+        if action.keep_bytes is not None:
+            bounds.append(self.position + action.keep_bytes)
+        return min(bounds, default=self.end)
+
+    def stop_conflating(self) -> None:
+        """Every record again, from the end of what was conflated."""
+        if self.conflating:
+            self.conflating = False
+            self.conflated += self._skip_to(self.end)
+
+    def gate(self) -> None:
+        """Publishers wait for it from now on."""
+        if self._gated is None:
+            self._gated = (self.time, self.end, self.end_records)
+
+    def open_gate(self) -> None:
+        """They wait no longer: what they held back comes at once."""
+        if self._gated is None:
+            return
+        _, held_from, _ = self._gated
+        self._gated = None
+        self.end, self.end_records, _ = self.stay.at(self.time)
+        if self.end > held_from:
+            self._released.append((held_from, self.end, self.time))
+
+    @property
+    def gated(self) -> bool:
+        return self._gated is not None
+
+    def go_away(self) -> None:
+        """Its connection was ended; the session stays, and what it is owed."""
+        self._away_until = self.stay.comes_back(self.time)
+        if self._away_until is None:
+            self._away_until = float("inf")
+
+    def left_out_ahead(self) -> float:
+        """Records that are left out, and that it has not come to yet."""
+        standing = self.stay.standing
+        return sum(
+            (self.end_records if stop is None else standing(stop)[0]) - standing(max(start, self.position))[0]
+            for start, stop in self._holes
+        )

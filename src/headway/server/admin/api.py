@@ -1,0 +1,169 @@
+"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Who may ask: gate.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from headway import __version__
+from headway.core.base import ConfigError, Reason
+from headway.server.admin.listings import Listings
+from headway.server.admin.metrics import Metrics
+from headway.server.admin.preview import preview
+from headway.server.config import parse_settings
+from headway.server.connections import bound
+from headway.server.engine import Engine
+from headway.server.http import IDLE_S, Gate, No, json_answer, read_text
+from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
+from headway.server.streams import Cursors, Records, Writers
+
+LAST_ANSWERS_S = 0.1
+"""At the end, for answers that are under way. Some wait by design, and clients are not to wait for these."""
+
+
+_NO_HTTP = (HttpProcessingError, web.RequestPayloadError)
+
+
+class Admin:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listings = Listings(engine)
+        self._metrics = Metrics(engine, self._listings)
+        self._gate = Gate(engine)
+        self._app = web.Application(middlewares=[self._gate.enter])
+        self._app.add_routes([
+            web.get("/v1/broker", self._broker),
+            web.get("/v1/consumers", self._consumers),
+            web.get("/v1/publishers", self._publishers),
+            web.get("/v1/queues", self._queues),
+            web.get(r"/v1/why/{client:[\s\S]+}", self._why),
+            web.post("/v1/preview", self._preview),
+            web.delete(r"/v1/clients/{client:[\s\S]+}", self._disconnect),
+            web.get("/metrics", self._page),
+            web.get("/metrics/consumers", self._consumers_page),
+            web.get("/metrics/queues", self._queues_page),
+        ])  # fmt: skip
+        self._records = Records(engine)
+        self._cursors = Cursors(engine)
+        self._writers = Writers(engine)
+        self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
+                                     keepalive_timeout=IDLE_S, logger=_faults_of_ours())  # fmt: skip
+        self._listening: asyncio.Server | None = None
+        self.url = ""
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError when the address cannot be had."""
+        await self._runner.setup()
+        server, loop = self._runner.server, self._engine.loop
+        assert server is not None
+        self._listening = await loop.create_server(lambda: self._gate.connection(server), sock=bound(host, port))
+        here = self._listening.sockets[0].getsockname()
+        self._writers.start()
+        self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
+
+    async def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+        await self._runner.cleanup()
+        self._records.close()
+        self._cursors.close()
+        await self._writers.close()
+
+    async def _broker(self, _: web.Request) -> web.Response:
+        engine = self._engine
+        body = msgspec.to_builtins(await self._listings.whole())
+        body |= {
+            "version": __version__, "name": engine.settings.server.name,
+            "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
+            "connections": len(engine.connections), "memory_rss_bytes": memory_rss_bytes(),
+            "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
+            "loop": _loop(engine.pulse),
+            "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
+        }  # fmt: skip
+        telemetry = engine.telemetry
+        if telemetry is not None:
+            body["telemetry"] = {
+                "run": telemetry.lake.run, "path": str(telemetry.lake.folder), "lake_bytes": telemetry.lake.bytes,
+                "written_rows": telemetry.written_rows, "dropped_rows": telemetry.dropped_rows,
+                "last_error": telemetry.last_error,
+            }  # fmt: skip
+        if engine.keeper is not None:
+            body["journal"] = engine.keeper.stats()
+        return json_answer(body)
+
+    async def _consumers(self, request: web.Request) -> web.Response:
+        return json_answer(await self._listings.consumers(request.query.get("client")))
+
+    async def _publishers(self, _: web.Request) -> web.Response:
+        return json_answer(await self._listings.publishers())
+
+    async def _queues(self, _: web.Request) -> web.Response:
+        return json_answer(await self._listings.queues())
+
+    async def _why(self, request: web.Request) -> web.Response:
+        client, broker = request.match_info["client"], self._engine.broker
+        verdicts = broker.verdicts.of(client)
+        session = broker.registry.sessions.get(client)
+        ends = self._engine.ends.of(client)
+        if not verdicts and not ends and session is None:
+            raise No(404, f"nothing is known of a client {client!r}")
+        return json_answer({
+            "client": client,
+            "connected": session is not None and session.outlet is not None,
+            "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
+            "verdicts": list(reversed(verdicts)),
+            "ends": ends,
+        })  # fmt: skip
+
+    async def _preview(self, request: web.Request) -> web.Response:
+        """Whom would this configuration hit, as things stand now, were every window already over?"""
+        try:
+            settings = parse_settings(await read_text(request))
+        except ConfigError as error:
+            raise No(400, str(error)) from None
+        return json_answer(await preview(self._engine, settings.policies))
+
+    async def _disconnect(self, request: web.Request) -> web.Response:
+        client, engine = request.match_info["client"], self._engine
+        session = engine.broker.registry.sessions.get(client)
+        if session is None or session.outlet is None:
+            raise No(404, f"no client {client!r} is connected")
+        engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
+        engine.turn_soon()
+        return web.Response(status=204)
+
+    async def _page(self, _: web.Request) -> web.Response:
+        return _text(await self._metrics.page())
+
+    async def _consumers_page(self, _: web.Request) -> web.Response:
+        return _text(await self._metrics.consumers())
+
+    async def _queues_page(self, _: web.Request) -> web.Response:
+        return _text(await self._metrics.queues())
+
+
+def _text(page: bytes) -> web.Response:
+    return web.Response(body=page, content_type="text/plain", charset="utf-8")
+
+
+def _loop(pulse: Pulse) -> dict[str, Any]:
+    """How late it is, and what took it."""
+    return {
+        "late_ms_longest": round(pulse.longest_s * 1000, 3), "late_longest": pulse.longest_words,
+        "late_ms_lately": round(pulse.lately_s * 1000, 3),
+        "late_ms": {cause: round(late_s * 1000, 3) for cause, late_s in pulse.late_s.items() if late_s},
+    }  # fmt: skip
+
+
+def _faults_of_ours() -> logging.Logger:
+    """What is no HTTP is told to who sent it; it is not worth a trace in the log, as faults of ours are."""
+    logger = logging.getLogger("headway.admin")
+    logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP)))
+    return logger

@@ -1,0 +1,89 @@
+"""Listings: what there is, for whoever asks, gone through a slice at a time: the loop goes on between two slices, so a
+hundred thousand consumers are no stall. Who asks at the same time is given the same answer.
+
+Of each table only its ``EACH_MAX`` first rows are told, and how many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from typing import Any, TypeVar
+
+from headway.core.queue import queue_of
+from headway.core.telemetry import stats
+from headway.server.engine import Engine
+
+EACH_MAX = 1000
+"""Rows of one table."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Listings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._taking: dict[int, asyncio.Task[stats.Census]] = {}
+
+    async def census(self, most: int = 0) -> stats.Census:
+        task = self._taking.get(most)
+        if task is None:
+            task = self._taking[most] = self._engine.loop.create_task(self._take(most))
+            task.add_done_callback(lambda _: self._taking.pop(most))
+        return await asyncio.shield(task)
+
+    async def _take(self, most: int) -> stats.Census:
+        census = stats.Census(self._engine.broker, self._engine.now(), most)
+        for _ in census.slices():
+            await asyncio.sleep(0)
+        return census
+
+    async def whole(self) -> stats.BrokerStats:
+        return stats.whole(self._engine.broker, await self.census())
+
+    async def consumers(self, client: str | None = None) -> dict[str, Any]:
+        """Those with most lag; or all of one client."""
+        broker, now = self._engine.broker, self._engine.now()
+        if client is None:
+            census = await self.census(EACH_MAX)
+            return {"consumers": census.consumers, "total": census.subscriptions}
+        session = broker.registry.sessions.get(client)
+        theirs = [] if session is None else list(session.subscriptions.values())
+        found = await _first(
+            theirs, lambda one: None if one.ended else stats.consumer(broker, one, now, {}), stats.most_lag_first
+        )
+        return {"consumers": found, "total": len(theirs)}
+
+    async def publishers(self) -> dict[str, Any]:
+        registry, now = self._engine.broker.registry, self._engine.now()
+        found = await _first(
+            [*registry.sessions.values(), *registry.former.values()],
+            lambda one: stats.publisher(one, now) if stats.has_published(one) else None,
+            lambda one: -one.published_records,
+        )
+        return {"publishers": found}
+
+    async def queues(self) -> dict[str, Any]:
+        queues, now = self._engine.broker.registry.router.queues, self._engine.now()
+        found = await _first(
+            [queue_of(one) for one in queues.values()], lambda one: None if one.ended else stats.queue(one, now),
+            stats.longest_first,
+        )
+        return {"queues": found, "total": len(queues)}
+
+
+async def _first(those: Iterable[T], row: Callable[[T], R | None], order: Callable[[R], Any]) -> list[R]:
+    """The first rows in that order, without ever having more of them than a few."""
+    kept: list[R] = []
+    some: list[R] = []
+    for number, one in enumerate(those):
+        found = row(one)
+        if found is not None:
+            some.append(found)
+        if number % stats.CLOSE_SLICE == stats.CLOSE_SLICE - 1:
+            await asyncio.sleep(0)
+        if len(some) >= EACH_MAX:
+            kept, some = nsmallest(EACH_MAX, [*kept, *some], key=order), []
+    return nsmallest(EACH_MAX, [*kept, *some], key=order)

@@ -1,0 +1,54 @@
+"""Preview: whom would other policies hit, as things stand now, were every window already over?
+
+All consumers are asked, a slice at a time, as in listings.py; of those that would be hit the first ``EACH_MAX`` are
+told one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from headway.core.governance import peek
+from headway.core.policy import Policy, PolicyState, evaluate, explain
+from headway.core.telemetry import stats
+from headway.server.admin.listings import EACH_MAX
+from headway.server.engine import Engine
+
+
+def at_once(policy: Policy) -> Policy:
+    """The policy as it would be if nothing had to hold for any time."""
+    rules = tuple(msgspec.structs.replace(rule, for_s=0.0, retries=0, times=1) for rule in policy.rules)
+    return msgspec.structs.replace(policy, rules=rules)
+
+
+async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any]:
+    registry = engine.broker.registry
+    instant: dict[int, Policy] = {}
+    """By the identity of the policy they are made of."""
+    hits: list[dict[str, Any]] = []
+    clients: set[str] = set()
+    looked = total = 0
+    for session in list(registry.sessions.values()):
+        for subscription in list(session.subscriptions.values()):
+            looked += 1
+            if looked % stats.CLOSE_SLICE == 0:
+                await asyncio.sleep(0)
+            if subscription.ended:
+                continue
+            now = engine.now()
+            policy = registry.policy_of(subscription, policies)
+            if id(policy) not in instant:
+                instant[id(policy)] = at_once(policy)
+            sample = peek(registry, subscription, now, {})
+            for decision in evaluate(instant[id(policy)], PolicyState(instant[id(policy)]), sample, now):
+                total += 1
+                clients.add(session.client)
+                if len(hits) < EACH_MAX:
+                    filter = subscription.feed.key.filter
+                    text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
+                    hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
+                                 "rule": decision.rule + 1, "text": text})  # fmt: skip
+    return {"hits": hits, "total": total, "clients": len(clients), "consumers": looked}

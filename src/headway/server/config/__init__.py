@@ -1,0 +1,25 @@
+"""What people write in a config, and the broker that it describes."""
+
+from headway.server.config import host
+from headway.server.config.assembly import make_broker
+from headway.server.config.auth import PASSWORD_BYTES_MAX, Users, digest_of, hash_password, new_token
+from headway.server.config.description import describe, remarks
+from headway.server.config.fields import Keep
+from headway.server.config.reading import load_settings, parse_settings
+from headway.server.config.settings import (
+    JournalTable,
+    ListenerTable,
+    RetainedTable,
+    Settings,
+    SourceTable,
+    TelemetryTable,
+    TopicTable,
+    ViewTable,
+)
+from headway.server.config.views import tables_of
+
+__all__ = [
+    "describe", "digest_of", "hash_password", "host", "JournalTable", "Keep", "ListenerTable", "load_settings",
+    "make_broker", "new_token", "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings",
+    "SourceTable", "tables_of", "TelemetryTable", "TopicTable", "Users", "ViewTable",
+]

@@ -1,0 +1,35 @@
+"""Assembly: the core as the settings describe it."""
+
+from __future__ import annotations
+
+from headway.core.broker import Broker
+from headway.core.log import Pool, Retained
+from headway.core.policy import FlapControl
+from headway.core.routing import Limits
+from headway.server.config.settings import Settings
+
+
+def make_broker(settings: Settings) -> Broker:
+    """The core as the settings describe it."""
+    limits = {
+        name: Limits(
+            subscriptions_per_session_max=table.subscriptions_max,
+            session_expiry_max_s=table.session_expiry_max_s,
+            in_flight_max=table.in_flight_max,
+        )
+        for name, table in settings.listeners.items()
+    }
+    made: dict[str, Pool] = {}
+    for name, sizes in settings.pools.items():
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share)
+    flap, retained = settings.flap, settings.retained
+    broker = Broker(
+        {"": Limits(), **limits}, made, settings.policies,
+        flap=FlapControl(flap.base_s, flap.max_s, flap.forgive_s),
+        retained=Retained(retained.topics_max, retained.bytes_max),
+        sessions_max=settings.server.sessions_max,
+        sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
+    )  # fmt: skip
+    for topic in settings.topics:
+        broker.declare_state(topic.filter, topic.key.text)
+    return broker

@@ -1,0 +1,75 @@
+"""Settings for people: a short table for the start, and what is worth a remark."""
+
+from __future__ import annotations
+
+from headway.core.base import format_count, format_duration, format_share, format_size
+from headway.core.policy import Rule
+from headway.server.config import host
+from headway.server.config.settings import Settings
+
+
+def remarks(settings: Settings) -> list[str]:
+    """What is allowed and still worth a line at the start."""
+    lines: list[str] = []
+    wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host.open_files_max()
+    if granted is not None and wanted > granted:
+        files = format_count(granted)
+        lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")
+    for name, listener in settings.listeners.items():
+        anonymous = listener.allows_anonymous(bool(settings.auth.users))
+        if anonymous and not listener.url.loopback:
+            lines.append(f"listeners.{name}: {listener.url} lets anyone who can reach it in without a name")
+    for pool in settings.pools.values():
+        if not pool.disk_bytes:
+            what = f"the pool of listener {pool.name}" if pool.name else "the pool"
+            lines.append(f"{what} has no disk: when memory is full, who is furthest back is disconnected")
+    if not settings.policies:
+        lines.append("there are no policies: nobody is called slow until memory runs out")
+    return lines
+
+
+def describe(settings: Settings) -> str:
+    """A short table for the start and for `headway check`."""
+    rows: list[tuple[str, str]] = []
+    for name, listener in settings.listeners.items():
+        access = "anonymous allowed" if listener.allows_anonymous(bool(settings.auth.users)) else "users only"
+        limits = f"packets to {format_size(listener.packet_bytes_max)}"
+        connections = f"{format_count(listener.connections_max)} connections"
+        rows.append((f"listener {name}", f"{listener.url}  {access}, {connections}, {limits}"))
+    rows.append(("admin", str(settings.server.admin or "none")))
+    for name, pool in settings.pools.items():
+        disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
+        share = f"{format_share(pool.client_share)} of it per client"
+        rows.append((f"pool {name}".strip(), f"{format_size(pool.memory_bytes)} of memory, {disk}, {share}"))
+    telemetry = settings.telemetry
+    if telemetry.enabled:
+        how = f"up to {format_size(telemetry.disk_bytes)}, written every {format_duration(telemetry.every_s)}"
+        rows.append(("telemetry", f"{telemetry.folder}  {how}"))
+    journal = settings.journal
+    if journal.enabled:
+        synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"
+        rows.append(("journal", f"{journal.folder}  {synced}"))
+    auth = settings.auth
+    if auth.asks:
+        read = "all" if auth.admin.read is None else ", ".join(auth.admin.read) or "nobody else"
+        rows.append(("users", f"{format_count(len(auth.users))}, and {format_count(len(auth.tokens))} tokens"))
+        rows.append(("admin rights", f"change: {', '.join(auth.admin.change) or 'nobody'}; read: {read}"))
+    for topic in settings.topics:
+        recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
+        rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}"))
+    for name, view in settings.views.items():
+        pace = f"every {format_duration(view.every_s)}" if view.every_s else "as fast as it goes"
+        rows.append((f"view {name}", f"{view.topic} by {view.key}, {view.mode}, {pace}"))
+    for policy in settings.policies:
+        rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
+        rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))
+    width = max(len(left) for left, _ in rows)
+    return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
+
+
+def _rule_line(rule: Rule) -> str:
+    held = f" for {format_duration(rule.for_s)}" if rule.for_s else ""
+    times = f", {rule.times} times" if rule.times > 1 else ""
+    dry = "" if rule.enforce else " (dry run)"
+    which = f" {rule.then.which}" if rule.then.which else ""
+    return f"{rule.when}{held}{times} -> {rule.then.kind}{which}{dry}"

@@ -1,0 +1,288 @@
+"""The kinds of values a config has: sizes, times, shares, URLs, topic filters, keys.
+
+Each reads what people write and hands on a plain value in base units, or raises the one line that says what it takes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import PlainValidator
+from pydantic_core import PydanticCustomError
+
+from headway.core.base import (
+    ConfigError,
+    format_count,
+    format_duration,
+    format_share,
+    format_size,
+    parse_count,
+    parse_duration,
+    parse_share,
+    parse_size,
+)
+from headway.core.message import BadKey, BadTopic, KeyOf, compile_key, validate_filter, validate_topic
+from headway.server.config import host
+from headway.server.config.auth import check_digest, check_hash
+
+T = TypeVar("T")
+
+PORTS = {"mqtt": 1883, "amqp": 5672}
+"""Protocols of listeners, and where clients look for them."""
+NAME_CHARS_MAX = 100
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Url(NamedTuple):
+    """Where something listens: ``mqtt://127.0.0.1:1883``. Port 0 takes a free one."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Only this machine can reach it. Of names only ``localhost`` is known to be so."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def with_port(self, port: int) -> Url:
+        return self._replace(port=port)
+
+    def __str__(self) -> str:
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{shown}:{self.port}"
+
+
+def parse_url(value: object, scheme: str, default_port: int) -> Url:
+    """``scheme://host:port``, and nothing after it."""
+    example = f'a URL such as "{scheme}://127.0.0.1:{default_port}"'
+    if not isinstance(value, str):
+        raise ConfigError(f"{shown(value)} is not {example}")
+    try:
+        parts = urlsplit(value.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{shown(value)} is not {example}: {str(error)[:80].lower()}") from None
+    if not parts.scheme or "://" not in value:
+        raise ConfigError(f"{shown(value)} is not {example}")
+    if parts.scheme != scheme:
+        raise ConfigError(f"{shown(value)}: unknown protocol {parts.scheme[:20]!r} (known: {scheme})")
+    if not parts.hostname or any(char.isspace() for char in value.strip()):
+        raise ConfigError(f"{shown(value)} is not {example}: the host is missing (0.0.0.0: all addresses)")
+    if parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError(f"{shown(value)} is not {example}: there is nothing but a host and a port in it")
+    return Url(scheme, parts.hostname, default_port if port is None else port)
+
+
+def shown(value: object) -> str:
+    """The value as its writer would know it again, and not a page of it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + '..."'
+
+
+def _reads(parse: Callable[[Any], T]) -> PlainValidator:
+    """A field read by ``parse``, whose ConfigError becomes the field's own error."""
+
+    def read(value: Any) -> T:
+        try:
+            return parse(value)
+        except ConfigError as error:
+            # The text goes in as a value: braces in it would otherwise be taken for places to fill.
+            raise PydanticCustomError("headway", "{text}", {"text": str(error)}) from None
+
+    return PlainValidator(read)
+
+
+def _within(
+    parse: Callable[[object], float], low: float, high: float, form: Callable[[float], str]
+) -> Callable[[object], Any]:
+    def read(value: object) -> float:
+        number = parse(value)
+        if number < low:
+            raise ConfigError(f"{shown(value)} is too little: from {form(low)} to {form(high)}")
+        if number > high:
+            raise ConfigError(f"{shown(value)} is too much: from {form(low)} to {form(high)}")
+        return number
+
+    return read
+
+
+def count(low: int, high: int) -> PlainValidator:
+    return _reads(_within(parse_count, low, high, format_count))
+
+
+def size(low: int, high: int) -> PlainValidator:
+    return _reads(_within(parse_size, low, high, format_size))
+
+
+def duration(low: float, high: float) -> PlainValidator:
+    return _reads(_within(parse_duration, low, high, format_duration))
+
+
+def _share(value: object) -> float:
+    share = parse_share(value)
+    if share <= 0:
+        raise ConfigError(f"{shown(value)} is too little: more than 0 %, up to {format_share(1.0)}")
+    return share
+
+
+def memory(value: object) -> int:
+    """A size, or a percentage of the memory there is for this process."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return int(_share(value) * host.memory_bytes())
+    try:
+        return parse_size(value)
+    except ConfigError as error:
+        raise ConfigError(f'{error}, or a share of the memory such as "10%"') from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"expected text, not {shown(value)}")
+    return value.strip()
+
+
+def _name(value: object) -> str:
+    text = _text(value)
+    if len(text) > NAME_CHARS_MAX or not text.isprintable():
+        raise ConfigError(f"{shown(value)} is not a name: up to {NAME_CHARS_MAX} printable characters")
+    return text
+
+
+def _identifier(value: object) -> str:
+    """A name that SQL takes without quotes, and a disk for a folder."""
+    name = _name(value)
+    if not _IDENTIFIER.fullmatch(name):
+        raise ConfigError(f"{shown(name)} is not a name for SQL: letters, digits and _, such as delay_by_carrier")
+    return name
+
+
+def _column(value: object) -> str:
+    name = _name(value)
+    if name.startswith("/"):
+        raise ConfigError(f"{shown(name)} is not the name of a column, such as {shown(name[1:] or 'carrier')}")
+    return name
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f'{shown(value)} is not a topic such as "views/delay"')
+    if value.startswith("$"):
+        raise ConfigError(f"{shown(value)}: topics that begin with $ are the broker's own")
+    try:
+        return validate_topic(value)
+    except BadTopic as error:
+        raise ConfigError(str(error)) from None
+
+
+def one_of(*words: str) -> PlainValidator:
+    def read(value: object) -> object:
+        if value not in words:
+            raise ConfigError(f"{shown(value)} is none of {', '.join(words)}")
+        return value
+
+    return _reads(read)
+
+
+def _filter(value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f'{shown(value)} is not a topic filter such as "flights/#"')
+    try:
+        return validate_filter(value)
+    except BadTopic as error:
+        raise ConfigError(str(error)) from None
+
+
+def _key(value: object) -> KeyOf:
+    if not isinstance(value, str):
+        raise ConfigError(f'{shown(value)} is not a key: "topic", "property:NAME" or a JSON pointer such as "/tailnum"')
+    try:
+        return compile_key(value)
+    except BadKey as error:
+        raise ConfigError(str(error)) from None
+
+
+class Keep(NamedTuple):
+    """How much is recorded; None: without that limit."""
+
+    seconds: float | None
+    bytes: int | None
+
+    def __str__(self) -> str:
+        limits = [format_duration(self.seconds)] if self.seconds is not None else []
+        return " or ".join([*limits, *([format_size(self.bytes)] if self.bytes is not None else [])])
+
+
+def _keep(value: object) -> Keep:
+    """A time, a size, or both in a list: whichever is reached first."""
+    seconds = size_bytes = None
+    for one in value if isinstance(value, list) else [value]:
+        try:
+            seconds = parse_duration(one)
+        except ConfigError:
+            try:
+                size_bytes = parse_size(one)
+            except ConfigError:
+                text = f'{shown(one)} is neither a time such as "7d" nor a size such as "10GB"'
+                raise ConfigError(text) from None
+    return Keep(seconds, size_bytes)
+
+
+def _fsync(value: object) -> str | float:
+    """``always``, ``off``, or for how many seconds a sync may be put off."""
+    if value in ("always", "off"):
+        return str(value)
+    try:
+        return float(_within(parse_duration, 0.001, 1.0, format_duration)(value))
+    except ConfigError:
+        raise ConfigError(f'{shown(value)} is not "always", "off", or a time from "1ms" to "1s"') from None
+
+
+def _listener(value: object) -> Url:
+    scheme = value.partition(":")[0].strip() if isinstance(value, str) else ""
+    if scheme in PORTS or not scheme or "://" not in str(value):
+        return parse_url(value, scheme if scheme in PORTS else "mqtt", PORTS.get(scheme, 1883))
+    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(PORTS)})")
+
+
+def _admin(value: object) -> Url | None:
+    if value is False:
+        return None
+    if value is True:
+        raise ConfigError('expected a URL such as "http://127.0.0.1:9883", or false')
+    url = parse_url(value, "http", 9883)
+    if not url.loopback:
+        raise ConfigError(
+            f"{url} can be reached from other machines, and the admin API has no TLS: it listens on loopback only "
+            '(such as "http://127.0.0.1:9883"; from afar: ssh -L 9883:127.0.0.1:9883 HOST)'
+        )
+    return url
+
+
+Name = Annotated[str, _reads(_name)]
+Identifier = Annotated[str, _reads(_identifier)]
+Column = Annotated[str, _reads(_column)]
+Text = Annotated[str, _reads(_text)]
+Path_ = Text
+Share = Annotated[float, _reads(_share)]
+Memory = Annotated[int, _reads(memory)]
+Filter = Annotated[str, _reads(_filter)]
+Topic = Annotated[str, _reads(_topic)]
+Key = Annotated[KeyOf, _reads(_key)]
+Hash = Annotated[str, _reads(check_hash)]
+Digest = Annotated[str, _reads(check_digest)]
+Fsync = Annotated[str | float, _reads(_fsync)]
+Keep_ = Annotated[Keep, _reads(_keep)]
+AdminUrl = Annotated[Url | None, _reads(_admin)]
+ListenerUrl = Annotated[Url, _reads(_listener)]

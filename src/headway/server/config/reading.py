@@ -1,0 +1,229 @@
+"""Reading a config: from TOML to :class:`Settings`, or to every mistake in it, one line each.
+
+Rules:
+- All mistakes are found in one go; each line names the key by its dotted path as it stands in the file.
+- Relations between limits are looked at once every table by itself is in order.
+- Whatever a file leaves out is as in ``defaults.toml``. A file with a listener or a policy of its own has only those.
+- Nobody comes in without a name beyond loopback, nor on it where there are users, unless ``allow_anonymous = true`` is
+  written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from headway.core.base import ConfigError, format_duration, format_share, format_size
+from headway.core.policy import Policy, parse_policies
+from headway.server.config import host
+from headway.server.config.description import describe, remarks
+from headway.server.config.fields import Url, shown
+from headway.server.config.mistakes import in_plain_words
+from headway.server.config.settings import (
+    DISK_BYTES,
+    FileTables,
+    FlapTable,
+    ListenerTable,
+    PoolLimits,
+    PoolTable,
+    RetainedTable,
+    ServerTable,
+    Settings,
+    TelemetryTable,
+    TopicTable,
+)
+from headway.server.config.views import bad_views, key_of, topics_of
+from headway.store.toml import BadConfig, parse_toml, read_text
+
+__all__ = [
+    "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings",
+    "TelemetryTable", "TopicTable", "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
+]  # fmt: skip
+
+POOL_BYTES_MIN = 1_000_000
+
+
+def load_settings(path: str | Path | None = None) -> Settings:
+    """The settings of a file, or of the embedded default."""
+    if path is None:
+        return parse_settings(default_text())
+    path = Path(path)
+    return parse_settings(read_text(path), path)
+
+
+def parse_settings(text: str, source: Path | None = None) -> Settings:
+    """The settings a TOML text says; ``source`` is the file's name for messages and for a reload."""
+    where = f"{source}: " if source else ""
+    errors, settings = _read(parse_toml(text, where), text, source)
+    if settings is None or errors:
+        raise BadConfig([where + line for line in errors])
+    return settings
+
+
+@cache
+def default_text() -> str:
+    """The embedded default, with its comments."""
+    return resources.files("headway.server.config").joinpath("defaults.toml").read_text(encoding="utf-8")
+
+
+@cache
+def _default_tables() -> dict[str, Any]:
+    return parse_toml(default_text())
+
+
+def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[str], Settings | None]:
+    tables = dict(tables)
+    for section in ("listeners", "policy"):
+        tables.setdefault(section, _default_tables()[section])
+    written = {name: tables.get(name, []) for name in ("policy", "topic")}
+    errors, policies = _policies(tables.pop("policy"))
+    try:
+        file = FileTables.model_validate(tables)
+    except ValidationError as error:
+        return in_plain_words(error, FileTables) + errors, None
+    shared = file.pool
+    pools = {"": _limits("", shared, shared)}
+    pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
+    of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
+    written["topic"] = [*written["topic"], *of_views]
+    settings = Settings(
+        server=file.server, listeners=file.listeners, auth=file.auth, pools=pools, flap=file.flap,
+        retained=file.retained, telemetry=file.telemetry, journal=file.journal,
+        topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
+        source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
+    )  # fmt: skip
+    contradictions = [*_contradictions(settings), *_bad_topics(settings, file.topic), *bad_views(settings, file.topic)]
+    return [*contradictions, *errors], settings
+
+
+def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolLimits:
+    disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
+    path = Path(table.disk_path or shared.disk_path or "/var/tmp/headway").expanduser()
+    return PoolLimits(name, table.memory_bytes, disk, path, table.client_share)
+
+
+def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
+    """All policies, and what is wrong with each that is not in order."""
+    if not isinstance(tables, list):
+        return ["policy: policies are written as [[policy]] tables, in double brackets"], ()
+    errors: list[str] = []
+    good: list[object] = []
+    for number, table in enumerate(tables, 1):
+        try:
+            parse_policies([table])
+            good.append(table)
+        except ConfigError as error:
+            named = isinstance(table, Mapping) and isinstance(table.get("name"), str) and table["name"].strip()
+            errors.append(str(error) if named else f"policy[{number}]: {error}")
+    try:
+        return errors, parse_policies(good)
+    except ConfigError as error:
+        return [*errors, str(error)], ()
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    """Limits that are in order one by one and cannot be together."""
+    yield from _bad_listeners(settings)
+    yield from _bad_rights(settings)
+    yield from _bad_pools(settings)
+    flap = settings.flap
+    if flap.base_s > flap.max_s:
+        yield f"flap.base: {format_duration(flap.base_s)} is more than flap.max, {format_duration(flap.max_s)}"
+    if flap.forgive_s < flap.max_s:
+        yield (
+            f"flap.forgive: {format_duration(flap.forgive_s)} is less than flap.max, {format_duration(flap.max_s)}: "
+            "who is shut out that long would come back forgiven"
+        )
+    if settings.retained.bytes_max > host.memory_bytes():
+        yield (
+            f"retained.bytes_max: {format_size(settings.retained.bytes_max)} is more than the memory there is, "
+            f"{format_size(host.memory_bytes())}"
+        )
+    telemetry = settings.telemetry
+    if telemetry.sample_s > telemetry.idle_s:
+        yield (
+            f"telemetry.sample: {format_duration(telemetry.sample_s)} is more than telemetry.idle, "
+            f"{format_duration(telemetry.idle_s)}: who lags is sampled more often than who does not"
+        )
+    if settings.journal.enabled and not all(pool.disk_bytes for pool in settings.pools.values()):
+        yield "pool.disk: 0, and what is durable is on disk: give it a limit, or leave [journal] out"
+
+
+def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[str]:
+    seen: set[str] = set()
+    for number, topic in enumerate(topics, 1):
+        if topic.keep is not None and not settings.journal.enabled:
+            yield f"topic[{number}].keep: what is recorded is in the journal, and there is none: add [journal]"
+        if topic.filter in seen:
+            yield f"topic[{number}].filter: {shown(topic.filter)} has a key already; one topic has one key"
+        seen.add(topic.filter)
+
+
+def _bad_rights(settings: Settings) -> Iterator[str]:
+    auth = settings.auth
+    for name in auth.tokens:
+        if name in auth.users:
+            yield f"auth.tokens.{name}: is the name of a user, too: give the token another"
+    for right in ("read", "change"):
+        for name in getattr(auth.admin, right) or ():
+            if name not in auth.users and name not in auth.tokens:
+                yield f"auth.admin.{right}: {shown(name)} is neither in [auth.users] nor in [auth.tokens]"
+
+
+def _bad_listeners(settings: Settings) -> Iterator[str]:
+    if not settings.listeners:
+        yield 'listeners: there is none, so nobody could connect: [listeners.mqtt] with url = "mqtt://127.0.0.1:1883"'
+    taken: dict[int, list[tuple[str, Url]]] = {}
+    if settings.server.admin is not None:
+        taken[settings.server.admin.port] = [("server.admin", settings.server.admin)]
+    for name, listener in settings.listeners.items():
+        where, url = f"listeners.{name}", listener.url
+        for other, theirs in taken.setdefault(url.port, []):
+            if url.port and _same_address(url.host, theirs.host):
+                yield f"{where}.url: {url} is taken by {other}, {theirs}"
+        taken[url.port].append((f"{where}.url", url))
+        if listener.allow_anonymous_given is None and not url.loopback and not settings.auth.users:
+            yield (
+                f"{where}: {url} can be reached from other machines and nobody would have to log in: add [auth.users] "
+                "(`headway passwd NAME` makes the line), or write allow_anonymous = true if that is what you want"
+            )
+        if listener.allow_anonymous_given is False and not settings.auth.users:
+            yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
+        pool = settings.pools.get(name) or settings.pools[""]
+        if (
+            listener.packet_bytes_given is not None
+            and POOL_BYTES_MIN <= pool.memory_bytes < listener.packet_bytes_max / pool.client_share
+        ):
+            yield (
+                f"{where}.packet_max: {format_size(listener.packet_bytes_max)} is more than one client may take up of "
+                f"its pool, {format_share(pool.client_share)} of {format_size(pool.memory_bytes)}"
+            )
+
+
+def _bad_pools(settings: Settings) -> Iterator[str]:
+    for name, pool in settings.pools.items():
+        where = f"listeners.{name}.pool" if name else "pool"
+        if pool.memory_bytes < POOL_BYTES_MIN:
+            yield (
+                f"{where}.memory: {format_size(pool.memory_bytes)} is too little for anything: "
+                f"at least {format_size(POOL_BYTES_MIN)}"
+            )
+    total = sum(pool.memory_bytes for pool in settings.pools.values())
+    if total > host.memory_bytes():
+        what = "pool.memory:" if len(settings.pools) == 1 else "pool.memory: all pools together,"
+        yield f"{what} {format_size(total)} is more than the memory there is, {format_size(host.memory_bytes())}"
+
+
+def _same_address(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if (":" in one) != (":" in other):
+        # Two families, two ports. Only a name may be both.
+        return "localhost" in (one, other) and bool({one, other} & {"127.0.0.1", "::1", "0.0.0.0", "::"})
+    return bool({one, other} & {"0.0.0.0", "::"}) or {one, other} == {"localhost", "127.0.0.1"}

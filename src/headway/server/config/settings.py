@@ -1,0 +1,292 @@
+"""The tables of a config, one class each. Attributes carry their unit (``_bytes``, ``_s``); keys in the file do not.
+
+What stands here as a default stands in ``defaults.toml`` too; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headway.core.message import compile_key
+from headway.core.policy import Policy
+from headway.server.config import host
+from headway.server.config.fields import (
+    AdminUrl,
+    Column,
+    Digest,
+    Filter,
+    Fsync,
+    Hash,
+    Identifier,
+    Keep,
+    Keep_,
+    Key,
+    ListenerUrl,
+    Memory,
+    Name,
+    Path_,
+    Share,
+    Text,
+    Topic,
+    Url,
+    count,
+    duration,
+    memory,
+    one_of,
+    size,
+)
+
+KIB, MIB = 1024, 1024 * 1024
+DAY_S = 86_400.0
+DISK_BYTES = 1_000_000_000
+MQTT_PACKET_BYTES_MAX = 268_435_460
+EXPIRY_MAX_S = 4_294_967_294.0
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, and nothing is converted but what its field reads."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class ServerTable(Table):
+    """``[server]``"""
+
+    name: Name = "headway"
+    admin: AdminUrl = Url("http", "127.0.0.1", 9883)
+    send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
+    read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=256 * KIB, alias="read_size")
+    sweep_s: Annotated[float, duration(0.01, 10.0)] = Field(default=0.2, alias="sweep")
+    late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
+    stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
+    sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
+    cursors_max: Annotated[int, count(0, 1_000_000)] = 100
+    """Of one user, at the admin API."""
+    writers_max: Annotated[int, count(0, 1_000_000)] = 100
+    """Likewise."""
+
+
+class PoolTable(Table):
+    """``[pool]`` and ``[listeners.NAME.pool]``. What is None follows from the rest (:class:`PoolLimits`)."""
+
+    memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
+    disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
+    disk_path: Path_ | None = None
+    client_share: Share = Field(default=0.5, alias="max_client_share")
+
+
+class ListenerTable(Table):
+    """``[listeners.NAME]``"""
+
+    url: ListenerUrl
+    allow_anonymous_given: bool | None = Field(default=None, alias="allow_anonymous")
+    connections_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    connect_timeout_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=10.0, alias="connect_timeout")
+    packet_bytes_given: Annotated[int | None, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(
+        default=None, alias="packet_max"
+    )
+    subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    in_flight_given: Annotated[int | None, count(1, 65_535)] = Field(default=None, alias="in_flight_max")
+    keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=64_800.0, alias="keep_alive_max")
+    session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
+        default=7 * DAY_S, alias="session_expiry_max"
+    )
+    pool: PoolTable | None = None
+
+    @property
+    def packet_bytes_max(self) -> int:
+        """The largest packet; of AMQP, whose packets are but parts of it, the largest message."""
+        return self.packet_bytes_given or (1_000_000 if self.url.scheme == "mqtt" else 16_000_000)
+
+    @property
+    def in_flight_max(self) -> int:
+        """In AMQP who sets no prefetch wants whatever there is."""
+        return self.in_flight_given or (1024 if self.url.scheme == "mqtt" else 65_535)
+
+    def allows_anonymous(self, users: bool) -> bool:
+        """As written; else who is on this machine may come in without a name, as long as there are no ``users``."""
+        return not users and self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
+
+
+class AdminTable(Table):
+    """``[auth.admin]``: what the users and tokens may do at the admin API."""
+
+    read: list[Name] | None = None
+    """None: all of them."""
+    change: list[Name] = Field(default_factory=list)
+    """They may read, too."""
+
+
+class AuthTable(Table):
+    """``[auth]``"""
+
+    users: dict[Name, Hash] = Field(default_factory=dict)
+    tokens: dict[Name, Digest] = Field(default_factory=dict)
+    """Of the admin API."""
+    admin: AdminTable = AdminTable()
+
+    @property
+    def asks(self) -> bool:
+        """The admin API wants to know who it is."""
+        return bool(self.users or self.tokens)
+
+    def may(self, name: str, *, change: bool) -> bool:
+        """What a user who has logged in, or a token, may do at the admin API."""
+        return name in self.admin.change or (not change and (self.admin.read is None or name in self.admin.read))
+
+
+class FlapTable(Table):
+    """``[flap]``"""
+
+    base_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="base")
+    max_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=300.0, alias="max")
+    forgive_s: Annotated[float, duration(0.0, 30 * DAY_S)] = Field(default=600.0, alias="forgive")
+
+
+class RetainedTable(Table):
+    """``[retained]``"""
+
+    topics_max: Annotated[int, count(0, 1_000_000_000)] = 1_000_000
+    bytes_max: Annotated[int, size(0, 1 << 60)] = Field(
+        default_factory=lambda: min(256 * MIB, host.memory_bytes() // 10)
+    )
+
+
+class TelemetryTable(Table):
+    """``[telemetry]``: what the broker puts on record of itself."""
+
+    enabled: bool = True
+    path: Path_ = "lake"
+    disk_bytes: Annotated[int, size(1_000_000, 1 << 60)] = Field(default=1_000_000_000, alias="disk")
+    every_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="every")
+    sample_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=1.0, alias="sample")
+    idle_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=10.0, alias="idle")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path).expanduser()
+
+
+class JournalTable(Table):
+    """``[journal]``: what is durable is kept, in ``path``."""
+
+    enabled: bool = True
+    path: Path_ = "/var/lib/headway"
+    fsync: Fsync = "always"
+    segment_bytes: Annotated[int, size(100_000, 1 << 32)] = Field(default=64 * MIB, alias="segment")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path).expanduser()
+
+    @property
+    def sync(self) -> bool:
+        """Nothing is confirmed before the disk has it."""
+        return self.fsync != "off"
+
+    @property
+    def gather_s(self) -> float:
+        """For so long what is to be written waits for more."""
+        return self.fsync if isinstance(self.fsync, float) else 0.0
+
+
+class TopicTable(Table):
+    """``[[topic]]``: the latest record per key of these topics is kept, and all of them with ``keep``."""
+
+    filter: Filter
+    key: Key = Field(default_factory=lambda: compile_key("topic"))
+    keep: Keep_ | None = None
+    """Recorded, and for how long; None: it is not."""
+
+
+class ViewTable(Table):
+    """``[views.NAME]``: a query over recorded topics, whose result ``headway pipeline views`` keeps publishing."""
+
+    sql: Text
+    """Spark's to understand."""
+    topic: Topic
+    """Keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``: ``server.views``."""
+    key: Column
+    every_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="every")
+    """0: as fast as it goes."""
+    mode: Annotated[Literal["update", "append", "complete"], one_of("update", "append", "complete")] = "update"
+    keep: Keep_ = Keep(7 * DAY_S, None)
+    partitions: Annotated[int, count(1, 10_000)] = 1
+    """Of the state; Spark cannot change them once the view has some."""
+
+
+class SourceTable(Table):
+    """``[tables.NAME]``: how the SQL of views sees a recorded topic."""
+
+    topic: Filter | None = None
+    """None: the recorded topic that the name is made of, ``core.topics.table_name``."""
+    ddl: Text | None = Field(default=None, alias="schema")
+    """None: as the latest records have it when it is first read."""
+    watermark_s: Annotated[float | None, duration(0.0, 365 * DAY_S)] = Field(default=None, alias="watermark")
+    time: Column = "timestamp"
+    """The column that the watermark is of."""
+    misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
+    """What becomes of a record whose payload does not fit the schema: the view ends, or it is left out and counted."""
+
+
+class FileTables(Table):
+    """A whole file but its policies, which ``core.policy`` reads."""
+
+    server: ServerTable = ServerTable()
+    listeners: dict[Name, ListenerTable] = Field(default_factory=dict)
+    auth: AuthTable = AuthTable()
+    pool: PoolTable = Field(default_factory=PoolTable)
+    flap: FlapTable = FlapTable()
+    retained: RetainedTable = RetainedTable()
+    telemetry: TelemetryTable = TelemetryTable(enabled=False)
+    journal: JournalTable = JournalTable(enabled=False)
+    topic: list[TopicTable] = Field(default_factory=list)
+    views: dict[Identifier, ViewTable] = Field(default_factory=dict)
+    tables: dict[Identifier, SourceTable] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """What ``core.pool.Pool`` is made of, and where its spill files go."""
+
+    name: str
+    """The listener's; empty for the global pool."""
+    memory_bytes: int
+    disk_bytes: int
+    """0: nothing goes to disk."""
+    disk_path: Path
+    client_share: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A config that was read and found to make sense."""
+
+    server: ServerTable
+    listeners: dict[str, ListenerTable]
+    """By name; never empty."""
+    auth: AuthTable
+    pools: dict[str, PoolLimits]
+    """By listener, ``""`` the global one: the keys of ``core.registry.Registry.pools``."""
+    flap: FlapTable
+    retained: RetainedTable
+    telemetry: TelemetryTable
+    """Not enabled where the file has no such table."""
+    journal: JournalTable
+    """Not enabled where the file has no such table."""
+    topics: tuple[TopicTable, ...]
+    """Keyed topics: those of views, and then in the order of the file."""
+    views: dict[str, ViewTable]
+    tables: dict[str, SourceTable]
+    policies: tuple[Policy, ...]
+    """In the order of the file: the first that covers a subscription governs it."""
+    source: Path | None
+    """The file it was read from (for a reload); None: the embedded default, or a text without a file."""
+    policies_text: str
+    """JSON: the ``[[policy]]`` and ``[[topic]]`` tables as they are written, topics of views too; nothing else."""
+    text: str
+    """As it was read."""

@@ -1,0 +1,51 @@
+"""Answers that may have to wait: a publisher is told that the broker has a record only when the journal does."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headway.server.connections.connection import Connection
+    from headway.server.journal import Keeper
+
+
+class Answers:
+    """Of one connection, in the order in which they are said. Where there is no journal none of them waits."""
+
+    __slots__ = ("_connection", "_keeper", "_waiting")
+
+    def __init__(self, connection: Connection, keeper: Keeper | None) -> None:
+        self._connection = connection
+        self._keeper = keeper
+        self._waiting: deque[tuple[int, bytes, int]] = deque()
+        """The commit each waits for, and the channel it is said on."""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def say(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
+        """``kept``: it is about something that is to be in the journal first."""
+        number = 0 if self._keeper is None or not kept else self._keeper.wait(self)
+        if number or self._waiting:
+            self._waiting.append((max(number, self._waiting[-1][0] if self._waiting else 0), frame, channel))
+        else:
+            self._connection.out += frame
+
+    def forget(self, channel: int) -> None:
+        """The channel is closed: nothing more may be said on it."""
+        if self._waiting:
+            self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)
+
+    def kept(self, number: int) -> None:
+        """The journal has everything up to this commit."""
+        waiting, connection = self._waiting, self._connection
+        if not connection.open:
+            waiting.clear()
+            return
+        while waiting and waiting[0][0] <= number:
+            connection.out += waiting.popleft()[1]
+        if waiting and self._keeper is not None:
+            self._keeper.wait(self)
+        connection.out_soon()

@@ -1,0 +1,91 @@
+"""Ends: how each connection ended, on record: one line in the log, and an entry that outlives the client.
+
+Whoever never got as far as a session may be anybody, and come as often as it likes: it is put down apart, so that it
+drives nobody out who was let in. It is found by the name it gave itself and by the user it wanted to be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headway.core.base import Book, Reason, format_duration
+
+if TYPE_CHECKING:
+    from headway.server.connections.connection import Connection
+
+log = logging.getLogger("headway")
+
+PER_NAME_MAX = 16
+STRANGERS_MAX = 1_000
+NAME_CHARS_MAX = 200
+TEXT_CHARS_MAX = 500
+PLAIN = {Reason.CLIENT_GONE: "the socket was closed without a goodbye", Reason.NORMAL: "the client said goodbye"}
+"""Where nothing more is known."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """How one connection ended."""
+
+    wall_s: float
+    client: str
+    """Empty: it had not said who it is."""
+    username: str
+    listener: str
+    address: str
+    lasted_s: float
+    admitted: bool
+    """It had a session."""
+    reason: Reason
+    text: str
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.counts: Counter[Reason] = Counter()
+        self._clients: Book[End] = Book(PER_NAME_MAX)
+        self._strangers: Book[End] = Book(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
+
+    def put(self, connection: Connection, reason: Reason, text: str, now: float, wall_s: float) -> None:
+        self.counts[reason] += 1
+        end = End(
+            round(wall_s, 3), _short(connection.client), _short(connection.username), connection.listener,
+            connection.address, round(now - connection.opened_s, 3), connection.admitted, reason,
+            (text or PLAIN.get(reason, ""))[:TEXT_CHARS_MAX],
+        )  # fmt: skip
+        if end.admitted:
+            self._clients.put(end.client, end)
+        else:
+            for name in dict.fromkeys((end.client, end.username)):
+                if name:
+                    self._strangers.put(name, end)
+        level = logging.DEBUG if reason is Reason.SHUTDOWN else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s", _line(end))
+
+    def of(self, name: str) -> list[End]:
+        """Those of a client, or of a user that was not let in, the newest first."""
+        name = _short(name)
+        both = reversed((*self._clients.of(name), *self._strangers.of(name)))
+        return sorted(both, key=lambda end: -end.wall_s)  # of two at once, the later one first
+
+
+def _short(name: str) -> str:
+    return name[:NAME_CHARS_MAX]
+
+
+def _line(end: End) -> str:
+    who = f"{_shown(end.client)} " if end.client else ""
+    user = f", user {_shown(end.username)}" if end.username else ""
+    done = "disconnected" if end.admitted else "not admitted"
+    why = f": {_shown(end.text)}" if end.text else ""
+    return (f"{who}({end.listener}, {end.address}{user}) {done} after {format_duration(end.lasted_s)}, "
+            f"{end.reason}{why}")  # fmt: skip
+
+
+def _shown(text: str) -> str:
+    """Nobody else's words begin a line of ours."""
+    return text if text.isprintable() else ascii(text)

@@ -1,0 +1,121 @@
+"""Logins: whose password is checked next. A flood of wrong ones must not keep the right ones waiting.
+
+Theory of operation. Who has been right before is known again at once (``auth.Users.remembers``). All others wait for a
+check, by *caller*: the name together with the address it comes from. A caller whose last check went wrong is *suspect*:
+suspects have one thread, take turns, and only get it while nobody else waits. Whoever guesses slows down but itself.
+
+Rules:
+- A refusal takes at least ``REFUSED_S``, whether the user exists or not, and who does not exist costs no check: names
+  that are made up take nobody's time. (How long a refusal takes tells who exists only while checks are queued up.)
+- Of a thousand clients that come with one password, one is checked: the others are remembered when it is their turn.
+- Who is gone when it is its turn is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from headway.server.config import Users
+
+CHECKS_AT_ONCE = 2
+SUSPECTS_AT_ONCE = 1
+REFUSED_S = 0.5
+SUSPECT_S = 60.0
+SUSPECTS_MAX = 10_000
+
+Caller = tuple[str, str]
+
+
+class _Try(NamedTuple):
+    caller: Caller
+    password: bytes
+    wanted: Callable[[], bool]
+    answer: asyncio.Future[bool]
+
+
+class Logins:
+    def __init__(self, users: Users, loop: asyncio.AbstractEventLoop) -> None:
+        self.users = users
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="headway-password")
+        self._waiting: deque[_Try] = deque()
+        self._waiting_suspects: dict[Caller, deque[_Try]] = {}
+        """In the order of their turns."""
+        self._suspects: dict[Caller, float] = {}
+        """Since when, the earliest first."""
+        self._running = self._running_suspects = 0
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def check(self, name: str, password: bytes, address: str, wanted: Callable[[], bool]) -> bool:
+        """Whether the user exists and has this password. ``wanted``: somebody still waits for the answer."""
+        began_s = self._loop.time()
+        if name in self.users:
+            one = _Try((name, address), password, wanted, self._loop.create_future())
+            if self._suspected(one.caller):
+                self._waiting_suspects.setdefault(one.caller, deque()).append(one)
+            else:
+                self._waiting.append(one)
+            self._next()
+            if await one.answer:
+                return True
+        await asyncio.sleep(began_s + REFUSED_S - self._loop.time())
+        return False
+
+    def _next(self) -> None:
+        """As long as there are threads and somebody waits for one."""
+        while self._running < CHECKS_AT_ONCE:
+            if self._waiting:
+                one, suspect = self._waiting.popleft(), False
+            elif self._waiting_suspects and self._running_suspects < SUSPECTS_AT_ONCE:
+                one, suspect = self._next_suspect(), True
+            else:
+                return
+            if one.answer.done():
+                continue
+            if not one.wanted():
+                one.answer.set_result(False)
+            elif self.users.remembers(one.caller[0], one.password):
+                one.answer.set_result(True)
+            elif not suspect and self._suspected(one.caller):  # meanwhile
+                self._waiting_suspects.setdefault(one.caller, deque()).append(one)
+            else:
+                self._begin(one, suspect)
+
+    def _next_suspect(self) -> _Try:
+        caller = next(iter(self._waiting_suspects))
+        tries = self._waiting_suspects.pop(caller)
+        one = tries.popleft()
+        if tries:
+            self._waiting_suspects[caller] = tries
+        return one
+
+    def _begin(self, one: _Try, suspect: bool) -> None:
+        self._running += 1
+        self._running_suspects += suspect
+        check = self._loop.run_in_executor(self._threads, self.users.check, one.caller[0], one.password)
+        check.add_done_callback(lambda done: self._done(one, suspect, done))
+
+    def _done(self, one: _Try, suspect: bool, done: asyncio.Future[bool]) -> None:
+        self._running -= 1
+        self._running_suspects -= suspect
+        right = not done.cancelled() and done.exception() is None and done.result()
+        self._suspects.pop(one.caller, None)
+        if not right:
+            self._suspects[one.caller] = self._loop.time()
+            if len(self._suspects) > SUSPECTS_MAX:
+                del self._suspects[next(iter(self._suspects))]
+        if not one.answer.done():
+            if (error := None if done.cancelled() else done.exception()) is not None:
+                one.answer.set_exception(error)
+            else:
+                one.answer.set_result(right)
+        self._next()
+
+    def _suspected(self, caller: Caller) -> bool:
+        return self._loop.time() - self._suspects.get(caller, -SUSPECT_S) < SUSPECT_S

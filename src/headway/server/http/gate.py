@@ -1,0 +1,176 @@
+"""The gate of the admin API: who comes in, what for, and for how long.
+
+Rules:
+- Only this machine is answered, and no web page in its browser.
+- Where there are users or tokens, whoever asks is one of them (HTTP basic, bearer token). ``[auth.admin]`` says who
+  may read and who may change. To change is everything but GET, HEAD, and asking what a config would do.
+- Nobody keeps a connection without using it: one that has not asked for anything within ``HEADER_S``, a body that does
+  not come, and an answer that is not read end it. There are ``CONNECTIONS_MAX`` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from headway.server.config import digest_of
+from headway.server.engine import Engine
+from headway.server.http.asked import No, json_answer
+
+log = logging.getLogger("headway")
+
+CONNECTIONS_MAX = 256
+HEADER_S = 10.0
+IDLE_S = 30.0
+UNREAD_S = 60.0
+USER = web.RequestKey("user", str)
+"""Of a request: who asks; empty where there are no users."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_READING = ("GET", "HEAD")
+_ONLY_ASKING = ("/v1/preview",)
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gate:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._silent: set[asyncio.BaseProtocol] = set()
+        """Connections that have not asked for anything yet."""
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def connection(self, server: web.Server) -> asyncio.BaseProtocol:
+        """For the next one that is accepted."""
+        if len(server.connections) >= CONNECTIONS_MAX:
+            return _Full()
+        protocol = server()
+        self._silent.add(protocol)
+        self._engine.loop.call_later(HEADER_S, self._asked_or_out, protocol)
+        return protocol
+
+    def _asked_or_out(self, protocol: web.RequestHandler) -> None:
+        if protocol in self._silent:
+            self._silent.discard(protocol)
+            protocol.force_close()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        answer = self._answer(request, handler)
+        response: web.StreamResponse = await self._engine.pulse.steps("admin", answer, request.path)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._silent.discard(request.protocol)
+        try:
+            _from_here_only(request)
+            request[USER] = await self._user(request)
+            self._may(request)
+            response = await handler(request)
+        except No as no:
+            response = json_answer({"error": str(no)} | no.more, no.status)
+            if no.status == 401:
+                response.headers["WWW-Authenticate"] = 'Basic realm="headway", charset="UTF-8"'
+        if isinstance(response, web.Response):
+            await _send(request, response)
+        return response
+
+    async def _user(self, request: web.Request) -> str:
+        """Who asks. Raises No."""
+        auth = self._engine.settings.auth
+        if not auth.asks:
+            return ""
+        kind, _, said = request.headers.get("Authorization", "").strip().partition(" ")
+        match kind.lower():
+            case "":
+                raise No(401, "this broker has users: say who you are, by HTTP basic or with a bearer token")
+            case "bearer":
+                digest = digest_of(said.strip())
+                name = next((name for name, kept in auth.tokens.items() if kept == digest), None)
+                if name is None:
+                    raise _refused(request, "there is no such token")
+            case "basic":
+                name, password = _basic(said)
+                if not await self._right(request, name, password):
+                    raise _refused(request, "there is no such user, or it has another password", name)
+            case _:
+                raise No(401, "a login is by HTTP basic or with a bearer token")
+        return name
+
+    async def _right(self, request: web.Request, name: str, password: bytes) -> bool:
+        logins = self._engine.logins
+        if logins.users.remembers(name, password):
+            return True
+
+        def wanted() -> bool:
+            return request.transport is not None and not request.transport.is_closing()
+
+        return await logins.check(name, password, request.remote or "", wanted)
+
+    def _may(self, request: web.Request) -> None:
+        auth, user = self._engine.settings.auth, request[USER]
+        if not auth.asks:
+            return
+        change = request.method not in _READING and request.path not in _ONLY_ASKING
+        if not auth.may(user, change=change):
+            right = "change" if change else "read"
+            raise No(403, f"{user} may not {right} here: [auth.admin] {right} names who may")
+
+
+class _Full(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(_FULL)
+        transport.close()
+
+
+async def _send(request: web.Request, response: web.Response) -> None:
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            await response.prepare(request)
+            await response.write_eof()
+    except ConnectionError:
+        pass  # the client is gone
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+
+
+def _from_here_only(request: web.Request) -> None:
+    """A web page somewhere else may not make its reader's browser talk to us (DNS rebinding, forms)."""
+    try:
+        parts = urlsplit(f"//{request.host}")
+        host = parts.hostname or ""
+        if parts.port == 0 or parts.path:
+            raise ValueError
+    except ValueError:
+        raise No(400, "the Host header is not the name of a host") from None
+    if host not in _LOOPBACK or "Origin" in request.headers:
+        raise No(403, "the admin API answers this machine only")
+
+
+def _basic(said: str) -> tuple[str, bytes]:
+    """Raises No."""
+    try:
+        name, colon, password = base64.b64decode(said.strip(), validate=True).partition(b":")
+        if not colon:
+            raise ValueError
+        return name.decode(), password
+    except (binascii.Error, ValueError):
+        raise No(401, "the login cannot be read: HTTP basic takes the base64 of NAME:PASSWORD, in UTF-8") from None
+
+
+def _refused(request: web.Request, text: str, name: str = "") -> No:
+    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text)
+    return No(401, text)

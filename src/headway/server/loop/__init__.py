@@ -1,0 +1,9 @@
+"""The event loop's own: how late it is, when garbage is looked for, what the process takes up."""
+
+from headway.server.loop.collector import Collector
+from headway.server.loop.process import called_as, memory_peak_bytes, memory_rss_bytes, raise_file_limit
+from headway.server.loop.pulse import BOUNDS_S, Pulse
+
+__all__ = [
+    "BOUNDS_S", "called_as", "Collector", "memory_peak_bytes", "memory_rss_bytes", "Pulse", "raise_file_limit",
+]

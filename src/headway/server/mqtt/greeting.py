@@ -1,0 +1,196 @@
+"""How an MQTT client comes in: CONNECT, its login, and the CONNACK that says what the broker has of it.
+
+While a password is being checked, and while the journal does not know yet that the session is a new one, nothing more
+of the client is handled.
+"""
+
+from __future__ import annotations
+
+import secrets
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import ConnectRequest, Session, Will
+from headway.core.message import Record
+from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.packets import NEVER, Connect
+from headway.wire.mqtt.properties import Fields
+from headway.wire.mqtt.replies import Replies
+
+if TYPE_CHECKING:
+    from headway.server.mqtt.peer import MqttPeer
+
+CLIENT_ID_BYTES_MAX = 1024
+"""It is in every log line, verdict and metric of the client."""
+TOPIC_ALIAS_MAX = 64
+RECEIVE_MAX = 1024
+"""Exactly-once publishes one client may leave unreleased, if it can be told so."""
+NO_LIMIT = 65_535
+"""As many as there are ids; each is a bit (packetids.py). To stop reading would not do: their releases come behind
+them."""
+QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY}
+
+
+class Greeting:
+    """``done``: the client was told that it is connected."""
+
+    __slots__ = ("_due", "_peer", "done")
+
+    def __init__(self, peer: MqttPeer) -> None:
+        self._peer = peer
+        self.done = False
+        self._due: tuple[int, bytes] | None = None
+        """The commit that CONNACK waits for, and CONNACK."""
+
+    def over(self) -> None:
+        """Its connection has ended."""
+        self._due = None
+        del self._peer
+
+    def begin(self, packet: Connect) -> None:
+        peer = self._peer
+        peer.connection.client, peer.connection.username = packet.client_id, packet.username or ""
+        peer.replies = Replies.to(packet)
+        users = peer.engine.logins.users
+        if packet.auth_method is not None:
+            self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
+        elif not packet.client_id and packet.version == 4 and not packet.clean_start:
+            self._deny(Code.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
+        elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+            self._deny(Code.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
+        elif packet.username is None:
+            if self._anonymous:
+                self._admit(packet)
+            else:
+                self._deny(Code.NOT_AUTHORIZED, "this listener wants a user name and a password")
+        elif not len(users) and self._anonymous:
+            self._admit(packet)  # no users are configured: a name is only a label
+        else:
+            password = packet.password or b""
+            if users.remembers(packet.username, password):
+                self._admit(packet)
+                return
+            peer.waits = True
+            peer.connection.hold("password")
+            peer.engine.spawn(self._check(peer, packet, packet.username, password))
+
+    @property
+    def _anonymous(self) -> bool:
+        return self._peer.listener.allows_anonymous(bool(self._peer.engine.logins.users))
+
+    async def _check(self, peer: MqttPeer, packet: Connect, username: str, password: bytes) -> None:
+        right = await peer.engine.check_password(username, password, peer.connection)
+        peer.waits = False
+        if not peer.connection.open:
+            return
+        peer.connection.let_go("password")
+        if right:
+            self._admit(packet)
+        else:
+            self._deny(Code.BAD_USER_OR_PASSWORD, "wrong user name or password")
+        peer.go_on()
+
+    def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
+        peer = self._peer
+        fields = fields or Fields()
+        fields.reason_string = text
+        peer.write(peer.replies.connack(code, fields=fields))
+        peer.engine.refused(peer.connection, text)
+        peer.connection.say_goodbye(reason, text)
+
+    def _admit(self, packet: Connect) -> None:
+        peer = self._peer
+        client = peer.connection.client = packet.client_id or f"auto-{secrets.token_hex(8)}"
+        now = peer.engine.now()
+        expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
+        request = ConnectRequest(
+            client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
+            packet.max_packet_bytes or 2**62, packet.username, "mqtt5" if packet.version == 5 else "mqtt3.1.1",
+            _will(packet),
+        )  # fmt: skip
+        durable = peer.engine.broker.is_kept(client)
+        try:
+            session = peer.engine.broker.connect(request, peer.connection, now)
+        except Refused as error:
+            code = Code.QUOTA_EXCEEDED if error.reason in QUOTAS else Code.SERVER_BUSY
+            user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
+            self._deny(code, str(error), Fields(user=user), error.reason)
+            return
+        peer.session = session
+        peer.decoder.packet_bytes_max = peer.listener.packet_bytes_max
+        asked = float(packet.keep_alive_s) or inf
+        peer.keep_alive_s = min(asked, peer.listener.keep_alive_max_s)
+        fields = self._fields(packet, session)
+        greeting = peer.replies.connack(session_present=session.present, fields=fields)
+        peer.incoming_max = fields.receive_max or NO_LIMIT
+        if not greeting:
+            peer.will_due = False
+            self._deny(Code.PACKET_TOO_LARGE, f"CONNACK does not fit into {packet.max_packet_bytes} bytes")
+            return
+        if not session.present and (durable or session.kept):
+            self._greet_later(greeting)
+        else:
+            self._greet(greeting)
+
+    def _greet(self, greeting: bytes) -> None:
+        peer = self._peer
+        session = peer.granted
+        self.done = True
+        peer.write(greeting)
+        for delivery_id in session.channel.doubtful:
+            peer.release(delivery_id)
+        for delivery_id, delivery in session.channel.in_flight.items():
+            if delivery.released:
+                peer.release(delivery_id)
+        peer.engine.connected(peer.connection)
+
+    def _greet_later(self, greeting: bytes) -> None:
+        """A client that is told that it has no session begins with its packet ids anew. It must not find the old
+        session again, for that would take its publishes for those that it knows."""
+        peer = self._peer
+        number = peer.engine.keeper.wait(self) if peer.engine.keeper is not None else 0
+        if not number:
+            self._greet(greeting)
+            return
+        self._due = number, greeting
+        peer.waits = True
+        peer.connection.hold("journal")
+        peer.engine.turn_soon()
+
+    def kept(self, number: int) -> None:
+        """The journal has everything up to this commit."""
+        if self._due is None:
+            return
+        peer, (due, greeting) = self._peer, self._due
+        if number < due:
+            assert peer.engine.keeper is not None
+            peer.engine.keeper.wait(self)
+            return
+        self._due, peer.waits = None, False
+        peer.connection.let_go("journal")
+        self._greet(greeting)
+        peer.go_on()
+
+    def _fields(self, packet: Connect, session: Session) -> Fields:
+        """The server's limits, where they differ from what MQTT 5 takes for granted."""
+        peer = self._peer
+        expiry = NEVER if session.expiry_s == inf else int(session.expiry_s)
+        return Fields(
+            session_expiry=expiry if expiry != packet.session_expiry_s else None,
+            receive_max=RECEIVE_MAX if packet.version == 5 else None,
+            max_packet_bytes=peer.listener.packet_bytes_max,
+            assigned_client_id=session.client if not packet.client_id else None,
+            topic_alias_max=TOPIC_ALIAS_MAX,
+            server_keep_alive=int(peer.keep_alive_s) if packet.keep_alive_s > peer.keep_alive_s else None,
+            response_info="response" if packet.request_response_info else None,
+            reason_string=peer.engine.broker.obituary(session.client),
+        )
+
+
+def _will(packet: Connect) -> Will | None:
+    will = packet.will
+    if will is None:
+        return None
+    record = Record(will.topic, will.payload, will.properties, will.qos, will.retain)
+    return Will(record, float(will.delay_s), None if will.expiry_s is None else float(will.expiry_s))

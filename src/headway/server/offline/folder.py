@@ -1,0 +1,123 @@
+"""A journal's folder as other programs than its broker find it: which streams it has, and the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from headway.core.base import ConfigError
+from headway.core.message import BadTopic, KeyOf, covers, overlaps, validate_filter
+from headway.server.config import JournalTable, RetainedTable, Settings, host, load_settings, parse_settings
+from headway.server.journal import PREFIX, RUN, stream_name
+from headway.server.recorded import Source
+from headway.store.journal.beside import StreamBeside
+from headway.store.journal.catalogue import SegmentStats
+from headway.store.journal.errors import Locked
+from headway.store.journal.files import REAL
+from headway.store.journal.journal import LOCK_NAME, Journal
+from headway.store.journal.verify import streams_of
+
+NO_LIMIT = 1 << 60
+
+
+class StreamLine(NamedTuple):
+    """One stream, for people."""
+
+    name: str
+    filter: str | None
+    """What is recorded in it; None: nothing, or that is not known."""
+    segments: list[SegmentStats]
+    records: int
+
+
+def settings_for(folder: Path | None, config: Path | None) -> Settings:
+    """What is known of a journal, by its folder or by the config of its broker. What has limits there has none here:
+    nothing may be left out for their sake. Raises ConfigError."""
+    if (folder is None) == (config is None):
+        raise ConfigError("name the journal's folder, or the config of its broker: --config FILE")
+    settings = parse_settings("") if config is None else load_settings(config)
+    if folder is not None:
+        settings = replace(settings, journal=JournalTable(path=str(folder)))
+    elif not settings.journal.enabled:
+        raise ConfigError(f"{config} has no [journal]")
+    _check(settings.journal.folder)
+    retained = RetainedTable.model_construct(topics_max=NO_LIMIT, bytes_max=NO_LIMIT)
+    room = host.memory_bytes() // 2
+    pools = {  # what does not fit into memory is left where it is, in the journal
+        name: replace(pool, memory_bytes=max(room, pool.memory_bytes), disk_bytes=NO_LIMIT)
+        for name, pool in settings.pools.items()
+    }
+    return replace(settings, retained=retained, pools=pools)
+
+
+def _check(folder: Path) -> None:
+    try:
+        found = (folder / LOCK_NAME).exists() or bool(streams_of(folder))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not found:
+        raise ConfigError(f"{folder}: there is no journal in this folder")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No broker can begin to work on the journal meanwhile. Raises ConfigError where one is at it."""
+    journal = Journal(REAL, folder)
+    try:
+        journal.open(())
+    except Locked as error:
+        raise ConfigError(
+            f"{error}; ask the broker that is at work on it: headway top, or GET /v1/topics of its admin API"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be locked: {(error.strerror or str(error)).lower()}") from None
+    try:
+        yield
+    finally:
+        journal.close()
+
+
+def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamBeside], list[str]]:
+    """Its streams, to be read, and what of them cannot be. Raises OSError."""
+    streams, said = {}, []
+    for path in streams_of(folder):
+        if names is None or path.name in names:
+            stream = streams[path.name] = StreamBeside(path)
+            said += stream.open()
+    return streams, said
+
+
+def described(settings: Settings) -> list[StreamLine]:
+    """Every stream; all of it is read. Raises Corrupt, OSError."""
+    filters = {stream_name(topic.filter): topic.filter for topic in settings.topics if topic.keep is not None}
+    streams, _ = opened(settings.journal.folder)
+    found = []
+    for name, stream in streams.items():
+        records = sum(entry.count for _, batch in stream.scan({RUN}) for entry in batch)
+        found.append(StreamLine(name, filters.get(name), stream.segments, records))
+        stream.close()
+    return found
+
+
+def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[Source], list[str]]:
+    """Where the records of a topic or filter are, and what of that cannot be read. ``key``: in place of what the config
+    says. Without a config all recorded streams are looked through. Raises ConfigError, OSError."""
+    try:
+        validate_filter(topic)
+    except BadTopic as error:
+        raise ConfigError(str(error)) from None
+    recorded = {one.filter: one.key for one in settings.topics if one.keep is not None}
+    if settings.source is None:
+        streams, said = opened(settings.journal.folder)
+        sources = [Source(stream, key) for name, stream in streams.items() if name.startswith(PREFIX)]
+        if not sources:
+            raise ConfigError(f"nothing is recorded in {settings.journal.folder}")
+        return sources, said
+    if not any(covers(filter, topic) for filter in recorded):
+        raise ConfigError(f"{topic} is not recorded; recorded is {', '.join(recorded) or 'nothing'}")
+    by_name = {stream_name(filter): filter for filter in recorded if overlaps(filter, topic)}
+    streams, said = opened(settings.journal.folder, list(by_name))
+    return [Source(stream, key or recorded[by_name[name]]) for name, stream in streams.items()], said

@@ -1,0 +1,77 @@
+"""Recorded records as JSON lines: one object each, for those who have no Arrow.
+
+What is no text is in base64, under a name that says so.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headway.core.message import Run
+from headway.server.recorded.reading import Piece
+
+CHUNK_BYTES = 256 * 1024
+LOOKED_BYTES = 16 * 1024 * 1024
+"""Nothing (``b""``) is handed on after so much that was not wanted, so that whoever waits can see how it goes."""
+_encode_into = msgspec.json.Encoder().encode_into
+
+
+def lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """In chunks of whole lines."""
+    chunk, looked, line = bytearray(), 0, bytearray()
+    for piece in pieces:
+        looked += piece.looked_bytes
+        for record in records_of(piece):
+            _encode_into(record, line)
+            chunk += line
+            chunk += b"\n"
+            if len(chunk) >= CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+                looked = 0
+        if looked > LOOKED_BYTES:
+            looked = 0
+            yield b""
+    if chunk:
+        yield bytes(chunk)
+
+
+def records_of(piece: Piece) -> Iterator[dict[str, Any]]:
+    """Each record as it stands in a line."""
+    run = piece.run
+    if run is None:
+        return
+    time = datetime.fromtimestamp(piece.time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    properties = properties_of(run)
+    for index, key in enumerate(piece.keys):
+        yield {
+            "offset": piece.first + index, "timestamp": time, "topic": run.topic, "key": key, "properties": properties,
+            **_text("payload", run.payload(index)),
+        }  # fmt: skip
+
+
+def properties_of(run: Run) -> dict[str, Any]:
+    """Those that there are."""
+    said = run.properties
+    found: dict[str, Any] = {"qos": run.qos, "retain": run.retain}
+    if said.content_type is not None:
+        found["content_type"] = said.content_type
+    if said.response_topic is not None:
+        found["response_topic"] = said.response_topic
+    if said.correlation_data is not None:
+        found |= _text("correlation_data", said.correlation_data)
+    if said.user:
+        found["user"] = list(said.user)
+    return found
+
+
+def _text(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}

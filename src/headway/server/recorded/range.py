@@ -1,0 +1,130 @@
+"""From where to where: what people write for ``from``, ``to`` and ``max_bytes``, and the offsets that means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from headway.core.base import ConfigError, parse_duration, parse_size
+from headway.server.recorded.reading import Source, deleted, earliest, latest, offset_at
+
+EARLIEST = "earliest"
+OFFSET_MAX = 2**63 - 1
+FORMATS = ("arrow", "json")
+PARAMETERS = ("from", "to", "max_bytes", "format")
+_OFFSET = re.compile(r"\d{1,20}")
+
+
+class Moment(NamedTuple):
+    """Microseconds since 1970."""
+
+    us: int
+
+
+Place = int | Moment
+"""An offset or a time."""
+
+
+class Asked(NamedTuple):
+    """What somebody wants. None: from the earliest record, to the last, all of it."""
+
+    start: Place | None = None
+    stop: Place | None = None
+    bytes_max: int | None = None
+    """Of payloads, together."""
+    format: str = "arrow"
+
+
+class Range(NamedTuple):
+    """Offsets."""
+
+    first: int
+    stop: int
+    """The first that is not wanted."""
+    earliest: int
+    latest: int
+    """The next one to come."""
+
+
+class Gone(Exception):
+    """What was asked for is deleted."""
+
+    def __init__(self, wanted: int, earliest: int) -> None:
+        super().__init__(
+            f"offset {wanted} is not kept any more, the earliest is {earliest}; from=earliest begins there"
+        )
+        self.earliest = earliest
+
+
+def read_place(text: str, name: str, now_us: int) -> Place:
+    """``12408``, ``2026-01-31T12:00:00Z`` (without a zone: UTC), ``-5m``. Raises ConfigError."""
+    text = text.strip()
+    if _OFFSET.fullmatch(text):
+        if int(text) > OFFSET_MAX:
+            raise ConfigError(f"{name}={text}: there is no such offset")
+        return int(text)
+    if text.startswith("-"):
+        try:
+            return Moment(now_us - int(parse_duration(text[1:]) * 1e6))
+        except (ConfigError, OverflowError):
+            pass
+    try:
+        # In a URL a plus sign that is not escaped means a space.
+        found = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text)
+        return Moment(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
+    except (ValueError, OverflowError):
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        or_ = f', "{EARLIEST}"' if name == "from" else ""
+        raise ConfigError(
+            f'{name}="{shown}" is none of: an offset, a time such as 2026-01-31T12:00:00Z, '
+            f"how long ago, such as -5m{or_}"
+        ) from None
+
+
+def read_start(text: str, now_us: int) -> Place | None:
+    return None if text.strip() in ("", EARLIEST) else read_place(text, "from", now_us)
+
+
+def read_stop(text: str, now_us: int) -> Place | None:
+    return read_place(text, "to", now_us) if text.strip() else None
+
+
+def read_asked(query: Mapping[str, str], now_us: int) -> Asked:
+    """Raises ConfigError."""
+    for name in query:
+        if name not in PARAMETERS:
+            raise ConfigError(f"unknown parameter {name[:40]!r}: there are {', '.join(PARAMETERS)}")
+    bytes_max = None
+    if query.get("max_bytes"):
+        try:
+            bytes_max = parse_size(query["max_bytes"])
+        except ConfigError as error:
+            raise ConfigError(f"max_bytes: {error}") from None
+        if not bytes_max:
+            raise ConfigError("max_bytes=0: from 1 B on")
+    format = query.get("format") or FORMATS[0]
+    if format not in FORMATS:
+        raise ConfigError(f"format={format[:40]!r}: there are {' and '.join(FORMATS)}")
+    return Asked(read_start(query.get("from", ""), now_us), read_stop(query.get("to", ""), now_us), bytes_max, format)
+
+
+def range_of(asked: Asked, sources: Sequence[Source], on_disk: int | None = None) -> Range:
+    """``on_disk``: what is behind this offset may not be on disk yet. Raises Gone; ConfigError where nothing can lie
+    between the two."""
+    start, stop, begin, end = asked.start, asked.stop, earliest(sources), latest(sources, on_disk)
+    if isinstance(start, int) and isinstance(stop, int) and stop < start:
+        raise ConfigError(f"to={stop} is before from={start}")
+    if isinstance(start, Moment) and isinstance(stop, Moment) and stop < start:
+        raise ConfigError("to is before from")
+    if isinstance(start, int) and start <= deleted(sources) and begin < end:
+        raise Gone(start, begin)
+    first = begin if start is None else _offset(start, sources)
+    last = end if stop is None else min(end, _offset(stop, sources))
+    first = max(first, begin)
+    return Range(first, max(first, last), begin, end)
+
+
+def _offset(place: Place, sources: Sequence[Source]) -> int:
+    return offset_at(sources, place.us) if isinstance(place, Moment) else place

@@ -1,0 +1,130 @@
+"""Reading what is recorded: the records of a topic or filter between two offsets, run by run, from several streams.
+
+From any thread, beside the one that writes. Only what is on disk is read: the broker tells up to which offset that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+from headway.core.message import KeyOf, Run, matcher
+from headway.core.routing import part_of
+from headway.server.journal import read_runs
+from headway.store.journal.stream import Stream
+
+LOOKED_BYTES_MAX = 256 * 1024 * 1024
+"""Beyond this an answer is cut short, though it may not have ``max_bytes`` yet."""
+
+
+class Source(NamedTuple):
+    """A stream with recorded topics, and how to find a record's key; None: there is none."""
+
+    stream: Stream
+    key: KeyOf | None
+
+
+class Piece(NamedTuple):
+    """Some records, or none: then all there is up to ``last`` was looked at."""
+
+    last: int
+    """The offset of the last record."""
+    first: int
+    """Of the first."""
+    run: Run | None
+    time_us: int
+    """When it was written, microseconds since 1970."""
+    key: KeyOf | None
+    looked_bytes: int
+    """With this piece, also of what was not wanted."""
+
+    @property
+    def keys(self) -> Sequence[str | None]:
+        """The key of each record."""
+        assert self.run is not None
+        return [None] * len(self.run) if self.key is None else self.key.of_run(self.run)
+
+    @property
+    def payload_bytes(self) -> int:
+        return 0 if self.run is None else sum(self.run.ends) - sum(self.run.bodies)
+
+
+class Trimmed(Exception):
+    """Records that were to be read are deleted by now."""
+
+
+def earliest(sources: Iterable[Source]) -> int:
+    """The first offset from which on nothing was deleted of any of them, and before which there is nothing else."""
+    sources = list(sources)
+    gone = deleted(sources)
+    return max(gone + 1 if gone else 0, min((source.stream.first_sequence for source in sources), default=1))
+
+
+def deleted(sources: Iterable[Source]) -> int:
+    """Up to this offset some of what there was is deleted; 0: nothing is."""
+    return max((source.stream.freed_upto for source in sources), default=0)
+
+
+def latest(sources: Iterable[Source], on_disk: int | None = None) -> int:
+    """The offset after the last one there is; ``on_disk``: those behind it may not be on disk yet."""
+    last = max((source.stream.last_sequence for source in sources), default=0)
+    return (last if on_disk is None else min(last, on_disk)) + 1
+
+
+def offset_at(sources: Sequence[Source], time_us: int) -> int:
+    """The first offset at or after a time, to within what was written together; one behind all if there is none."""
+    last = max((source.stream.last_sequence for source in sources), default=0)
+    found = ((source.stream.sequence_at(time_us), source.stream.last_sequence) for source in sources)
+    return min((first for first, its_last in found if first <= its_last), default=last + 1)
+
+
+def pieces(sources: Iterable[Source], filter: str, first: int, stop: int) -> Iterator[Piece]:
+    """The records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt, OSError.
+    """
+    matches = matcher(filter)
+    yield from merge(*(_of_one(source, matches, first, stop - 1) for source in sources), key=_order)
+
+
+def _order(piece: Piece) -> int:
+    return piece.last
+
+
+def _of_one(source: Source, matches: Callable[[str], object], first: int, upto: int) -> Iterator[Piece]:
+    stream, key, at = source.stream, source.key, first
+    for time_us, batch in stream.read(first, upto):
+        looked = 0
+        start = batch[0].sequence
+        if at <= stream.freed_upto < start:
+            raise Trimmed
+        for run, sequence, _ in read_runs(batch, 0.0):
+            stop = sequence + len(run)
+            looked += len(run.data)
+            if matches(run.topic) and sequence <= upto and stop > first:
+                begin = max(sequence, first)
+                part = part_of(run, begin - sequence, min(stop, upto + 1) - sequence)
+                yield Piece(begin + len(part) - 1, begin, part, time_us, key, looked)
+                looked = 0
+            at = stop
+        yield Piece(min(at - 1, upto), at, None, time_us, key, looked)
+    if at <= min(stream.freed_upto, upto):
+        raise Trimmed
+
+
+def cut(found: Iterable[Piece], bytes_max: int) -> int | None:
+    """The offset before which to stop so that payloads do not take up more than so much, but at least one record comes;
+    None: they do not."""
+    looked = size = 0
+    for piece in found:
+        looked += piece.looked_bytes
+        more = piece.payload_bytes
+        if piece.run is not None and size + more > bytes_max:
+            for index, (body, end) in enumerate(zip(piece.run.bodies, piece.run.ends, strict=True)):
+                if size and size + end - body > bytes_max:
+                    return piece.first + index
+                size += max(1, end - body)
+        else:
+            size += max(1, more)
+        if looked > LOOKED_BYTES_MAX:
+            return piece.last + 1
+    return None

@@ -1,0 +1,206 @@
+"""Cursors over HTTP: how a Spark query tells how far it has come, and is told what became of it.
+
+``PUT /v1/cursors/NAME`` with ``{"topic", "offset", "policy", "wait_ms"}`` attaches the query and moves its cursor up to
+the next record that it wants; ``POST .../leave`` says that it has stopped, and leaves the cursor where it is;
+``DELETE`` gives the cursor up. Records themselves come from ``/v1/topics/TOPIC/records`` (records.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from headway.core.base import Reason, Refused
+from headway.core.clients import POLLS_PROTOCOL
+from headway.core.consumer import Poll, Session, Telling
+from headway.core.message import BadTopic, covers, overlaps, validate_filter
+from headway.core.policy import DecisionKind
+from headway.server.engine import Engine
+from headway.server.http import USER, No, Quota, json_answer, read_body
+from headway.server.journal import Recorded
+from headway.server.recorded import Source, deleted, earliest, latest
+from headway.wire.mqtt.dialect import MqttDialect
+
+SILENT_S = 300.0
+"""Who is not heard of for so long is away."""
+LOOK_EVERY_S = 30.0
+WAIT_MS_MAX = 10_000
+
+
+class Wish(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    offset: int
+    policy: str | None = None
+    wait_ms: int = 0
+
+
+class Cursors:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._polls: dict[str, tuple[Poll, Telling]] = {}
+        """Those that are attached, by name."""
+        self._heard_s: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._quota = Quota(engine.settings.server.cursors_max, "server.cursors_max", "DELETE /v1/cursors/NAME",
+                            lambda name: self._session(name) is not None)  # fmt: skip
+        sessions = engine.broker.registry.sessions.values()
+        self._quota.restore((one.client, one.username or "") for one in sessions if one.protocol == POLLS_PROTOCOL)
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.put("/v1/cursors/{name}", self._put),
+            web.post("/v1/cursors/{name}/leave", self._leave),
+            web.delete("/v1/cursors/{name}", self._delete),
+        ]
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def _put(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        try:
+            wish = msgspec.json.decode(await read_body(request), type=Wish)
+            found = self._recorded(wish.topic)
+            poll = self._attached(name, request[USER], wish, found)
+            await self._more(poll, found, wish)
+            self._check(name)
+            return json_answer(self._told(poll, found))
+        except (msgspec.MsgspecError, UnicodeDecodeError, BadTopic) as error:
+            raise No(400, str(error)) from None
+
+    async def _leave(self, request: web.Request) -> web.Response:
+        session = self._session(request.match_info["name"])
+        if session is None:
+            raise No(404, "there is no such cursor")
+        self._gone(session)
+        return web.Response(status=204)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        session = self._session(request.match_info["name"])
+        if session is None:
+            raise No(404, "there is no such cursor")
+        self._gone(session)
+        self._quota.leave(session.client)
+        self._engine.broker.polls.end(session, self._engine.now())
+        self._engine.turn_soon()
+        return web.Response(status=204)
+
+    # -- what they come to ------------------------------------------------------------------------------------------
+
+    def _recorded(self, topic: str) -> list[Recorded]:
+        """The recorded topics that it lies in. Raises No, BadTopic."""
+        validate_filter(topic)
+        keeper = self._engine.keeper
+        recorded = list(keeper.archive.recorded.values()) if keeper is not None else []
+        if not any(covers(one.filter, topic) for one in recorded):
+            names = ", ".join(one.filter for one in recorded) or "nothing (a [[topic]] with keep is)"
+            raise No(404, f"{topic} is not recorded; recorded is {names}")
+        return [one for one in recorded if overlaps(one.filter, topic)]
+
+    def _attached(self, name: str, user: str, wish: Wish, found: list[Recorded]) -> Poll:
+        engine, now = self._engine, self._engine.now()
+        self._check(name)
+        sources, broker = _sources(found), engine.broker
+        first = earliest(sources)
+        poll = self._polls[name][0] if name in self._polls else None
+        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(sources):
+            text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
+            raise No(410, text, earliest=first)
+        # Beyond the end: records were lost, or it is another broker's offset. ``latest`` says so.
+        offset = min(wish.offset, max(one.stream.last_sequence for one in found) + 1)
+        if poll is None:
+            obituary = broker.obituary(name)
+            if obituary is not None:
+                raise No(409, obituary, reason="deleted")
+        self._quota.take(name, user)
+        try:
+            poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None)
+        except Refused as error:
+            if error.retry_after_s:
+                raise No(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
+            raise No(400, str(error)) from None
+        poll.move(offset, now)
+        outlet = poll.session.outlet
+        assert isinstance(outlet, Telling)
+        self._polls[name] = poll, outlet
+        self._heard_s[name] = now
+        if self._timer is None:
+            self._timer = engine.loop.call_later(LOOK_EVERY_S, self._look)
+        engine.turn_soon()
+        return poll
+
+    def _check(self, name: str) -> None:
+        """Raises No, once, if the broker has ended it."""
+        poll, outlet = self._polls.get(name, (None, None))
+        if poll is None or outlet is None:
+            return
+        if outlet.last_word is not None:
+            reason, text = outlet.last_word
+        elif poll.ended:
+            reason, text = Reason.SUBSCRIPTION_ENDED, self._why(poll) or "its cursor was deleted"
+        else:
+            return
+        del self._polls[name]
+        raise No(409, text, reason=str(reason))
+
+    async def _more(self, poll: Poll, found: list[Recorded], wish: Wish) -> None:
+        """Wait until there is something for it, or for as long as it likes to."""
+        keeper, loop = self._engine.keeper, self._engine.loop
+        assert keeper is not None
+        until = loop.time() + min(wish.wait_ms, WAIT_MS_MAX) / 1000
+        while latest(_sources(found), keeper.committed_sequence) <= poll.offset and not poll.ended:
+            left_s = until - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.wait([keeper.next_commit()], timeout=left_s)
+
+    def _told(self, poll: Poll, found: list[Recorded]) -> dict[str, Any]:
+        keeper = self._engine.keeper
+        assert keeper is not None
+        gap = poll.take_gap()
+        said = None
+        if gap is not None:
+            said = {"records": gap.records, "reason": gap.reason, "text": self._why(poll)}
+        return {
+            "offset": poll.offset, "latest": latest(_sources(found), keeper.committed_sequence),
+            "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
+        }  # fmt: skip
+
+    def _why(self, poll: Poll) -> str:
+        """The last thing that was decided about it; not that it is back within limits, as it is right after that."""
+        verdicts = self._engine.broker.verdicts.of(poll.session.client)
+        fired = [verdict for verdict in verdicts if verdict.kind is DecisionKind.FIRE]
+        return max(fired, key=lambda verdict: verdict.number).text if fired else ""
+
+    # -- who is there -----------------------------------------------------------------------------------------------
+
+    def _session(self, name: str) -> Session | None:
+        session = self._engine.broker.registry.sessions.get(name)
+        return session if session is not None and session.protocol == POLLS_PROTOCOL else None
+
+    def _gone(self, session: Session) -> None:
+        self._polls.pop(session.client, None)
+        self._heard_s.pop(session.client, None)
+        self._engine.broker.polls.leave(session, self._engine.now())
+        self._engine.turn_soon()
+
+    def _look(self) -> None:
+        """Now and then: who has not been heard of?"""
+        now = self._engine.now()
+        for name, heard_s in list(self._heard_s.items()):
+            session = self._session(name)
+            if session is None or name not in self._polls:
+                del self._heard_s[name]
+            elif now - heard_s > SILENT_S:
+                self._gone(session)
+        self._timer = self._engine.loop.call_later(LOOK_EVERY_S, self._look) if self._heard_s else None
+
+
+def _sources(found: list[Recorded]) -> list[Source]:
+    return [Source(one.stream, None) for one in found]

@@ -1,0 +1,132 @@
+"""A publication: a batch of a writer on its way from its parts to everyone (core/clients/writers.py has the rules).
+
+A part at a time is read by a worker thread; the loop publishes a little of it in each turn, and none while the writer
+is paused, as any publisher may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headway.core.base import Refused
+from headway.core.clients import Origin
+from headway.core.consumer import Session
+from headway.core.message import Run
+from headway.store.staged import Staged
+
+if TYPE_CHECKING:
+    from headway.server.engine import Engine
+
+log = logging.getLogger("headway")
+
+TURN_BYTES = 256 * 1024
+TURN_RUNS = 200
+
+
+class Publication:
+    def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
+                 parts: tuple[str, ...], *, begun: bool) -> None:
+        """``begun``: in an earlier life."""
+        self.number = number
+        self.parts = parts
+        self.rows = 0
+        """So many are published."""
+        self.refused = ""
+        """What a queue had to say that would not have some of them."""
+        self._engine = engine
+        self._staged = staged
+        self._threads = threads
+        self._writer = writer
+        self._begun = begun
+        self._go_on = asyncio.Event()
+        self.start()
+
+    def start(self) -> None:
+        """Again, after it has failed."""
+        self.task = self._engine.loop.create_task(self._run())
+
+    @property
+    def failed(self) -> str:
+        """Why it has, in one line; empty: it has not."""
+        if not self.task.done() or self.task.cancelled():
+            return ""
+        error = self.task.exception()
+        if error is None or isinstance(error, (ValueError, Refused)):
+            return "" if error is None else str(error)
+        if isinstance(error, OSError):
+            return error.strerror or str(error)
+        return f"internal error: {error}"
+
+    @property
+    def busy(self) -> bool:
+        """There is something left to be done."""
+        return not self.task.done() or bool(self.failed)
+
+    async def _run(self) -> None:
+        try:
+            await self._whole()
+        except (OSError, ValueError, Refused) as error:
+            log.error("batch %d of %s: %s", self.number, self._writer, error)
+            raise
+        except Exception:
+            log.exception("batch %d of %s", self.number, self._writer)
+            raise
+
+    async def _whole(self) -> None:
+        """Raises OSError, BadRows (a ValueError), Refused."""
+        engine, name = self._engine, self._writer
+        keeper, writers = engine.keeper, engine.broker.writers
+        assert keeper is not None
+        if not self._begun:
+            writers.begin(name, self.number, self.parts, engine.now())
+            self._begun = True
+        await keeper.all_kept()
+        # What else is there by now is of attempts that failed: the writer begins no batch before this one is done.
+        there = await engine.loop.run_in_executor(self._threads, self._staged.parts, name)
+        first = 0
+        for part in self.parts:
+            runs = await engine.loop.run_in_executor(self._threads, _read, self._staged.path(name, part))
+            await self._publish(runs, first)
+            first += sum(len(run) for _, run in runs)
+        await keeper.all_kept()
+        writers.done(name, engine.now())
+        await keeper.all_kept()
+        await engine.loop.run_in_executor(self._threads, self._staged.remove, name, there)
+
+    async def _publish(self, runs: list[tuple[int, Run]], first: int) -> None:
+        engine, size, count = self._engine, 0, 0
+        for row, run in runs:
+            if first + row < self.rows:
+                continue
+            session = await self._session()
+            try:
+                origin = Origin(self._writer, self.number, first + row)
+                engine.broker.writers.publish(session, origin, run, engine.now())
+            except Refused as refused:
+                self.refused = str(refused)
+            engine.turn_soon()
+            self.rows += len(run)
+            size, count = size + len(run.data), count + 1
+            if size > TURN_BYTES or count > TURN_RUNS:
+                size = count = 0
+                await asyncio.sleep(0)
+
+    async def _session(self) -> Session:
+        """When it may publish. Raises Refused."""
+        engine = self._engine
+        while True:
+            session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now())
+            if not session.paused_by:
+                return session
+            self._go_on.clear()
+            await self._go_on.wait()
+
+
+def _read(path: Path) -> list[tuple[int, Run]]:
+    from headway.store.rows import runs
+
+    return list(runs(path.read_bytes()))

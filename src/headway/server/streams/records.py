@@ -1,0 +1,283 @@
+"""Records over HTTP: ``GET /v1/topics``, and what is recorded of a topic as an Arrow stream or as JSON lines.
+
+Theory of operation. A range of offsets is settled first, so that the headers can say where it ends. Then a worker
+thread reads and encodes about a megabyte at a time, and the next only when the client has taken the last: whatever is
+asked for, no more than that is in memory, and the loop does nothing but hand it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from headway.core.base import ConfigError
+from headway.core.message import BadTopic, covers, overlaps, validate_filter
+from headway.server.engine import Engine
+from headway.server.recorded import (
+    LOOKED_BYTES,
+    Asked,
+    Gone,
+    Piece,
+    Range,
+    Source,
+    Trimmed,
+    cut,
+    earliest,
+    latest,
+    lines,
+    pieces,
+    range_of,
+    read_asked,
+)
+from headway.store.journal.errors import Corrupt
+from headway.store.journal.stream import Stream
+
+log = logging.getLogger("headway")
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON_LINES = "application/x-ndjson"
+THREADS = 2
+TRIES_MAX = 10
+READERS_MAX = 32
+UNREAD_S = 60.0
+"""A client that takes nothing for so long is let go."""
+NO_ARROW = (
+    "this broker has no pyarrow, so it cannot answer in Arrow: pip install 'headway[telemetry]' "
+    "(format=json works without)"
+)
+_AWAY = (ConnectionError, TimeoutError)
+Chunk = bytes | memoryview
+
+
+class Refusal(Exception):
+    """An answer without records: a status and one line."""
+
+    def __init__(self, status: int, text: str, **more: int | list[str]) -> None:
+        super().__init__(text)
+        self.status = status
+        self.more = more
+
+
+class Wanted(NamedTuple):
+    """What to read, and how to send it."""
+
+    sources: list[Source]
+    filter: str
+    asked: Asked
+    on_disk: int
+    """What is behind this offset may not be."""
+
+
+class Begun(NamedTuple):
+    """An answer whose first part is ready."""
+
+    range: Range
+    next_offset: int
+    """To go on from."""
+    first: Chunk
+    chunks: Iterator[Chunk]
+    """The rest."""
+
+
+class Records:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-records")
+        self._readers = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/topics", self._topics), web.get("/v1/topics/{topic:.+}/records", self._records)]
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -- which there are --------------------------------------------------------------------------------------------
+
+    def _recorded(self) -> dict[str, Source]:
+        """By filter."""
+        engine = self._engine
+        if engine.keeper is None:
+            return {}
+        keys = {topic.filter: topic.key for topic in engine.settings.topics}
+        archive = engine.keeper.archive
+        return {one.filter: Source(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
+
+    async def _topics(self, _: web.Request) -> web.Response:
+        keeper = self._engine.keeper
+        keeps = {topic.filter: topic.keep for topic in self._engine.settings.topics}
+        found = []
+        for filter, source in self._recorded().items():
+            assert keeper is not None
+            first_us, last_us = _times(source.stream)
+            found.append({
+                "filter": filter, "key": source.key.text if source.key else None, "keep": str(keeps.get(filter)),
+                "earliest": earliest([source]), "latest": latest([source], keeper.committed_sequence),
+                "bytes": source.stream.bytes, "first_time": _iso(first_us), "last_time": _iso(last_us),
+            })  # fmt: skip
+        return _json({"topics": found})
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    async def _records(self, request: web.Request) -> web.StreamResponse:
+        if self._readers >= READERS_MAX:
+            return _json({"error": f"{READERS_MAX} others are reading records already; try again later"}, 503)
+        self._readers += 1
+        try:
+            return await self._answer(request)
+        except Refusal as refusal:
+            headers = {"Headway-Earliest-Offset": str(earliest)} if (earliest := refusal.more.get("earliest")) else None
+            return _json({"error": str(refusal)} | refusal.more, refusal.status, headers)
+        finally:
+            self._readers -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        wanted = self._wanted(request)
+        run = self._engine.loop.run_in_executor
+        begun = await run(self._threads, _begin, wanted)
+        headers = {
+            "Headway-Earliest-Offset": str(begun.range.earliest), "Headway-Latest-Offset": str(begun.range.latest),
+            "Headway-Next-Offset": str(begun.next_offset),
+            "Content-Type": ARROW if wanted.asked.format == "arrow" else JSON_LINES,
+        }  # fmt: skip
+        response = web.StreamResponse(headers=headers)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        chunk: Chunk | None = None if request.method == "HEAD" else begun.first
+        try:
+            while chunk is not None:
+                if request.transport is None or request.transport.is_closing():
+                    break
+                if len(chunk):
+                    async with asyncio.timeout(UNREAD_S):
+                        await response.write(chunk)
+                chunk = await run(self._threads, next, begun.chunks, None)
+            else:
+                await response.write_eof()
+        except _AWAY:
+            pass  # the client is gone, or does not read
+        except (Trimmed, Corrupt, OSError) as error:
+            log.error("records of %s: the answer ends too early: %s", wanted.filter, _words(error))
+            _break_off(request)
+        return response
+
+    def _wanted(self, request: web.Request) -> Wanted:
+        """Raises Refusal."""
+        recorded = self._recorded()
+        topic = request.match_info["topic"]
+        try:
+            validate_filter(topic)
+            asked = read_asked(request.query, int(time.time() * 1e6))
+        except (ConfigError, BadTopic) as error:
+            raise Refusal(400, str(error)) from None
+        if not any(covers(filter, topic) for filter in recorded):
+            names = ", ".join(recorded) or "nothing (a [[topic]] with keep is)"
+            raise Refusal(404, f"{topic} is not recorded; recorded is {names}", recorded=list(recorded))
+        assert self._engine.keeper is not None
+        sources = [source for filter, source in recorded.items() if overlaps(filter, topic)]
+        return Wanted(sources, topic, asked, self._engine.keeper.committed_sequence)
+
+
+# -- in a worker's thread ---------------------------------------------------------------------------------------------
+
+
+def _begin(wanted: Wanted) -> Begun:
+    """Raises Refusal."""
+    if wanted.asked.format == "arrow" and not _has_arrow():
+        raise Refusal(501, NO_ARROW)
+    tries_left = TRIES_MAX
+    while True:
+        tries_left -= 1
+        try:
+            return _begun(wanted)
+        except Trimmed:  # between two looks; who wants no certain offset does not mind
+            if not tries_left:
+                raise Refusal(500, "records are deleted faster than they can be read") from None
+        except ConfigError as error:
+            raise Refusal(400, str(error)) from None
+        except Gone as error:
+            raise Refusal(410, str(error), earliest=error.earliest) from None
+        except (Corrupt, OSError) as error:
+            raise Refusal(500, _words(error)) from None
+
+
+def _begun(wanted: Wanted) -> Begun:
+    sources, filter, asked, on_disk = wanted
+    range = range_of(asked, sources, on_disk)
+    stop = range.stop
+    if asked.bytes_max is not None:
+        stop = cut(pieces(sources, filter, range.first, stop), asked.bytes_max) or stop
+    found = pieces(sources, filter, range.first, stop)
+    chunks = lines(found) if asked.format == "json" else _arrow(found, range, stop)
+    return Begun(range, stop, next(chunks, b""), chunks)
+
+
+def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[Chunk]:
+    from headway.store import records
+
+    offsets = {"earliest": range.earliest, "latest": range.latest, "next": stop}
+    start = records.stream_start({f"headway.{name}_offset": str(offset) for name, offset in offsets.items()})
+    columns, looked = records.Columns(), 0
+    for piece in found:
+        looked += piece.looked_bytes
+        if piece.run is not None:
+            columns.add(piece.run, piece.first, piece.time_us, piece.keys)
+        if columns.size >= records.BATCH_BYTES:
+            part = records.stream_part(columns.batch())
+            yield start + part if start else part
+            columns, looked, start = records.Columns(), 0, b""
+        elif looked > LOOKED_BYTES:
+            yield start
+            looked, start = 0, b""
+    yield start + (records.stream_part(columns.batch()) if len(columns) else b"") + records.STREAM_END
+
+
+def _has_arrow() -> bool:
+    try:
+        import headway.store.records  # noqa: F401  it may take a while the first time
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        return False
+    return True
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _break_off(request: web.Request) -> None:
+    """So that what was sent is not taken for the whole."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, Trimmed):
+        return "records were deleted while they were read"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"the journal cannot be read: {errno.errorcode.get(error.errno, '')} {error.strerror}"
+    return str(error)
+
+
+def _times(stream: Stream) -> tuple[int | None, int | None]:
+    """Of the first record and the last, microseconds."""
+    segments = [segment for segment in stream.segments if segment.first_time_us is not None]
+    return (segments[0].first_time_us, segments[-1].last_time_us) if segments else (None, None)
+
+
+def _iso(time_us: int | None) -> str | None:
+    if time_us is None:
+        return None
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json", headers=headers)

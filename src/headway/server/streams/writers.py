@@ -1,0 +1,249 @@
+"""Writers over HTTP: how a Spark query publishes its batches, each exactly once (writers.py has the rules).
+
+``POST /v1/writers/NAME/parts`` brings rows as an Arrow stream and is answered with the name of a *part*, which is on
+disk and published by nobody yet; any number of tasks, and of attempts at each, may do so side by side. ``PUT
+/v1/writers/NAME/batches/N`` with ``{"parts": [...], "wait_ms"}`` publishes what these parts have, once, however often
+it is asked for; 202 says that it is not done yet. ``DELETE .../parts/PART`` takes a part back, ``DELETE
+/v1/writers/NAME`` says that there is nothing more to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from aiohttp import web
+
+from headway.core.clients import PROTOCOL, Batch, Handing
+from headway.server.engine import Engine
+from headway.server.http import USER, No, Quota, json_answer, read_body
+from headway.server.streams.publication import Publication
+from headway.store.journal.files import REAL
+from headway.store.staged import STAGED, Staged, is_name
+
+log = logging.getLogger("headway")
+
+PART_BYTES_MAX = 32 * 1024 * 1024
+PARTS_AT_ONCE = 4
+PART_S = 60.0
+"""For a part to arrive: others wait for their turn."""
+BATCHES_AT_ONCE = 64
+THREADS = 2
+FREE_BYTES_MIN = 256 * 1024 * 1024
+"""Staged parts leave so much of the disk to the journal."""
+WAIT_MS_MAX = 10_000
+DAY_S = 86_400.0
+STAGED_S = DAY_S
+"""Parts that nobody has published after so long are removed."""
+SILENT_S = 30 * DAY_S
+"""A writer not heard of for so long is forgotten, and with it which batches of its are published."""
+AWAY_S = 300.0
+LOOK_EVERY_S = 60.0
+NO_JOURNAL = "publishing exactly once needs the journal, and this broker has none: add [journal] to its config"
+NO_ARROW = "this broker has no pyarrow, so it cannot take Arrow: pip install 'headway[telemetry]'"
+
+
+class Wish(msgspec.Struct, forbid_unknown_fields=True):
+    parts: list[str]
+    wait_ms: int = 0
+
+
+class Writers:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-writers")
+        self._uploads = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._publications: dict[str, Publication] = {}
+        """By writer: the last one."""
+        self._heard_s: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._payload_bytes_max = max(one.packet_bytes_max for one in engine.settings.listeners.values())
+        self._staged = Staged(REAL, engine.settings.journal.folder / STAGED)
+
+        self._quota = Quota(engine.settings.server.writers_max, "server.writers_max", "DELETE /v1/writers/NAME",
+                            self._there)  # fmt: skip
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v1/writers/{name}/parts", self._part),
+            web.delete("/v1/writers/{name}/parts/{part}", self._take_back),
+            web.put(r"/v1/writers/{name}/batches/{number:\d{1,18}}", self._publish),
+            web.delete("/v1/writers/{name}", self._forget),
+        ]
+
+    def start(self) -> None:
+        """Go on with what was begun before the process began."""
+        if self._engine.keeper is not None:
+            self._quota.restore((name, "") for name in self._engine.broker.writers.names())
+            for name, batch in self._engine.broker.writers.unfinished().items():
+                self._begin(name, batch, begun=True)
+            self._look()
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [one.task for one in self._publications.values() if not one.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def _part(self, request: web.Request) -> web.Response:
+        name = self._heard(request)
+        async with self._uploads:
+            data = await read_body(request, PART_BYTES_MAX, PART_S)
+            part, rows = await self._engine.loop.run_in_executor(self._threads, self._stage, name, data)
+        return json_answer({"part": part, "rows": rows}, 201)
+
+    async def _take_back(self, request: web.Request) -> web.Response:
+        name, part = self._name(request), request.match_info["part"]
+        batch = self._engine.broker.writers.last(name)
+        if not is_name(part):
+            raise No(400, f"{part!r} is not the name of a part")
+        if batch is not None and part in batch.parts:
+            raise No(409, f"part {part} belongs to batch {batch.number}, which is being published")
+        await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, [part])
+        return web.Response(status=204)
+
+    async def _publish(self, request: web.Request) -> web.Response:
+        name, number = self._heard(request), int(request.match_info["number"])
+        try:
+            wish = msgspec.json.decode(await read_body(request), type=Wish)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise No(400, str(error)) from None
+        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
+        if publication is None:
+            return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
+        await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
+        if publication.failed:
+            raise No(503, f"batch {number} of {name} is not published to its end: {publication.failed}")
+        done = publication.task.done()
+        said = {"batch": number, "done": done, "rows": publication.rows, "refused": publication.refused}
+        return json_answer(said, 200 if done else 202)
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        name = self._name(request)
+        batch = self._engine.broker.writers.last(name)
+        if batch is not None and batch.parts:
+            raise No(409, f"batch {batch.number} of {name} is being published")
+        self._leave(name)
+        self._quota.leave(name)
+        self._engine.broker.writers.forget(name)
+        self._engine.turn_soon()
+        return web.Response(status=204)
+
+    # -- what they come to ------------------------------------------------------------------------------------------
+
+    def _name(self, request: web.Request) -> str:
+        """The writer's. Raises No."""
+        name = request.match_info["name"]
+        if self._engine.keeper is None:
+            raise No(404, NO_JOURNAL)
+        if not is_name(name):
+            raise No(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
+        session = self._engine.broker.registry.sessions.get(name)
+        if session is not None and session.protocol != PROTOCOL:
+            raise No(409, f"{name} is the name of a client that speaks {session.protocol}")
+        return name
+
+    def _there(self, name: str) -> bool:
+        return name in self._heard_s or self._engine.broker.writers.last(name) is not None
+
+    def _heard(self, request: web.Request) -> str:
+        """The name of a writer that has something to publish. Raises No."""
+        name = self._name(request)
+        self._quota.take(name, request[USER])
+        self._heard_s[name] = self._engine.now()
+        return name
+
+    def _stage(self, name: str, data: bytes) -> tuple[str, int]:
+        """In a worker thread. Raises No."""
+        try:
+            from headway.store.rows import BadRows, check
+        except ImportError:
+            raise No(501, NO_ARROW) from None
+        try:
+            checked = check(data, self._payload_bytes_max)
+            if self._staged.free_bytes() - len(data) < FREE_BYTES_MIN:
+                raise No(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
+            return self._staged.add(name, data), checked.rows
+        except BadRows as error:
+            raise No(400, str(error)) from None
+        except OSError as error:
+            raise No(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
+
+    async def _publication(self, name: str, number: int, parts: tuple[str, ...]) -> Publication | None:
+        """The one that publishes this batch, or has; None: it is long published, or has nothing in it. Raises No."""
+        running = self._publications.get(name)
+        if running is not None and running.number == number:
+            await self._drop(name, [part for part in parts if part not in running.parts])
+            if running.failed:
+                running.start()
+            return running
+        if running is not None and running.busy and running.number < number:
+            raise No(409, f"batch {running.number} of {name} is not published yet; it has to be before {number} is")
+        last = self._engine.broker.writers.last(name)
+        if last is not None and number <= last.number:
+            await self._drop(name, parts)
+            return None
+        missing = [part for part in parts if not is_name(part)]
+        missing += await self._engine.loop.run_in_executor(self._threads, self._staged.missing, name, parts)
+        if missing:
+            raise No(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
+        if self._publications.get(name) is not running:  # somebody was faster
+            return await self._publication(name, number, parts)
+        busy = sum(1 for one in self._publications.values() if one.busy)
+        if busy >= BATCHES_AT_ONCE:
+            raise No(503, f"{busy} others are publishing already; try again later")
+        return self._begin(name, Batch(number, parts, 0, 0.0), begun=False) if parts else None
+
+    def _begin(self, name: str, batch: Batch, *, begun: bool) -> Publication:
+        self._publications[name] = publication = Publication(
+            self._engine, self._staged, self._threads, name, batch.number, batch.parts, begun=begun
+        )
+        return publication
+
+    async def _drop(self, name: str, parts: Sequence[str]) -> None:
+        """Parts that nobody will publish: their rows are, from others."""
+        if parts and all(map(is_name, parts)):
+            await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, parts)
+
+    # -- who is there -----------------------------------------------------------------------------------------------
+
+    def _leave(self, name: str) -> None:
+        self._publications.pop(name, None)
+        self._heard_s.pop(name, None)
+        session = self._engine.broker.registry.sessions.get(name)
+        if session is not None and isinstance(session.outlet, Handing):
+            self._engine.broker.writers.leave(session, self._engine.now())
+            self._engine.turn_soon()
+
+    def _look(self) -> None:
+        """Now and then: who has not been heard of, and what was left lying?"""
+        engine, now = self._engine, self._engine.now()
+        busy = {name for name, one in self._publications.items() if one.busy}
+        for name, heard_s in list(self._heard_s.items()):
+            if now - heard_s > AWAY_S and name not in busy:
+                self._leave(name)
+        writers = engine.broker.writers
+        for name in writers.silent(now - SILENT_S):
+            self._quota.leave(name)
+            writers.forget(name)
+            engine.turn_soon()
+        engine.loop.run_in_executor(self._threads, self._tidy, set(writers.unfinished()))
+        self._timer = engine.loop.call_later(LOOK_EVERY_S, self._look)
+
+    def _tidy(self, busy: set[str]) -> None:
+        """In a worker thread."""
+        try:
+            removed = self._staged.tidy(STAGED_S, busy)
+        except OSError as error:
+            log.error("cannot tidy %s: %s", self._staged.folder, error.strerror or error)
+        else:
+            if removed:
+                log.warning("%d staged parts that nobody published for a day are removed", removed)

@@ -1,0 +1,50 @@
+"""What earlier releases have left on disk opens in this one, and has all that was confirmed then."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pika
+import pytest
+from tests.interop.conftest import BrokerFactory
+from tests.interop.of_before import ACKED, FOLDERS, JOBS, NEVER, ORDERS, RECORDED, config
+from tests.interop.pahos import paho, properties
+
+from headway.pipeline.footers import check_lake
+
+
+@pytest.mark.parametrize("release", sorted(path.name for path in FOLDERS.iterdir()))
+def test_a_journal_of_before(start: BrokerFactory, tmp_path: Path, release: str) -> None:
+    shutil.copytree(FOLDERS / release / "journal", tmp_path / "journal")
+    broker = start(config(tmp_path))
+    lasting = properties("CONNECT", SessionExpiryInterval=NEVER)
+    with paho(broker.ports["mqtt"], "away", clean=False, connect=lasting) as away:
+        assert away.connect_flags.session_present
+        got = away.wait(2 * ORDERS)
+    for topic in ("orders/a", "tasks"):
+        assert [int(one.payload) for one in got if one.topic == topic] == list(range(ORDERS))
+
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.ports["amqp"])) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("jobs", "topic", passive=True)
+        channel.queue_declare("work", durable=True, arguments={"x-max-priority": 3})
+        jobs = [channel.basic_get("work", auto_ack=True) for _ in range(JOBS - len(ACKED))]
+        assert sorted(int(body) for _, _, body in jobs) == [n for n in range(JOBS) if n + 1 not in ACKED]
+        assert all(about.headers == {"from": "before"} for _, about, _ in jobs)
+        assert channel.basic_get("work") == (None, None, None)
+
+    with paho(broker.ports["mqtt"], "board") as board:
+        board.subscribe("board/#")
+        assert [one.payload for one in board.wait(1)] == [b"the board"]
+    status, lines = broker.call("/v1/topics/rec%2F%23/records?from=earliest&format=json")
+    assert status == 200, lines
+    assert [int(json.loads(line)["payload"]) for line in lines.splitlines()] == list(range(RECORDED))
+
+
+@pytest.mark.parametrize("release", sorted(path.name for path in FOLDERS.iterdir()))
+def test_a_lake_of_before(release: str) -> None:
+    found = check_lake(FOLDERS / release / "lake")
+    assert found.files == len(list(FOLDERS.glob(f"{release}/lake/*/*/*.parquet")))
+    assert found.rows > 0

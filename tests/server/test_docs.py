@@ -134,7 +134,8 @@ def test_every_subscription_option_is_listed_and_understood() -> None:
 
 def test_every_metric_and_endpoint_is_listed() -> None:
     server = ROOT / "src" / "headway" / "server"
-    names = set(re.findall(r"^            \(\"(\w+)\", \"", (server / "admin" / "metrics.py").read_text(), re.MULTILINE))
+    metrics = (server / "admin" / "metrics.py").read_text()
+    names = set(re.findall(r"^            \(\"(\w+)\", \"", metrics, re.MULTILINE))
     assert "published_records" in names
     missing = {name for name in names if f"headway_{name}" not in OPERATIONS}
     assert not missing

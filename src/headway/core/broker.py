@@ -359,4 +359,4 @@ class Broker:
         for session in self.registry.sessions.values():
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)
-                self._subscribing.give_state(subscription)
+                self._subscribing.starts.give_state(subscription)

@@ -191,7 +191,7 @@ class Restoring:
                 else:
                     _stand_subscription(owner, cursor, standing, self._ids(owner, place), now)
                     if standing.conflated:
-                        self._subscribing.show_state(owner, standing.fresh - 1)
+                        self._subscribing.starts.show_state(owner, standing.fresh - 1)
                 cursor.kept = kept
         for client in self._flights:  # what the member of a queue has not settled is the queue's again
             if (session := self._registry.sessions.get(client)) is not None:

@@ -12,6 +12,7 @@ from functools import partial
 from headway.core.base import Reason, Refused
 from headway.core.clients.ending import Ending
 from headway.core.clients.keeping import Estate, Keeping
+from headway.core.clients.starts import Starts
 from headway.core.consumer import (
     Feed,
     FeedKey,
@@ -31,9 +32,7 @@ from headway.core.log import (
     SUBSCRIPTIONS,
     WILD_LEVEL_BYTES,
     Lane,
-    LooseEnds,
     Retained,
-    State,
 )
 from headway.core.message import (
     BadKey,
@@ -41,15 +40,14 @@ from headway.core.message import (
     Gap,
     Record,
     compile_key,
-    covers,
     has_wildcard,
     matcher,
     parse_share,
     validate_filter,
 )
-from headway.core.policy import ActionKind, Meter, Policy, PolicyState, Which
+from headway.core.policy import Meter, Policy, PolicyState
 from headway.core.queue import Queue, queue_of
-from headway.core.routing import Archive, Registry, seen_before
+from headway.core.routing import Registry
 from headway.core.selector import BadSelector, compile_selector
 
 PREFACES_MAX = 64
@@ -64,7 +62,7 @@ class Subscribing:
         self._registry = registry
         self._keeping = keeping
         self._ending = ending
-        self._retained = retained
+        self.starts = Starts(registry, retained, fanout)
         self._fanout = fanout
         self._watch = watch
 
@@ -107,7 +105,7 @@ class Subscribing:
             self._keeping.inherit(subscription, estate)
         self._keeping.subscription(subscription)
         if group is None:
-            self._begin(subscription, now, fresh=not known)
+            self.starts.begin(subscription, now, fresh=not known)
         return subscription
 
     def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
@@ -158,11 +156,11 @@ class Subscribing:
         if group is not None:
             self._join_group(feed, subscription, now)
         else:
-            self.give_state(subscription)
+            self.starts.give_state(subscription)
             if request.options.conflate_s is not None:
                 start_conflating(subscription, now)
                 if request.options.conflate_s:
-                    self._next_tick(subscription, now)
+                    self.starts.next_tick(subscription, now)
             feed.wait(subscription)
         self._keeping.subscription(subscription, number=number, place=place or None)
         return subscription
@@ -252,7 +250,7 @@ class Subscribing:
         self._keeping.subscription(subscription)
         self._lease(subscription, now)
         if request.send_retained == "always" and subscription.preface is None:
-            self._queue_retained(subscription, now)
+            self.starts.queue_retained(subscription, now)
             if subscription.preface is not None:
                 self._fanout.lag(subscription, now)
                 self._fanout.again[subscription.session] = None
@@ -271,118 +269,6 @@ class Subscribing:
             feed.selector = compile_selector(request.options.selector)
         self._registry.router.add_feed(feed)
         return feed
-
-    # -- what comes first -------------------------------------------------------------------------------------------
-
-    def _begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
-        request, options, feed = subscription.request, subscription.request.options, subscription.feed
-        if request.send_retained == "always" or (request.send_retained == "new" and fresh):
-            self._queue_retained(subscription, now)
-        self.give_state(subscription)
-        state, sequence = subscription.state, self._registry.sequence
-        if options.start != "end":
-            self._start_at(subscription, options, now)
-        elif options.snapshot and state is not None and len(state):
-            subscription.add_preface(state.read(0, sequence, feed.accepts))
-        if options.conflate_s is not None:
-            start_conflating(subscription, now)
-            subscription.conflated_upto = max(subscription.conflated_upto, sequence)
-            if options.conflate_s:
-                self._next_tick(subscription, now)
-        if subscription.has_more:
-            self._fanout.lag(subscription, now)
-            self._fanout.again[subscription.session] = None
-        elif options.conflate_s:
-            feed.resting[subscription] = None
-        else:
-            feed.waiting[subscription] = None
-
-    def _queue_retained(self, subscription: Subscription, now: float) -> None:
-        feed = subscription.feed
-        records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
-        if records is not None:
-            subscription.add_preface(records, retained=True)
-
-    def _next_tick(self, subscription: Subscription, now: float) -> None:
-        interval = subscription.request.options.conflate_s
-        assert interval
-
-        def tick(when: float) -> None:
-            if subscription.feed.lane.count != subscription.cursor.number:
-                self._fanout.lag(subscription, when)
-                self._fanout.again[subscription.session] = None
-            self._next_tick(subscription, when)
-
-        subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
-
-    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
-        """``from``: the earliest record there is, or what follows an offset the client has already seen, or a time."""
-        lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
-        filter = subscription.feed.key.filter
-        earliest = archive.earliest(filter) if archive is not None else None
-        if archive is not None and earliest is not None:
-            seen = seen_before(archive, filter, options, earliest, now)
-            if seen < lane.dropped_sequence:
-                self._read_archive(archive, subscription, seen)
-                if seen + 1 < earliest or not archive.complete(filter):
-                    subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
-                return
-        else:
-            seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
-        if seen >= lane.dropped_sequence:
-            chunk = lane.first
-            while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
-                chunk = chunk.next
-            index = 0
-            while index < len(chunk) and chunk.sequence_of(index) <= seen:
-                index += 1
-            cursor.stand_at(chunk, index)
-            subscription.current_s = now
-            subscription.start_number, subscription.start_position = cursor.number, cursor.position
-            return
-        if subscription.state is not None:
-            subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
-        subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
-
-    def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
-        """Recorded records come first; to a durable subscription they are due after a crash, too."""
-        filter, upto, kept = subscription.feed.key.filter, self._registry.sequence, subscription.cursor.kept
-        loose = None
-        if kept is not None:
-            loose = LooseEnds(kept, upto, seen + 1)
-            kept.cursors.insert(0, loose)
-            kept.moved()
-        records = archive.read(filter, seen, upto, subscription.feed.accepts)
-        subscription.add_preface(records, loose=loose)
-
-    def show_state(self, subscription: Subscription, seen: int) -> None:
-        """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
-        is known of that it is told of a gap."""
-        state = subscription.state
-        if state is not None and len(state):
-            subscription.add_preface(state.read(0, self._registry.sequence, subscription.feed.accepts))
-        else:
-            subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
-
-    def give_state(self, subscription: Subscription) -> None:
-        """Find or make the state this subscription may be conflated from, if it ever may."""
-        options, policy = subscription.request.options, subscription.policy
-        wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
-            rule.then.kind is ActionKind.CONFLATE or rule.then.which is Which.OLDER_PER_KEY for rule in policy.rules
-        )
-        if not wanted or subscription.state is not None:
-            return
-        filter = subscription.feed.key.filter
-        states = self._registry.router.states
-        fitting = [s for s in states if covers(s.filter, filter) and (options.key is None or s.key.text == options.key)]
-        fitting.sort(key=lambda s: not s.declared)
-        state = next((s for s in fitting if s.declared or s.filter == filter), None)
-        if state is None:
-            state = State(filter, compile_key(options.key or "topic"), subscription.session.pool)
-            self._registry.router.add_state(state)
-        state.readers += 1
-        subscription.state = state
-
 
 def cost(request: SubscribeRequest) -> int:
     """What such a subscription takes up."""

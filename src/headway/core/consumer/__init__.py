@@ -19,7 +19,8 @@ from headway.core.consumer.outlet import Outlet, PeerState
 from headway.core.consumer.poll import Behind, Poll, Recorded, Telling
 from headway.core.consumer.reader import Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.consumer.subscription import Predicate, Skip, Subscription
+from headway.core.consumer.skip import Predicate, Skip
+from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "ConnectRequest", "DeadLetter", "Delivery",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, stop
 from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.preface import Preface, Source
 from headway.core.consumer.reader import Reader
+from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, LooseEnds, State, StatePass
-from headway.core.message import Gap, Record
+from headway.core.message import Gap
 from headway.core.policy import Meter, Policy, PolicyState, Sample
 
 if TYPE_CHECKING:
@@ -24,53 +25,6 @@ if TYPE_CHECKING:
 IDLE = Sample()
 OLDEST_LOOKED_AT = 1000
 """Deliveries of a channel looked at for the oldest of one of its consumers."""
-
-
-class Skip:
-    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``doomed`` marks.
-
-    ``doomed`` None means every record."""
-
-    __slots__ = ("doomed", "first", "position", "reason", "stop")
-
-    def __init__(self, first: int, stop: int | None, doomed: Predicate | None, reason: Reason) -> None:
-        self.first = first
-        self.stop = stop
-        self.doomed = doomed
-        self.reason = reason
-        self.position = 0
-        """Of record ``first``; known where every record is left out, for then the lag ends there."""
-
-
-class Source(Protocol):
-    """Records from elsewhere than the lane, one at a time; closed when no more are wanted. None: it has looked at as
-    many as it may in one step, and found none; there may be more."""
-
-    def __next__(self) -> Record | None: ...
-    def close(self) -> None: ...
-
-
-class Preface(NamedTuple):
-    """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch, or what the
-    subscription this one replaces had not been given."""
-
-    records: Source
-    retained: bool
-    """The consumer sees them with the retain flag."""
-    since: int
-    """Sequence after which they are records that passed in the lane while conflating."""
-    loose: LooseEnds | None = None
-    """Is told what was given, where that is to outlive the process."""
-
-
-class Predicate:
-    """A question about records, asked once per record and chunk however many consumers share the answer."""
-
-    __slots__ = ("key", "test")
-
-    def __init__(self, key: tuple[object, ...], test: Callable[[Record], bool]) -> None:
-        self.key = key
-        self.test = test
 
 
 class Subscription:

@@ -20,10 +20,11 @@ import msgspec
 from headway.core.base import Reason, format_size
 from headway.core.clients import Admission, Ending, Keeping, Queues
 from headway.core.consumer import CloseChannel, CloseConsumer, Poll, Session, Shares, Subscription
-from headway.core.delivery import lose, start_conflating, stop_conflating
+from headway.core.delivery import start_conflating, stop_conflating
 from headway.core.governance.moves import discard, stop_discarding
 from headway.core.governance.pressure import gives_way, over_share, spill_of
 from headway.core.governance.sampling import observe, with_peer
+from headway.core.governance.write_off import write_off
 from headway.core.log import GRACE_S
 from headway.core.policy import (
     Action,
@@ -357,52 +358,10 @@ class Governor:
         if session.outlet is not None:
             self._cut(subscription, reason, verdict.text, now)
         if not subscription.ended:
-            self._write_off(subscription, reason, now, unreadable=unreadable)
+            write_off(self._registry, self._ending, subscription, reason, now, unreadable=unreadable)
         elif departed:
             self._recover(subscription, now)
             self._registry.watched.pop(subscription, None)
-
-    def _write_off(self, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool) -> None:
-        """A durable subscription loses what comes next for it, up to what was promised: its cursor moves there, with a
-        gap to be told of. It loses all that it holds where nothing was promised, and what cannot be read where that is
-        why."""
-        cursor = subscription.cursor
-        if subscription.queue is not None:
-            queue_of(subscription.queue).write_off(subscription, reason, now - GRACE_S)
-            return
-        if subscription.promised and not unreadable:
-            if not cursor.unacknowledged:
-                upto = cursor.held_number(subscription.stop)
-                self._registry.lost(subscription.skip_to(upto, reason), reason)
-                self._settle_down(subscription, reason, now)
-            return
-        flying = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
-        stop = subscription.stop
-        if unreadable:
-            chunks = {delivery.chunk for _, delivery in flying if delivery.chunk is not None}
-            bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
-            flying = [(i, delivery) for i, delivery in flying if delivery.chunk in bad]
-            stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
-        for delivery_id, _ in flying:
-            delivery = lose(subscription, delivery_id)
-            if delivery is not None and delivery.loose is not None:
-                delivery.loose.acknowledge(delivery.sequence)
-            if delivery is not None and delivery.cursor is not None:
-                assert delivery.chunk is not None
-                sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
-                subscription.note_gap(1, sequence, sequence, reason)
-                cursor.acknowledge(delivery.number)
-        self._registry.lost(subscription.skip_to(stop, reason), reason)
-        self._settle_down(subscription, reason, now)
-
-    def _settle_down(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """It was moved on, maybe to the end."""
-        session = subscription.session
-        if subscription.stop_number is not None and subscription.cursor.number >= subscription.stop:
-            self._ending.end(subscription, reason, now)
-        elif subscription in session.lagging and not subscription.has_more:
-            subscription.feed.wait(subscription)
-            self._registry.dirty[subscription.feed] = None
 
     # -- telling ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,34 @@
+"""Skips: stretches of a lane of which a consumer is not given some records, or any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.core.base import Reason
+from headway.core.message import Record
+
+
+class Predicate:
+    """A question about records, asked once per record and chunk however many consumers share the answer."""
+
+    __slots__ = ("key", "test")
+
+    def __init__(self, key: tuple[object, ...], test: Callable[[Record], bool]) -> None:
+        self.key = key
+        self.test = test
+
+
+class Skip:
+    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``doomed`` marks.
+
+    ``doomed`` None means every record."""
+
+    __slots__ = ("doomed", "first", "position", "reason", "stop")
+
+    def __init__(self, first: int, stop: int | None, doomed: Predicate | None, reason: Reason) -> None:
+        self.first = first
+        self.stop = stop
+        self.doomed = doomed
+        self.reason = reason
+        self.position = 0
+        """Of record ``first``; known where every record is left out, for then the lag ends there."""

@@ -1,0 +1,59 @@
+"""Writing off: what a consumer loses that a pool gives up."""
+
+from __future__ import annotations
+
+from headway.core.base import Reason
+from headway.core.clients import Ending
+from headway.core.consumer import Subscription
+from headway.core.delivery import lose
+from headway.core.log import GRACE_S
+from headway.core.queue import queue_of
+from headway.core.routing import Registry
+
+
+def write_off(
+    registry: Registry, ending: Ending, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool
+) -> None:
+    """A durable subscription loses what comes next for it, up to what was promised: its cursor moves there, with a
+    gap to be told of. It loses all that it holds where nothing was promised, and what cannot be read where that is
+    why."""
+    cursor = subscription.cursor
+    if subscription.queue is not None:
+        queue_of(subscription.queue).write_off(subscription, reason, now - GRACE_S)
+        return
+    if subscription.promised and not unreadable:
+        if not cursor.unacknowledged:
+            upto = cursor.held_number(subscription.stop)
+            registry.lost(subscription.skip_to(upto, reason), reason)
+            _settle_down(registry, ending, subscription, reason, now)
+        return
+    flying = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
+    stop = subscription.stop
+    if unreadable:
+        chunks = {delivery.chunk for _, delivery in flying if delivery.chunk is not None}
+        bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
+        flying = [(i, delivery) for i, delivery in flying if delivery.chunk in bad]
+        stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
+    for delivery_id, _ in flying:
+        delivery = lose(subscription, delivery_id)
+        if delivery is not None and delivery.loose is not None:
+            delivery.loose.acknowledge(delivery.sequence)
+        if delivery is not None and delivery.cursor is not None:
+            assert delivery.chunk is not None
+            sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
+            subscription.note_gap(1, sequence, sequence, reason)
+            cursor.acknowledge(delivery.number)
+    registry.lost(subscription.skip_to(stop, reason), reason)
+    _settle_down(registry, ending, subscription, reason, now)
+
+
+def _settle_down(
+    registry: Registry, ending: Ending, subscription: Subscription, reason: Reason, now: float
+) -> None:
+    """It was moved on, maybe to the end."""
+    session = subscription.session
+    if subscription.stop_number is not None and subscription.cursor.number >= subscription.stop:
+        ending.end(subscription, reason, now)
+    elif subscription in session.lagging and not subscription.has_more:
+        subscription.feed.wait(subscription)
+        registry.dirty[subscription.feed] = None

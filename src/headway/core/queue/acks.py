@@ -1,4 +1,4 @@
-"""Settling: what clients say of the deliveries of queues they were given."""
+"""Acks: what clients say of the deliveries of queues they were given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headway.core.routing import Registry
 RESENT_BYTES_MAX = 1024 * 1024
 
 
-class Settling:
+class Acks:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 

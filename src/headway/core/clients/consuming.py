@@ -1,0 +1,102 @@
+"""Consumers of queues: who is delivered to, who asks for the next record, and what a closed channel leaves behind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.clients.ending import Ending
+from headway.core.clients.subscribing import Subscribing, cost
+from headway.core.consumer import (
+    Channel,
+    Session,
+    SubscribeRequest,
+    Subscription,
+    Window,
+)
+from headway.core.queue import Acks, Got, Queue, queue_of
+from headway.core.routing import Registry
+
+
+class Consuming(Acks, ABC):
+    def __init__(self, registry: Registry, ending: Ending, subscribing: Subscribing) -> None:
+        super().__init__(registry)
+        self._ending = ending
+        self._subscribing = subscribing
+
+    @abstractmethod
+    def tidy(self, now: float) -> None:
+        """Delete queues that were to end with their last consumer."""
+
+    def consume(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float, *,
+        exclusive: bool = False,
+    ) -> Subscription:  # fmt: skip
+        """A consumer of the queue, which may have ``prefetch`` deliveries in flight."""
+        if request.key in session.subscriptions:
+            raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
+        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
+        if len(session.subscriptions) >= limit:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
+        session.tab.check(cost(request))
+        if queue.exclusive_consumer is not None or (exclusive and queue.consumers):
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
+        subscription = self._join(session, channel, queue, request, prefetch, now)
+        if exclusive:
+            queue.exclusive_consumer = subscription
+        return subscription
+
+    def _join(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Subscription:
+        policy = self._subscribing.asked_for(request)
+        if policy is None:
+            policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
+        subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
+        subscription.channel = channel
+        channel.members = channel.members or {}
+        channel.members[subscription] = None
+        subscription.window = Window(prefetch)
+        queue.join(subscription)
+        self._registry.ungate(queue.feed, now)
+        queue.used_s = now
+        return subscription
+
+    def cancel(self, subscription: Subscription, now: float) -> None:
+        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
+        self.tidy(now)
+
+    def get(
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+    ) -> Got | None:
+        """The next record, for a client that asks. Who asks is a member of the queue from then on."""
+        if queue.exclusive_consumer is not None:
+            raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
+        member = session.subscriptions.get(request.key)
+        if member is None:
+            session.tab.check(cost(request))
+            member = self._join(session, channel, queue, request, prefetch, now)
+        return queue.get(member, now)
+
+    def close_channel(self, session: Session, channel: Channel, now: float) -> None:
+        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (chores.py), what
+        they had not settled goes to others, and they end."""
+        if channel.closed:
+            return
+        channel.closed = True
+        for member in channel.members:
+            member.paused = True
+            session.subscriptions.pop(member.request.key, None)
+            queue = None if member.queue is None else queue_of(member.queue)
+            if queue is not None and queue.exclusive_consumer is member:
+                queue.exclusive_consumer = None
+        self._registry.chores.begin(self._clear_up(channel), now)
+
+    def _clear_up(self, channel: Channel) -> Steps:
+        """What is left of a channel that is closed."""
+        chores = self._registry.chores
+        yield from self.recover(channel, chores.now)
+        for member in list(channel.members):
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, chores.now)
+            yield END_WORK
+        self.tidy(chores.now)

@@ -40,6 +40,7 @@ ROOMS = {
     ],
 }  # fmt: skip
 """From the ground up, too."""
+BESIDE = {"core": {"broker"}, "server": {"listener", "main"}}
 AGGREGATE = {"core.consumer." + name for name in ("channel", "feed", "reader", "session", "subscription")}
 """One thing in several files: a client has subscriptions, a subscription has a client."""
 LINES_MAX = 400
@@ -202,6 +203,8 @@ def test_every_room_is_there_and_has_its_sentence() -> None:
     for floor, rooms in ROOMS.items():
         there = {path.parent.name for path in (SOURCE / floor).glob("*/__init__.py")}
         assert there == set(rooms), floor
+        beside = {path.stem for path in (SOURCE / floor).glob("*.py")}
+        assert beside == {"__init__"} | BESIDE[floor], floor
         for room in rooms:
             assert ast.get_docstring(ast.parse(FILES[f"{floor}.{room}"].read_text())), f"{floor}/{room}: no sentence"
 

@@ -127,7 +127,7 @@ def test_who_wants_few_of_many_looks_at_a_little_of_them_a_turn(what: str) -> No
     for number in range(3000):
         publisher.publish(f"t/{number}", number, 1)
         if what == "retained":
-            stage.broker._subscribing._retained.put(Record(f"t/{number}", b"%d" % number, retain=True, sequence=1))
+            stage.broker.retained.put(Record(f"t/{number}", b"%d" % number, retain=True, sequence=1))
     client = stage.client("c")
     selector = "topic = 't/2999'"
     subscription = client.subscribe("t/+", selector=selector, **({"snapshot": "true"} if what == "state" else {}))

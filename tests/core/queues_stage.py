@@ -36,7 +36,8 @@ from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.message.record import Frames, Gap, Properties, Record, Run, key_of, topic_of
 from headway.core.queue.queue import Queue
-from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.exchange import Exchange
 from headway.core.routing.publishing import Published
 
 _SIZES = struct.Struct(">HI")

@@ -10,7 +10,7 @@ from tests.core.test_idle import steps
 
 from headway.core.clients.queues import Queues
 from headway.core.queue.bound import Bound
-from headway.core.routing.exchange import Binding, Destination
+from headway.core.routing.bindings import Binding, Destination
 
 FEW, MANY = 200, 2000
 

@@ -13,19 +13,10 @@ from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.log.lane import Lane
 from headway.core.log.pool import Pool
 from headway.core.message.record import TOPICS, key_of, topic_of
-from headway.core.routing import exchange as exchange_module
+from headway.core.routing import bindings as bindings_module
 from headway.core.routing import router as router_module
-from headway.core.routing.exchange import (
-    WORDS_MAX,
-    Binding,
-    ByHeaders,
-    Destination,
-    Exchange,
-    Exchanges,
-    Route,
-    Topic,
-    hashable,
-)
+from headway.core.routing.bindings import WORDS_MAX, Binding, ByHeaders, Destination, Topic, hashable
+from headway.core.routing.exchange import Exchange, Exchanges, Route
 from headway.core.routing.router import Router
 
 
@@ -245,8 +236,8 @@ def test_what_differs_each_time_is_remembered_within_bounds_and_found_without_as
     for number in range(500):
         bound = Binding("amq.headers", Destination("queue", "shapes"), "", (("id", number), ("x-match", "all")))
         router.exchanges.bind(bound)
-    fits = exchange_module._fits
-    monkeypatch.setattr(exchange_module, "_fits", lambda *how: asked.append(how) or fits(*how))
+    fits = bindings_module._fits
+    monkeypatch.setattr(bindings_module, "_fits", lambda *how: asked.append(how) or fits(*how))
     monkeypatch.setattr(router_module, "ROUTES_MAX", 100)
     for number in range(1000):
         route = router.route_from("amq.headers", "k", {"id": number})
@@ -273,7 +264,7 @@ def test_an_index_finds_what_asking_everybody_finds(how: str) -> None:
     left = [binding for binding in every if binding in bindings.all]
     for chosen in product((*values, ...), repeat=3):
         headers = {name: value for name, value in zip(names, chosen, strict=True) if value is not ...}
-        wanted = {b.destination.name for b in left if exchange_module._fits(dict(b.arguments), headers)}
+        wanted = {b.destination.name for b in left if bindings_module._fits(dict(b.arguments), headers)}
         assert {to.name for to in bindings.match("", headers)} == wanted
     for binding in left:
         bindings.remove(binding)

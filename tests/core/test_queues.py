@@ -11,7 +11,7 @@ from tests.core.stage import STUCK
 from headway.core.base.errors import Reason, Refused
 from headway.core.clients.queues import QUEUES_MAX, Queues
 from headway.core.consumer.options import QueueTerms
-from headway.core.routing.exchange import Binding, Destination
+from headway.core.routing.bindings import Binding, Destination
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 
 from headway.core.consumer.options import QueueTerms
-from headway.core.routing.exchange import frozen
+from headway.core.routing.bindings import frozen
 from headway.server.amqp.arguments import read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault
 from headway.wire.amqp.codes import Code

@@ -13,7 +13,7 @@ from headway.core.consumer.options import QueueTerms
 from headway.core.consumer.poll import Telling
 from headway.core.consumer.session import ConnectRequest
 from headway.core.message.record import Run, topic_of
-from headway.core.routing.exchange import Binding, Destination
+from headway.core.routing.bindings import Binding, Destination
 from headway.server.config.reading import parse_settings
 from headway.server.engine.engine import Engine
 from headway.wire.amqp.dialect import AmqpDialect

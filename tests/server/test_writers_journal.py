@@ -14,7 +14,7 @@ from tests.store.journal.fake_files import FakeFiles, PowerLoss
 from headway.core.clients.writers import Origin
 from headway.core.log.ledger import MAIN
 from headway.core.message.record import TOPICS, Run
-from headway.core.routing.exchange import Binding, Destination
+from headway.core.routing.bindings import Binding, Destination
 from headway.server.journal.archive import stream_name
 from headway.server.journal.keeper import TIDY_EVERY_S
 from headway.server.journal.words import read_runs

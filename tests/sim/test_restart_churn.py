@@ -24,7 +24,8 @@ from headway.core.consumer.options import QueueTerms, SubscribeRequest, Subscrip
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log.ledger import Fact, Ledger
 from headway.core.log.pool import Pool
-from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.exchange import Exchange
 from headway.core.routing.registry import Limits
 from headway.wire.mqtt.dialect import MqttDialect
 

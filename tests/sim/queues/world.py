@@ -39,7 +39,8 @@ from headway.core.policy.rule import ActionKind
 from headway.core.queue import dispatch as handing
 from headway.core.queue import queue
 from headway.core.routing import overdue
-from headway.core.routing.exchange import Binding, Destination, Exchange
+from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.exchange import Exchange
 from headway.core.routing.registry import Limits
 
 INNOCENT = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})

@@ -1,17 +1,8 @@
 """From the publisher to the logs."""
 
 from headway.core.routing.advisory import Advisories
-from headway.core.routing.exchange import (
-    EXCHANGE_BYTES,
-    KINDS,
-    PREDECLARED,
-    Binding,
-    Destination,
-    Exchange,
-    Exchanges,
-    Topics,
-    frozen,
-)
+from headway.core.routing.bindings import KINDS, Binding, Destination, Topics, frozen
+from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.overdue import LETTER_WORK, TAKEN_WORK
 from headway.core.routing.publishing import Encoded, Published, Publishing, Slice, Some, part_of
 from headway.core.routing.registry import FORMER_PUBLISHERS_MAX, Archive, Limits, Registry, why_wait

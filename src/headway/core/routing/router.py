@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from headway.core.consumer import Feed, FeedKey
 from headway.core.log import State
 from headway.core.message import TOPICS, Trie, key_of, topic_of
-from headway.core.routing.exchange import NO_HEADERS, Exchanges, Headers, hashable
+from headway.core.routing.bindings import NO_HEADERS, Headers, hashable
+from headway.core.routing.exchange import Exchanges
 
 if TYPE_CHECKING:
     from headway.core.consumer import Reader

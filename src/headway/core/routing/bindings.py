@@ -1,0 +1,268 @@
+"""Bindings: what leads from an exchange to queues and other exchanges. Each kind of exchange has its own table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+Headers = Mapping[str, object]
+NO_HEADERS: Headers = {}
+BINDING_BYTES = 1000
+WORDS_MAX = 128
+"""A routing key has 255 bytes at most, and so no more words. Of a topic that has more, the rest is one word."""
+
+
+class Destination(NamedTuple):
+    kind: Literal["queue", "exchange"]
+    name: str
+
+
+class Binding(NamedTuple):
+    source: str
+    destination: Destination
+    key: str
+    arguments: tuple[tuple[str, object], ...] = ()
+    """Sorted by name; of a headers exchange what to look for, and ``x-match``."""
+
+    @property
+    def size(self) -> int:
+        """About what it takes up, with its place in the tables."""
+        return BINDING_BYTES + 4 * len(self.key) + (len(repr(self.arguments)) if self.arguments else 0)
+
+
+class Bindings(ABC):
+    """Those of one exchange."""
+
+    def __init__(self) -> None:
+        self.all: dict[Binding, None] = {}
+        self.visited = 0
+        """Places that the last match looked at, besides those that it found."""
+
+    def add(self, binding: Binding) -> bool:
+        """False: it was there already."""
+        if binding in self.all:
+            return False
+        self.all[binding] = None
+        self._enter(binding)
+        return True
+
+    def remove(self, binding: Binding) -> bool:
+        """False: it was not there."""
+        if self.all.pop(binding, self) is self:
+            return False
+        self._leave(binding)
+        return True
+
+    @abstractmethod
+    def seen(self, binding: Binding) -> Binding:
+        """Without what is not looked at: bindings that are then equal let the same messages through."""
+
+    @abstractmethod
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        """Where a message goes; some more than once."""
+
+    def _enter(self, binding: Binding) -> None:  # noqa: B027  some need no index
+        """Index it."""
+
+    def _leave(self, binding: Binding) -> None:  # noqa: B027
+        """Take it out of the index."""
+
+
+class Direct(Bindings):
+    """The routing key is the binding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_key: dict[str, dict[Binding, None]] = {}
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(arguments=())
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        return (binding.destination for binding in self._by_key.get(key, ()))
+
+    def _enter(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.key, {})[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        del self._by_key[binding.key][binding]
+        if not self._by_key[binding.key]:
+            del self._by_key[binding.key]
+
+
+class Fanout(Bindings):
+    """Everything, whatever its key."""
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(key="", arguments=())
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        return (binding.destination for binding in self.all)
+
+
+class _Word:
+    """``many``: it is a "#", from which one more word leads back to it."""
+
+    __slots__ = ("bindings", "many", "next")
+
+    def __init__(self, *, many: bool = False) -> None:
+        self.many = many
+        self.next: dict[str, _Word] = {}
+        self.bindings: dict[Binding, None] = {}
+
+
+class Topic(Bindings):
+    """Patterns of words with dots between: ``*`` is one word, ``#`` any number of them, none included; anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._root = _Word()
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(arguments=())
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        nodes, wild, visited = {self._root: None}, not self.spares(key), 0
+        for word in key.split(".", WORDS_MAX - 1) if key else ():
+            if wild:
+                _or_none(nodes)
+            visited += len(nodes)
+            following: dict[_Word, None] = {}  # each once, however many "#" of a pattern may stand for the words so far
+            for node in nodes:
+                if node.many:
+                    following[node] = None
+                child = node.next.get(word)
+                if child is not None:
+                    following[child] = None
+                child = node.next.get("*")
+                if child is not None and wild:
+                    following[child] = None
+            nodes, wild = following, True
+        if wild:
+            _or_none(nodes)
+        self.visited = visited + len(nodes)
+        return (binding.destination for node in nodes for binding in node.bindings)
+
+    def spares(self, key: str) -> bool:
+        """No pattern that begins with a wildcard matches the key."""
+        return False
+
+    def _enter(self, binding: Binding) -> None:
+        node = self._root
+        for word in _words(binding.key):
+            if word not in node.next:
+                node.next[word] = _Word(many=word == "#")
+            node = node.next[word]
+        node.bindings[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        node, path = self._root, []
+        for word in _words(binding.key):
+            path.append((node, word))
+            node = node.next[word]
+        del node.bindings[binding]
+        for parent, word in reversed(path):
+            child = parent.next[word]
+            if child.bindings or child.next:
+                break
+            del parent.next[word]
+
+
+class Topics(Topic):
+    """Those of ``TOPICS``: what the broker says itself ("$SYS...") goes to who asks for it by name, as in MQTT."""
+
+    def spares(self, key: str) -> bool:
+        return key.startswith("$")
+
+
+def _words(pattern: str) -> list[str]:
+    """Of "#" that are neighbours the first says it all."""
+    words = pattern.split(".") if pattern else []
+    return [word for at, word in enumerate(words) if not at or word != "#" or words[at - 1] != "#"]
+
+
+def _or_none(nodes: dict[_Word, None]) -> None:
+    """Beside these, the "#" behind them that stand for no word."""
+    for node in list(nodes):
+        if "#" in node.next:
+            nodes[node.next["#"]] = None
+
+
+class ByHeaders(Bindings):
+    """All, or any, of the binding's headers are there and equal; one without a value need only be there."""
+
+    def seen(self, binding: Binding) -> Binding:
+        return binding._replace(key="")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_header: dict[str, dict[object, dict[Binding, None]]] = {}
+        """By the name and the value of a header without which none of these fits; None: whatever its value."""
+        self._always: dict[Binding, None] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the headers that are looked at."""
+        return frozenset(name for binding in self.all for name in _looked_at(dict(binding.arguments)))
+
+    def match(self, key: str, headers: Headers) -> Iterator[Destination]:
+        found = dict(self._always)
+        for name, value in headers.items():
+            by_value = self._by_header.get(name)
+            if by_value is not None:
+                found |= by_value.get(hashable(value), {}) | by_value.get(None, {})
+        self.visited = len(found)
+        return (binding.destination for binding in found if _fits(dict(binding.arguments), headers))
+
+    def _enter(self, binding: Binding) -> None:
+        wanted = dict(binding.arguments)
+        names = _looked_at(wanted)
+        if not names:
+            self._always[binding] = None
+        for name in names if _any(wanted) else names[:1]:
+            self._by_header.setdefault(name, {}).setdefault(wanted[name], {})[binding] = None
+
+    def _leave(self, binding: Binding) -> None:
+        self._always.pop(binding, None)
+        wanted = dict(binding.arguments)
+        names = _looked_at(wanted)
+        for name in names if _any(wanted) else names[:1]:
+            by_value = self._by_header[name]
+            del by_value[wanted[name]][binding]
+            if not by_value[wanted[name]]:
+                del by_value[wanted[name]]
+            if not by_value:
+                del self._by_header[name]
+
+
+def frozen(arguments: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    """A binding's arguments, in one order whatever order they came in."""
+    return tuple(sorted((name, hashable(value)) for name, value in arguments.items()))
+
+
+def hashable(value: object) -> object:
+    """Tables and arrays as they are kept in bindings."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, hashable(inner)) for name, inner in value.items()))
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _fits(wanted: Headers, headers: Headers) -> bool:
+    names = _looked_at(wanted)
+    found = (name in headers and wanted[name] in (None, hashable(headers[name])) for name in names)
+    return any(found) if _any(wanted) else all(found)
+
+
+def _looked_at(wanted: Headers) -> list[str]:
+    with_x = str(wanted.get("x-match", "all")).endswith("-with-x")
+    return [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+
+
+def _any(wanted: Headers) -> bool:
+    return str(wanted.get("x-match", "all")).startswith("any")
+
+
+KINDS: dict[str, type[Bindings]] = {"direct": Direct, "fanout": Fanout, "topic": Topic, "headers": ByHeaders}

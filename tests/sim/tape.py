@@ -30,7 +30,7 @@ from headway.server.journal.words import (
     places_entry,
     run_entry,
 )
-from headway.store.journal.batch import Entry, Stored
+from headway.store.journal.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
 
@@ -39,12 +39,12 @@ class TapeStream:
     """As much of a ``store.journal.stream.Stream`` as a start needs. Segments begin where a snapshot does."""
 
     def __init__(self) -> None:
-        self.segments: list[list[tuple[int, list[Stored]]]] = [[]]
+        self.segments: list[list[tuple[int, list[StoredEntry]]]] = [[]]
         self.starts = [0]
         self.last_sequence = 0
 
     def write(self, entries: list[Entry], now: float) -> None:
-        stored = [Stored(kind, sequence, count, b"".join(data)) for kind, sequence, count, data in entries]
+        stored = [StoredEntry(kind, sequence, count, b"".join(data)) for kind, sequence, count, data in entries]
         self.segments[-1].append((int((now + WALL_OFFSET_S) * 1e6), stored))
         ends = [entry.sequence + entry.count - 1 for entry in entries if entry.count]
         assert not ends or ends[0] > self.last_sequence, "sequences go up"
@@ -73,24 +73,24 @@ class TapeStream:
         return len(gone)
 
     @property
-    def batches(self) -> list[tuple[int, list[Stored]]]:
+    def batches(self) -> list[tuple[int, list[StoredEntry]]]:
         return [batch for segment in self.segments for batch in segment]
 
     @property
     def first_sequence(self) -> int:
         return min((stored.sequence for _, batch in self.batches for stored in batch if stored.count), default=1)
 
-    def scan(self, kinds: Collection[int] | None) -> Iterator[tuple[int, list[Stored]]]:
+    def scan(self, kinds: Collection[int] | None) -> Iterator[tuple[int, list[StoredEntry]]]:
         for time_us, batch in self.batches:
             yield time_us, [stored for stored in batch if kinds is None or stored.kind in kinds]
 
-    def read(self, first: int, last: int) -> Iterator[tuple[int, list[Stored]]]:
+    def read(self, first: int, last: int) -> Iterator[tuple[int, list[StoredEntry]]]:
         for time_us, batch in self.batches:
             if any(stored.count and stored.sequence <= last and stored.sequence + stored.count > first
                    for stored in batch):  # fmt: skip
                 yield time_us, batch
 
-    def batch_with(self, sequence: int) -> list[Stored] | None:
+    def batch_with(self, sequence: int) -> list[StoredEntry] | None:
         return next((batch for _, batch in self.read(sequence, 2**62)), None)
 
 

@@ -218,11 +218,11 @@ def _write_lines(chunks: Iterable[bytes], output: Path | None) -> None:
 
 def _write(output: Path | None, fill: Callable[[Path], None]) -> None:
     """The file is there whole, or not at all."""
-    from headway.store.whole import written_whole
+    from headway.store.atomic_write import atomic_write
 
     assert output is not None
     try:
-        with written_whole(output) as partial:
+        with atomic_write(output) as partial:
             fill(partial)
     except OSError as error:
         if isinstance(error, (ConnectionError, TimeoutError)):

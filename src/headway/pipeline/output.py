@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headway.core.base import ConfigError
-from headway.store.whole import written_whole
+from headway.store.atomic_write import atomic_write
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def output(path: Path) -> Iterator[Path]:
     """Gives a place to write to; ``path`` is there whole afterwards. Raises ConfigError where that cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             yield partial
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None

@@ -20,7 +20,7 @@ from headway.server.config import Settings, Users, load_settings
 from headway.server.engine import Engine
 from headway.server.listener import Listener
 from headway.server.loop import Collector, raise_file_limit
-from headway.store.whole import written_whole
+from headway.store.atomic_write import atomic_write
 
 log = logging.getLogger("headway")
 
@@ -95,7 +95,7 @@ def _listener(engine: Engine, name: str) -> Listener:
 def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) -> None:
     urls = {listener.name: listener.url for listener in listeners}
     if ready_file is not None:
-        with written_whole(ready_file) as partial:
+        with atomic_write(ready_file) as partial:
             partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
     also = f", admin {admin.url}" if admin.url else ""
     print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headway.core.telemetry import TABLES, Batch, Values, Words
+from headway.store.atomic_write import atomic_write
 from headway.store.schema import arrow_schema
-from headway.store.whole import written_whole
 
 PARTIAL = "_partial"
 LEFT_OVER_S = 3600.0
@@ -41,7 +41,7 @@ pa.set_cpu_count(1)
 pa.set_io_thread_count(1)
 
 
-class _File(NamedTuple):
+class _LakeFile(NamedTuple):
     """In the order in which files are removed."""
 
     date: str
@@ -90,13 +90,13 @@ class Lake:
         folder = self.folder / table / f"date={day.isoformat()}"
         path = folder / name
         self._partial.mkdir(parents=True, exist_ok=True)
-        with written_whole(path, partial):
+        with atomic_write(path, partial):
             pq.write_table(rows, str(partial), compression="zstd")  # by name: Arrow writes without asking us
             size = _sync(partial)
             self._make_room(size)
             folder.mkdir(parents=True, exist_ok=True)
         _sync(folder)
-        self._files.append(_File(folder.name, time.time(), path, size))
+        self._files.append(_LakeFile(folder.name, time.time(), path, size))
         self.bytes += size
 
     # -- room -------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Lake:
                     path.unlink()
 
 
-def _files_of(folder: Path) -> list[_File]:
+def _files_of(folder: Path) -> list[_LakeFile]:
     """The files of one table. What vanishes meanwhile is left out."""
     found = []
     with suppress(FileNotFoundError):
@@ -141,7 +141,7 @@ def _files_of(folder: Path) -> list[_File]:
                 for entry in os.scandir(day.path):
                     with suppress(FileNotFoundError):
                         known = entry.stat()
-                        found.append(_File(day.name, known.st_mtime, Path(entry.path), known.st_size))
+                        found.append(_LakeFile(day.name, known.st_mtime, Path(entry.path), known.st_size))
     return found
 
 

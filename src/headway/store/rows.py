@@ -93,13 +93,13 @@ def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
         raise BadRows(f"this is not an Arrow stream: {error}") from None
 
 
-class _Said(NamedTuple):
+class _RowHead(NamedTuple):
     topic: str
     key: str | None
     properties: dict[str, Any] | None
 
 
-def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, _Said]]:
+def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, _RowHead]]:
     """Rows that have all but their payload in common."""
     topics = batch.column("topic").to_pylist()
     keys, properties = batch.column("key"), batch.column("properties")
@@ -107,16 +107,16 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, _Said]]:
     if keys.null_count == properties.null_count == len(batch):
         for topic, rows in groupby(topics):
             stop = first + sum(1 for _ in rows)
-            yield first, stop, _Said(topic, None, None)
+            yield first, stop, _RowHead(topic, None, None)
             first = stop
         return
-    for said, rows in groupby(map(_Said, topics, keys.to_pylist(), properties.to_pylist())):
+    for said, rows in groupby(map(_RowHead, topics, keys.to_pylist(), properties.to_pylist())):
         stop = first + sum(1 for _ in rows)
         yield first, stop, said
         first = stop
 
 
-def _runs(batch: pa.RecordBatch, first: int, stop: int, said: _Said) -> Iterator[tuple[int, Run]]:
+def _runs(batch: pa.RecordBatch, first: int, stop: int, said: _RowHead) -> Iterator[tuple[int, Run]]:
     payload = batch.column("payload")
     ends, data = _ends(payload), payload.buffers()[2]
     properties, qos, retain = _properties(said)
@@ -136,7 +136,7 @@ def _ends(payload: pa.Array) -> list[int]:
     return memoryview(payload.buffers()[1])[4 * payload.offset :][:size].cast("i").tolist()
 
 
-def _properties(said: _Said) -> tuple[Properties, int, bool]:
+def _properties(said: _RowHead) -> tuple[Properties, int, bool]:
     told = said.properties
     user = tuple((told or {}).get("user") or ())
     if said.key is not None and all(name != KEY for name, _ in user):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.store.journal.batch import Entry, Stored
+from headway.store.journal.batch import Entry, StoredEntry
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.journal import Journal
 from headway.store.journal.verify import verify
@@ -29,7 +29,7 @@ Plain = tuple[int, int, int, bytes]
 """Kind, sequence, count, data."""
 
 
-def plain(entry: Entry | Stored) -> Plain:
+def plain(entry: Entry | StoredEntry) -> Plain:
     data = entry.data
     return entry.kind, entry.sequence, entry.count, b"".join(data) if isinstance(data, tuple) else bytes(data)
 

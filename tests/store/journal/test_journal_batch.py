@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.store.journal import batch
-from headway.store.journal.batch import BadBatch, Entry, Packed, Stored
+from headway.store.journal.batch import BadBatch, Entry, Packed, StoredEntry
 
 TOKEN = 0x1122334455667788
 
@@ -18,7 +18,7 @@ def bytes_of(one: Packed) -> bytes:
     return b"".join(one.buffers)
 
 
-def read(data: bytes, kinds: set[int] | None = None) -> tuple[batch.Header, list[Stored]]:
+def read(data: bytes, kinds: set[int] | None = None) -> tuple[batch.BatchHeader, list[StoredEntry]]:
     header = batch.header_of(data, TOKEN)
     return header, batch.entries_of(header, batch.body_of(data, header), kinds)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.store.journal.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from headway.store.journal.batch import Entry, Stored
+from headway.store.journal.batch import Entry, StoredEntry
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.segment import HEADER_BYTES, file_name
 from headway.store.journal.stream import Stream
@@ -417,7 +417,7 @@ def test_a_batch_is_found_by_any_sequence_it_covers_or_by_one_before_it() -> Non
     for sequence, count in ((5, 10), (15, 0), (20, 1), (30, 5)):
         stream.append([entry(sequence, count=count)], sequence)
     stream.sync()
-    first = {wanted: (stream.batch_with(wanted) or [Stored(0, 0, 0, b"")])[0].sequence for wanted in range(40)}
+    first = {wanted: (stream.batch_with(wanted) or [StoredEntry(0, 0, 0, b"")])[0].sequence for wanted in range(40)}
     assert first == {n: 5 if n <= 14 else 20 if n <= 20 else 30 if n <= 34 else 0 for n in range(40)}
     assert [time for time, _ in stream.read(14, 29)] == [5, 20]
     assert [time for time, _ in stream.read(15, 19)] == []

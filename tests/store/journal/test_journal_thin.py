@@ -13,13 +13,13 @@ from tests.store.journal.fake_files import FakeFiles
 
 from headway.store.journal import index
 from headway.store.journal.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from headway.store.journal.batch import Entry, Header
-from headway.store.journal.beside import StreamBeside, indexed
+from headway.store.journal.batch import BatchHeader, Entry
 from headway.store.journal.catalogue import WALKED_MAX
 from headway.store.journal.errors import Corrupt
+from headway.store.journal.reader import StreamReader, indexed
+from headway.store.journal.recovery_scan import recovery_scan
 from headway.store.journal.segment import HEADER_BYTES, file_name
 from headway.store.journal.stream import Stream
-from headway.store.journal.survey import survey
 
 FOLDER = Path("/journal/records")
 
@@ -41,7 +41,7 @@ def opened(files: FakeFiles, *, segment_bytes: int = 6000, repair: bool = False)
     return stream
 
 
-def mixed(files: FakeFiles, seed: int = 1, batches: int = 150) -> tuple[Stream, list[Header]]:
+def mixed(files: FakeFiles, seed: int = 1, batches: int = 150) -> tuple[Stream, list[BatchHeader]]:
     """Batches of one sequence and of many, with gaps and with facts between, under a clock that is set back."""
     rng = random.Random(seed)
     stream = opened(files)
@@ -76,12 +76,12 @@ def readers(files: FakeFiles, writer: Stream) -> Iterator[Stream]:
     """Of the same stream: thinned while it was written, found at a start, and beside it."""
     yield writer
     yield opened(files)
-    beside = StreamBeside(FOLDER, files)
+    beside = StreamReader(FOLDER, files)
     beside.open()
     yield beside
 
 
-def found_at(stream: Stream, sequence: int) -> Header | None:
+def found_at(stream: Stream, sequence: int) -> BatchHeader | None:
     found = stream._catalogue.batch_with(sequence)
     return found and found.header
 
@@ -167,7 +167,7 @@ def test_a_closed_segment_takes_few_entries_however_small_its_batches_are(size: 
     for each in readers(files, stream):
         assert len(entries(each)) == 3
         for segment in each._catalogue._segments[:-1]:
-            places = [segment.place(at) for at in range(len(segment))]
+            places = [segment.entry(at) for at in range(len(segment))]
             assert all(place.size <= index.THIN_BYTES or place.batches == 1 for place in places)
         for count, end in entries(each):
             assert count <= 2 * (end // index.THIN_BYTES + 1)
@@ -180,7 +180,7 @@ def test_at_a_start_no_more_than_one_segment_is_known_batch_by_batch() -> None:
     """Not even before it is judged: all of them would be the memory that is saved."""
     files = FakeFiles()
     filled(files, range(1, 101))
-    for segments in (survey(files, FOLDER).segments, indexed(files, FOLDER)[0]):
+    for segments in (recovery_scan(files, FOLDER).segments, indexed(files, FOLDER)[0]):
         assert [len(segment) for segment in segments] == [1] * len(segments)
         assert sum(segment.batches for segment in segments) == 101
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from headway.core.base import ConfigError
 from headway.core.message import table_name
-from headway.store.whole import written_whole
+from headway.store.atomic_write import atomic_write
 
 PARTS, STEPS, TOPIC = "_parts", "_steps", "_topic.json"
 _FILE = re.compile(r"date=(\d{4}-\d\d-\d\d)/(\d{20})-(\d{20})\.parquet")
@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     """On disk when it returns."""
-    with written_whole(path) as partial, partial.open("w") as file:
+    with atomic_write(path) as partial, partial.open("w") as file:
         json.dump(content, file, indent=1)
         file.flush()
         os.fsync(file.fileno())

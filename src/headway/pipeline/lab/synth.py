@@ -48,8 +48,8 @@ from headway.pipeline.lab.synthetic.rows import (
     lane_name,
     record,
 )
+from headway.store.atomic_write import atomic_write
 from headway.store.schema import arrow_schema
-from headway.store.whole import written_whole
 
 CONSUMERS_MAX, MINUTES_MAX = 10_000_000, 7 * 24 * 60
 GROUP_CONSUMER_MINUTES = 15_000
@@ -238,7 +238,7 @@ class _Files:
         folder = self._folder / f"date={date.isoformat()}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self._name}-{self._number:03d}.parquet"
-        with written_whole(path, self._partial / f"{self._name}-{uuid.uuid4().hex}") as partial:
+        with atomic_write(path, self._partial / f"{self._name}-{uuid.uuid4().hex}") as partial:
             pq.write_table(rows, partial, compression="zstd")
         self._number += 1
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from headway.core.base import ConfigError
 from headway.pipeline.views.schema import differences
 from headway.server.config import ViewTable
-from headway.store.whole import written_whole
+from headway.store.atomic_write import atomic_write
 
 FILE = "view.json"
 CHECKPOINT = "checkpoint"
@@ -56,7 +56,7 @@ def read_kept(folder: Path) -> Kept | None:
 
 def write_kept(folder: Path, kept: Kept) -> None:
     tables = {name: {"topic": one.topic, "schema": one.schema.jsonValue()} for name, one in kept.tables.items()}
-    with written_whole(folder / FILE) as partial:
+    with atomic_write(folder / FILE) as partial:
         partial.write_text(json.dumps(kept._asdict() | {"tables": tables}, indent=2) + "\n")
 
 

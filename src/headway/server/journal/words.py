@@ -19,7 +19,7 @@ from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOpti
 from headway.core.log import Fact, KeptRun, Place
 from headway.core.message import NO_PROPERTIES, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
-from headway.store.journal.batch import Entry, Stored
+from headway.store.journal.batch import Entry, StoredEntry
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read as read_properties
 from headway.wire.mqtt.dialect import MqttDialect
@@ -130,13 +130,13 @@ def _made(
     return run, read.publisher
 
 
-def read_run(stored: Stored, wall_offset_s: float) -> ReadRun:
+def read_run(stored: StoredEntry, wall_offset_s: float) -> ReadRun:
     head, expires, ends, bodies, data = _take_apart(stored.data)
     run, publisher = _made(head, expires, ends, bodies, data, wall_offset_s)
     return ReadRun(run, stored.sequence, publisher)
 
 
-def read_runs(batch: Iterable[Stored], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[ReadRun]:
+def read_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[ReadRun]:
     """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little; but not
     where something happened between them, at one of the sequences of ``apart``."""
     waiting: list[_Written] = []
@@ -213,7 +213,7 @@ def fact_entry(fact: Fact, wall_offset_s: float, kind: int = FACT) -> Entry:
     return Entry(kind, fact.sequence, 0, (_encode((fact.what, name, terms)),))
 
 
-def read_fact(stored: Stored, wall_offset_s: float) -> Fact:
+def read_fact(stored: StoredEntry, wall_offset_s: float) -> Fact:
     what, name, terms = _decode_fact(stored.data)
     match what:
         case "binding":
@@ -257,7 +257,7 @@ def places_entry(places: Sequence[Place], sequence: int, kind: int = PLACES) -> 
     return Entry(kind, sequence, 0, (numbers.tobytes(),))
 
 
-def read_places(stored: Stored) -> Iterator[Place]:
+def read_places(stored: StoredEntry) -> Iterator[Place]:
     numbers = array("Q")
     numbers.frombytes(bytes(stored.data))
     at = 0

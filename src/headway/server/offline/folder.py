@@ -13,11 +13,11 @@ from headway.core.message import BadTopic, KeyOf, covers, overlaps, validate_fil
 from headway.server.config import JournalTable, RetainedTable, Settings, host, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
 from headway.server.recorded import Source
-from headway.store.journal.beside import StreamBeside
 from headway.store.journal.catalogue import SegmentStats
 from headway.store.journal.errors import Locked
 from headway.store.journal.files import REAL
 from headway.store.journal.journal import LOCK_NAME, Journal
+from headway.store.journal.reader import StreamReader
 from headway.store.journal.verify import streams_of
 
 NO_LIMIT = 1 << 60
@@ -80,12 +80,12 @@ def alone(folder: Path) -> Iterator[None]:
         journal.close()
 
 
-def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamBeside], list[str]]:
+def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
     """Its streams, to be read, and what of them cannot be. Raises OSError."""
     streams, said = {}, []
     for path in streams_of(folder):
         if names is None or path.name in names:
-            stream = streams[path.name] = StreamBeside(path)
+            stream = streams[path.name] = StreamReader(path)
             said += stream.open()
     return streams, said
 

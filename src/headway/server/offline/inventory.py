@@ -33,11 +33,11 @@ from headway.server.journal import (
 )
 from headway.server.offline.folder import opened
 from headway.store.journal.batch import Entry
-from headway.store.journal.beside import StreamBeside
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
 from headway.store.journal.journal import Journal
 from headway.store.journal.losses import read_losses
+from headway.store.journal.reader import StreamReader
 from headway.store.journal.stream import Stream
 from headway.wire.amqp.dialect import AmqpDialect
 
@@ -81,7 +81,7 @@ def stock(settings: Settings) -> Stock:
     """Reads, and changes nothing. Raises Corrupt, OSError."""
     streams, _ = opened(settings.journal.folder)
     for name in (MAIN, RETAINED):
-        streams.setdefault(name, StreamBeside(settings.journal.folder / name))
+        streams.setdefault(name, StreamReader(settings.journal.folder / name))
     again = _Again(settings, streams)
     counted = _counted(again.broker, again.retained)
     for stream in streams.values():

@@ -4,8 +4,8 @@ An entry is opaque bytes with three numbers (kind, sequence, count); what they m
 them. One thread writes; any thread reads.
 
 The way of an entry: ``Journal.commit`` ─▶ ``Stream`` packs entries into batches (batch.py), writes them behind each
-other into the current segment (segment.py) and keeps them in memory until a sync has returned. At start ``survey``
-reads everything and judges it; ``Stream.open`` acts upon that.
+other into the current segment (segment.py) and keeps them in memory until a sync has returned. At start
+``recovery_scan`` reads everything and judges it; ``Stream.open`` acts upon that.
 
 Rules:
 - A batch is believed only when its checksum, its token and its number are right. Numbers follow without holes.

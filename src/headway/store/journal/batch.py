@@ -58,7 +58,7 @@ class Entry(NamedTuple):
     data: tuple[Buffer, ...]
 
 
-class Stored(NamedTuple):
+class StoredEntry(NamedTuple):
     """Read back."""
 
     kind: int
@@ -67,7 +67,7 @@ class Stored(NamedTuple):
     data: memoryview | bytes
 
 
-class Header(NamedTuple):
+class BatchHeader(NamedTuple):
     """What a batch says of itself, in the order of the file."""
 
     length: int
@@ -84,7 +84,7 @@ class Header(NamedTuple):
 class Packed(NamedTuple):
     """A batch ready to be written."""
 
-    header: Header
+    header: BatchHeader
     buffers: list[Buffer]
 
     @property
@@ -115,7 +115,7 @@ def pack(
         if size > ENTRY_BYTES_MAX:
             raise ValueError(f"an entry of {size} bytes; {ENTRY_BYTES_MAX} is the most")
         if records and body + size + RECORD_BYTES > BODY_BYTES:
-            header = Header(body, len(records), token, number + len(batches), synced, first, last, time_us)
+            header = BatchHeader(body, len(records), token, number + len(batches), synced, first, last, time_us)
             batches.append(_packed(header, records, pieces))
             records, pieces, body, first, last = [], [], 0, 0, 0
         try:
@@ -132,12 +132,12 @@ def pack(
         pieces += data
         body += size + RECORD_BYTES
     if records:
-        header = Header(body, len(records), token, number + len(batches), synced, first, last, time_us)
+        header = BatchHeader(body, len(records), token, number + len(batches), synced, first, last, time_us)
         batches.append(_packed(header, records, pieces))
     return batches
 
 
-def _packed(header: Header, records: list[bytes], pieces: list[Buffer]) -> Packed:
+def _packed(header: BatchHeader, records: list[bytes], pieces: list[Buffer]) -> Packed:
     body = _grouped(records, pieces)
     if sum(map(len, body)) != header.length or any(isinstance(b, memoryview) and b.nbytes != len(b) for b in body):
         raise ValueError("a memoryview of an entry is not of single bytes")
@@ -167,7 +167,7 @@ def _grouped(records: list[bytes], pieces: list[Buffer]) -> list[Buffer]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def header_of(data: Buffer, token: int | None) -> Header:
+def header_of(data: Buffer, token: int | None) -> BatchHeader:
     """The header at the beginning of ``data``, as far as it can be judged without the body: its sizes are within their
     limits. ``token`` None takes any. Raises BadBatch."""
     if len(data) < HEADER_BYTES:
@@ -177,7 +177,7 @@ def header_of(data: Buffer, token: int | None) -> Header:
         raise BadBatch("no batch begins here")
     if version != VERSION:
         raise BadBatch(f"a batch of version {version}; this Headway knows version {VERSION}")
-    header = Header(*fields)
+    header = BatchHeader(*fields)
     if header.length > BODY_BYTES_MAX or header.entries * RECORD_BYTES > header.length:
         raise BadBatch("the sizes in a batch's header are impossible")
     if token is not None and header.token != token:
@@ -185,7 +185,7 @@ def header_of(data: Buffer, token: int | None) -> Header:
     return header
 
 
-def body_of(data: Buffer, header: Header) -> memoryview:
+def body_of(data: Buffer, header: BatchHeader) -> memoryview:
     """The body of the batch at the beginning of ``data``. Raises BadBatch unless it is whole."""
     view = memoryview(data)[: HEADER_BYTES + header.length]
     if len(view) < HEADER_BYTES + header.length:
@@ -195,14 +195,14 @@ def body_of(data: Buffer, header: Header) -> memoryview:
     return view[HEADER_BYTES:]
 
 
-def entries_of(header: Header, body: memoryview, kinds: Collection[int] | None = None) -> list[Stored]:
+def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:
     """The entries of a whole batch, or those of these kinds. They stay in the body's memory. Raises BadBatch."""
     position = header.entries * RECORD_BYTES
     found = []
     for sequence, count, size, kind in _RECORD.iter_unpack(body[:position]):
         end = position + size
         if kinds is None or kind in kinds:
-            found.append(Stored(kind, sequence, count, body[position:end]))
+            found.append(StoredEntry(kind, sequence, count, body[position:end]))
         position = end
     if position != header.length:
         raise BadBatch("the sizes of a batch's entries do not add up")

@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from headway.store.journal import batch
-from headway.store.journal.batch import BadBatch, Packed, Stored
+from headway.store.journal.batch import BadBatch, Packed, StoredEntry
 from headway.store.journal.errors import Corrupt
+from headway.store.journal.file_cache import FileCache
 from headway.store.journal.files import Files, read_all
-from headway.store.journal.index import Place, SegmentIndex
-from headway.store.journal.opened import OpenFiles
+from headway.store.journal.index import IndexEntry, SegmentIndex
 from headway.store.journal.segment import Scan, SegmentReader
 from headway.store.journal.walk import walk
 
@@ -44,8 +44,8 @@ class SegmentStats(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    header: batch.Header
-    entries: list[Stored]
+    header: batch.BatchHeader
+    entries: list[StoredEntry]
 
 
 class Catalogue:
@@ -55,7 +55,7 @@ class Catalogue:
         self._segments: list[SegmentIndex] = []
         self._kept: deque[Packed] = deque()
         self._kept_from = 1
-        self._opened = OpenFiles(files)
+        self._file_cache = FileCache(files)
         self._decoded: OrderedDict[int, Decoded] = OrderedDict()
         self._walked: OrderedDict[int, SegmentIndex] = OrderedDict()
         """By the number of the first batch."""
@@ -132,10 +132,10 @@ class Catalogue:
 
     def forget(self, segment: SegmentIndex) -> None:
         """The segment's file is gone."""
-        self._opened.forget(segment.path)
+        self._file_cache.forget(segment.path)
 
     def close(self) -> None:
-        self._opened.close()
+        self._file_cache.close()
 
     # -- looking up -------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Catalogue:
             if place.batches == 1:
                 return place.first_sequence
             try:
-                with self._opened.reading(segment.path) as fd:
+                with self._file_cache.reading(segment.path) as fd:
                     return (self._walk(fd, segment, place).find_time(time_us) or place).first_sequence
             except OSError:
                 with self._lock:
@@ -201,7 +201,7 @@ class Catalogue:
                 size, time_us = size + more, written_us if written_us is not None else time_us
         return size, time_us
 
-    def _find(self, sequence: int) -> tuple[SegmentIndex, Place] | None:
+    def _find(self, sequence: int) -> tuple[SegmentIndex, IndexEntry] | None:
         low, high = 0, len(self._segments)
         while low < high:  # the first segment behind which the stream's last sequence is this one or a later one
             middle = (low + high) // 2
@@ -246,7 +246,7 @@ class Catalogue:
                         self._decoded.popitem(last=False)
             return decoded
 
-    def _walk(self, fd: int, segment: SegmentIndex, stretch: Place) -> SegmentIndex:
+    def _walk(self, fd: int, segment: SegmentIndex, stretch: IndexEntry) -> SegmentIndex:
         """Of each batch of a stretch. Raises OSError."""
         walked = walk(self._files, fd, segment, stretch)
         with self._lock:
@@ -259,8 +259,8 @@ class Catalogue:
         at = number - self._kept_from
         return self._kept[at] if 0 <= at < len(self._kept) else None
 
-    def _read(self, segment: SegmentIndex, place: Place, sequence: int) -> Decoded:
-        with self._opened.reading(segment.path) as fd:
+    def _read(self, segment: SegmentIndex, place: IndexEntry, sequence: int) -> Decoded:
+        with self._file_cache.reading(segment.path) as fd:
             if place.batches > 1:
                 place = _found(self._walk(fd, segment, place), sequence)
             data = memoryview(read_all(self._files, fd, place.size, place.offset))
@@ -285,7 +285,7 @@ class Catalogue:
         try:
             for at in range(count):
                 with self._lock:
-                    place = segment.place(at)
+                    place = segment.entry(at)
                     packed = self._kept_at(place.number)
                 if packed is not None:
                     yield _unpacked(packed, kinds)
@@ -305,7 +305,7 @@ class Catalogue:
                 reader.close()
 
 
-def _found(walked: SegmentIndex, sequence: int) -> Place:
+def _found(walked: SegmentIndex, sequence: int) -> IndexEntry:
     place = walked.find(sequence)
     assert place is not None, "a stretch has what its entry says"
     return place

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from headway.store.journal.files import REAL, Files
-from headway.store.journal.verify import Report, streams_of, verify
+from headway.store.journal.verify import StreamReport, streams_of, verify
 
 TRIES_MAX = 10
 
 
-def check(folder: Path, files: Files = REAL) -> list[Report]:
+def check(folder: Path, files: Files = REAL) -> list[StreamReport]:
     """Every stream. Raises OSError."""
     return [checked(stream, files) for stream in streams_of(folder, files)]
 
 
-def checked(folder: Path, files: Files) -> Report:
+def checked(folder: Path, files: Files) -> StreamReport:
     """One stream. A segment may be freed while it is read, and what is being written looks damaged for a moment: what
     is said is what was so twice. Raises OSError."""
-    before: Report | None = None
+    before: StreamReport | None = None
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             report = verify(folder, files)

@@ -12,15 +12,15 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
-from headway.store.journal.batch import HEADER_BYTES, Header
+from headway.store.journal.batch import HEADER_BYTES, BatchHeader
 from headway.store.journal.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
-from headway.store.journal.segment import Header as SegmentHeader
+from headway.store.journal.segment import SegmentHeader
 
 THIN_BYTES = 64 * 1024
 """Of a file, for one entry of a thinned index; a batch that is larger has one of its own."""
 
 
-class Place(NamedTuple):
+class IndexEntry(NamedTuple):
     """What an entry of the index knows: of one batch, or of a stretch of them."""
 
     number: int
@@ -69,7 +69,7 @@ class SegmentIndex:
         """Entries: as many as batches, until it is thinned."""
         return len(self._offset)
 
-    def add(self, offset: int, header: Header) -> None:
+    def add(self, offset: int, header: BatchHeader) -> None:
         """The next batch, at ``offset``."""
         size = HEADER_BYTES + header.length
         if header.last_sequence:
@@ -144,8 +144,8 @@ class SegmentIndex:
         """Of the first batch with this number or a later one; the length if there is none. Not of a thinned one."""
         return bisect_left(self._number, max(0, number - self.header.first_number))
 
-    def place(self, at: int) -> Place:
-        return Place(
+    def entry(self, at: int) -> IndexEntry:
+        return IndexEntry(
             self._number[at] + self.header.first_number,
             self._offset[at],
             self._size[at],
@@ -154,12 +154,12 @@ class SegmentIndex:
             self._batches[at] if self._batches else 1,
         )
 
-    def find(self, sequence: int) -> Place | None:
+    def find(self, sequence: int) -> IndexEntry | None:
         """Where the batch is that covers this sequence, or the next one after it; facts are passed over."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
-        return self.place(at) if at < len(self) else None
+        return self.entry(at) if at < len(self) else None
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
         """Bytes from the entry with this sequence on, and its time; None: there is no such entry."""
@@ -168,11 +168,11 @@ class SegmentIndex:
             at += 1
         return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
 
-    def find_time(self, time_us: int) -> Place | None:
+    def find_time(self, time_us: int) -> IndexEntry | None:
         """Where the first batch with sequences at or after that time is. Clocks are set back, so this looks at all."""
         if self.time_max_us is None or self.time_max_us < time_us:
             return None
         for at, (time, first) in enumerate(zip(self._time, self._first, strict=True)):
             if time >= time_us and first:
-                return self.place(at)
+                return self.entry(at)
         return None

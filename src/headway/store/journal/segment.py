@@ -36,7 +36,7 @@ class BadHeader(Exception):
     """There is no segment's header. The text says why not."""
 
 
-class Header(NamedTuple):
+class SegmentHeader(NamedTuple):
     ordinal: int
     """The number in the file's name."""
     token: int
@@ -46,11 +46,11 @@ class Header(NamedTuple):
     name: str
 
 
-class Batch(NamedTuple):
+class SegmentBatch(NamedTuple):
     """A whole batch, and where it stands."""
 
     offset: int
-    header: batch.Header
+    header: batch.BatchHeader
     body: memoryview
 
     @property
@@ -68,7 +68,7 @@ def ordinal_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def pack_header(header: Header) -> bytes:
+def pack_header(header: SegmentHeader) -> bytes:
     name = header.name.encode()
     if len(name) > NAME_BYTES_MAX:
         raise ValueError(f"a stream's name has {len(name)} bytes; {NAME_BYTES_MAX} is the most")
@@ -78,7 +78,7 @@ def pack_header(header: Header) -> bytes:
     return MAGIC + zlib.crc32(blank[_CHECKED_AT:]).to_bytes(4, "little") + blank[_CHECKED_AT:]
 
 
-def header_of(data: bytes | memoryview) -> Header:
+def header_of(data: bytes | memoryview) -> SegmentHeader:
     """Raises BadHeader."""
     if len(data) < HEADER_BYTES:
         raise BadHeader(f"the segment's header ends after {len(data)} bytes")
@@ -89,7 +89,7 @@ def header_of(data: bytes | memoryview) -> Header:
         raise BadHeader(f"a segment of version {version}; this Headway knows version {VERSION}")
     if zlib.crc32(data[_CHECKED_AT:HEADER_BYTES]) != crc:
         raise BadHeader("the checksum of the segment's header is wrong")
-    return Header(index, token, first_number, last_sequence, name[:length].decode())
+    return SegmentHeader(index, token, first_number, last_sequence, name[:length].decode())
 
 
 class SegmentReader:
@@ -121,19 +121,19 @@ class SegmentReader:
         at = offset - self._start
         return memoryview(self._data)[at : at + size]
 
-    def header(self) -> Header:
+    def header(self) -> SegmentHeader:
         """Raises BadHeader, OSError."""
         return header_of(self.view(0, HEADER_BYTES))
 
-    def batch_at(self, offset: int, token: int | None) -> Batch:
+    def batch_at(self, offset: int, token: int | None) -> SegmentBatch:
         """The batch that begins there. A length the file does not have is not read. Raises BadBatch, OSError."""
         header = batch.header_of(self.view(offset, batch.HEADER_BYTES), token)
         size = batch.HEADER_BYTES + header.length
         if offset + size > self.size:
             raise BadBatch(f"the file ends after {self.size - offset} of {size} bytes of a batch")
-        return Batch(offset, header, batch.body_of(self.view(offset, size), header))
+        return SegmentBatch(offset, header, batch.body_of(self.view(offset, size), header))
 
-    def next_whole(self, offset: int, token: int, number_min: int) -> Batch | None:
+    def next_whole(self, offset: int, token: int, number_min: int) -> SegmentBatch | None:
         """The first whole batch from ``offset`` on with this number or a later one: what is found behind a place that
         is damaged. Raises OSError."""
         pattern = token.to_bytes(8, "little")
@@ -173,7 +173,7 @@ class Scan:
         """The one that comes next."""
         self.why: str | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[SegmentBatch]:
         while self.end < self._reader.size and (self._limit is None or self.number < self._limit):
             try:
                 found = self._reader.batch_at(self.end, self._token)

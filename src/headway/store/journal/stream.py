@@ -18,14 +18,14 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from headway.store.journal.batch import Entry, Packed, Stored, pack
+from headway.store.journal.batch import Entry, Packed, StoredEntry, pack
 from headway.store.journal.catalogue import Catalogue, SegmentStats
 from headway.store.journal.files import Buffer, Files, write_all
 from headway.store.journal.index import SegmentIndex
 from headway.store.journal.losses import FREED, joined, read_losses, write_losses
-from headway.store.journal.opening import put_right
-from headway.store.journal.segment import Header, file_name, pack_header
-from headway.store.journal.survey import survey
+from headway.store.journal.recovery_scan import recovery_scan
+from headway.store.journal.repair import repair_stream
+from headway.store.journal.segment import SegmentHeader, file_name, pack_header
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -58,8 +58,8 @@ class Stream:
         that was cut or lost. Raises Corrupt for losses that no power loss explains, unless ``repair``: then it goes on
         with what can be read. Raises OSError."""
         self._files.make_folder(self.folder)
-        found = survey(self._files, self.folder, checked)
-        said = put_right(self._files, self.folder, found, repair=repair)
+        found = recovery_scan(self._files, self.folder, checked)
+        said = repair_stream(self._files, self.folder, found, repair=repair)
         self._token = secrets.randbits(64) if found.token is None else found.token
         self._next_number = found.next_number
         self._next_ordinal = found.next_ordinal
@@ -238,8 +238,8 @@ class Stream:
         self._folder_dirty = False
         return SegmentIndex(path, header), fd
 
-    def _header(self, ordinal: int, first_number: int, last_sequence: int) -> Header:
-        return Header(ordinal, self._token, first_number, last_sequence, self.folder.name)
+    def _header(self, ordinal: int, first_number: int, last_sequence: int) -> SegmentHeader:
+        return SegmentHeader(ordinal, self._token, first_number, last_sequence, self.folder.name)
 
     def _abandon(self, path: Path, fd: int) -> None:
         self._left_over.append(path)
@@ -362,12 +362,12 @@ class Stream:
         """The oldest first."""
         return self._catalogue.stats()
 
-    def batch_with(self, sequence: int) -> list[Stored] | None:
+    def batch_with(self, sequence: int) -> list[StoredEntry] | None:
         """The batch that covers this sequence, or the next one after it; None at the end. Raises Corrupt, OSError."""
         found = self._catalogue.batch_with(sequence)
         return None if found is None else found.entries
 
-    def read(self, first: int, last: int) -> Iterator[tuple[int, list[Stored]]]:
+    def read(self, first: int, last: int) -> Iterator[tuple[int, list[StoredEntry]]]:
         """The batches that overlap these sequences, in order, each with its time. Batches of facts alone are passed
         over. What is freed meanwhile is left out. Raises Corrupt, OSError."""
         while first <= last:
@@ -385,7 +385,7 @@ class Stream:
         """The first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is none."""
         return self._catalogue.sequence_at(time_us)
 
-    def scan(self, kinds: Collection[int] | None = None) -> Iterator[tuple[int, list[Stored]]]:
+    def scan(self, kinds: Collection[int] | None = None) -> Iterator[tuple[int, list[StoredEntry]]]:
         """Every batch in order, each with its time and its entries of these kinds, which may be none. For start-up:
         nothing may be written or freed meanwhile. Raises Corrupt, OSError."""
         for found in self._catalogue.scan(kinds):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headway.store.journal.catalogue import SegmentStats
 from headway.store.journal.files import REAL, Files
+from headway.store.journal.recovery_scan import recovery_scan
 from headway.store.journal.segment import ordinal_of
-from headway.store.journal.survey import survey
 
 
 @dataclass(frozen=True)
-class Report:
+class StreamReport:
     """One stream, for people."""
 
     folder: Path
@@ -28,9 +28,9 @@ class Report:
         return not self.losses
 
 
-def verify(folder: Path, files: Files = REAL) -> Report:
+def verify(folder: Path, files: Files = REAL) -> StreamReport:
     """Reads a stream's folder from end to end. Raises OSError."""
-    found = survey(files, folder)
+    found = recovery_scan(files, folder)
     segments = [
         SegmentStats(s.path.name, size, s.batches, s.own_first, s.own_last, s.first_time_us, s.last_time_us)
         for s, size in zip(found.segments, found.sizes, strict=True)
@@ -39,7 +39,7 @@ def verify(folder: Path, files: Files = REAL) -> Report:
     if found.torn:
         notes.append(str(found.torn))
     notes += [f"{folder}: batches {first} to {last} were given up by a repair" for first, last in found.accepted]
-    return Report(folder, segments, [str(loss) for loss in found.losses], notes)
+    return StreamReport(folder, segments, [str(loss) for loss in found.losses], notes)
 
 
 def streams_of(folder: Path, files: Files = REAL) -> list[Path]:

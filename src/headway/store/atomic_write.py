@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(path: Path, partial: Path | None = None) -> Iterator[Path]:
+def atomic_write(path: Path, partial: Path | None = None) -> Iterator[Path]:
     """Gives a place to write to, ``partial`` or a hidden file beside; what stands there at the end of the block is
     ``path`` from then on. When the block fails nothing is left of it, and what ``path`` was before stays."""
     if partial is None:

@@ -27,7 +27,7 @@ TRIES_MAX = 10
 """Segments are freed while they are looked at; then it is begun anew."""
 
 
-class StreamBeside(Stream):
+class StreamReader(Stream):
     """For reading only: what writes must not be called."""
 
     def __init__(self, folder: Path, files: Files = REAL) -> None:

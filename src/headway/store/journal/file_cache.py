@@ -13,7 +13,7 @@ from headway.store.journal.files import Files
 OPEN_MAX = 8
 
 
-class _File:
+class _CachedFile:
     __slots__ = ("fd", "forgotten", "readers")
 
     def __init__(self, fd: int) -> None:
@@ -22,14 +22,14 @@ class _File:
         self.forgotten = False
 
 
-class OpenFiles:
+class FileCache:
     """From any thread."""
 
     def __init__(self, files: Files, open_max: int = OPEN_MAX) -> None:
         self._files = files
         self._max = open_max
         self._lock = threading.Lock()
-        self._open: OrderedDict[Path, _File] = OrderedDict()
+        self._open: OrderedDict[Path, _CachedFile] = OrderedDict()
         self._forgets = 0
 
     @contextmanager
@@ -47,20 +47,20 @@ class OpenFiles:
             self._forgets += 1
             file = self._open.pop(path, None)
             if file is not None:
-                self._let_go(file)
+                self._retire(file)
 
     def close(self) -> None:
         with self._lock:
             while self._open:
-                self._let_go(self._open.popitem()[1])
+                self._retire(self._open.popitem()[1])
 
-    def _hold(self, path: Path) -> _File:
+    def _hold(self, path: Path) -> _CachedFile:
         with self._lock:
             file = self._open.get(path)
             if file is not None:
                 return self._held(path, file)
             forgets = self._forgets
-        fresh = _File(self._files.open(path, read_only=True))  # may take its time
+        fresh = _CachedFile(self._files.open(path, read_only=True))  # may take its time
         with self._lock:
             if forgets != self._forgets:  # perhaps this one: it must not stay open, and keep its room, for nobody
                 fresh.readers = 1
@@ -68,24 +68,24 @@ class OpenFiles:
                 return fresh
             file = self._open.get(path)
             if file is not None:
-                self._let_go(fresh)
+                self._retire(fresh)
             return self._held(path, file or fresh)
 
-    def _held(self, path: Path, file: _File) -> _File:
+    def _held(self, path: Path, file: _CachedFile) -> _CachedFile:
         self._open[path] = file
         file.readers += 1
         self._open.move_to_end(path)
         if len(self._open) > self._max:
-            self._let_go(self._open.popitem(last=False)[1])
+            self._retire(self._open.popitem(last=False)[1])
         return file
 
-    def _release(self, file: _File) -> None:
+    def _release(self, file: _CachedFile) -> None:
         with self._lock:
             file.readers -= 1
             if file.forgotten and not file.readers:
                 self._files.close(file.fd)
 
-    def _let_go(self, file: _File) -> None:
+    def _retire(self, file: _CachedFile) -> None:
         """Nobody new gets it; the last who reads it closes it."""
         file.forgotten = True
         if not file.readers:

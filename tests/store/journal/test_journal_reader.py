@@ -9,9 +9,9 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.store.journal.batch import Entry
-from headway.store.journal.beside import TRIES_MAX, StreamBeside
 from headway.store.journal.check import checked
 from headway.store.journal.errors import Corrupt
+from headway.store.journal.reader import TRIES_MAX, StreamReader
 from headway.store.journal.segment import HEADER_BYTES, file_name
 from headway.store.journal.stream import Stream
 
@@ -32,8 +32,8 @@ def filled(files: FakeFiles, sequences: range, segment_bytes: int = 1000) -> Str
     return stream
 
 
-def beside(files: FakeFiles) -> tuple[StreamBeside, list[str]]:
-    stream = StreamBeside(FOLDER, files)
+def beside(files: FakeFiles) -> tuple[StreamReader, list[str]]:
+    stream = StreamReader(FOLDER, files)
     before = {name: bytes(file.data) for name, file in files.seen.items()}
     said = stream.open()
     assert {name: bytes(file.data) for name, file in files.seen.items()} == before
@@ -129,7 +129,7 @@ def test_segments_that_are_freed_meanwhile_are_looked_for_anew() -> None:
             writer.free_before(11)
 
     files.hook = hook
-    reader = StreamBeside(FOLDER, files)
+    reader = StreamReader(FOLDER, files)
     assert reader.open() == []
     assert freed
     assert sequences(reader) == list(range(writer.freed_upto + 1, 21))
@@ -148,7 +148,7 @@ def test_a_folder_that_is_not_there_is_an_error_and_not_an_endless_loop() -> Non
     filled(files, range(1, 3))
     files.hook = hook
     with pytest.raises(FileNotFoundError):
-        StreamBeside(FOLDER, files).open()
+        StreamReader(FOLDER, files).open()
     assert tries == TRIES_MAX
 
 

@@ -14,14 +14,14 @@ from headway.store.journal.errors import Corrupt
 from headway.store.journal.files import Files, read_all, write_all
 from headway.store.journal.index import SegmentIndex
 from headway.store.journal.losses import write_losses
+from headway.store.journal.recovery_scan import RecoveryScan
 from headway.store.journal.segment import READ_BYTES, pack_header
-from headway.store.journal.survey import Survey
 
 UNREADABLE = ".unreadable"
 """Ends the name of a segment that was set aside."""
 
 
-def put_right(files: Files, folder: Path, found: Survey, *, repair: bool) -> list[str]:
+def repair_stream(files: Files, folder: Path, found: RecoveryScan, *, repair: bool) -> list[str]:
     """Makes the folder what the survey says is there, on disk. Returns a sentence for each thing that was cut or lost.
     Raises Corrupt, unless ``repair``; OSError."""
     if found.losses and not repair:
@@ -40,7 +40,7 @@ def put_right(files: Files, folder: Path, found: Survey, *, repair: bool) -> lis
     return said
 
 
-def _accept(files: Files, folder: Path, found: Survey) -> None:
+def _accept(files: Files, folder: Path, found: RecoveryScan) -> None:
     """The next start is not to stumble over the same losses."""
     for path in found.unreadable:
         files.rename(path, path.with_name(path.name + UNREADABLE))
@@ -57,9 +57,9 @@ def _accept(files: Files, folder: Path, found: Survey) -> None:
         write_losses(files, folder, found.accepted + numbers)
 
 
-def _finish_tail(files: Files, last: SegmentIndex, found: Survey) -> None:
+def _finish_tail(files: Files, last: SegmentIndex, found: RecoveryScan) -> None:
     at = last.position_of(found.confirmed + 1)
-    start = last.place(at).offset if at < len(last) else last.end
+    start = last.entry(at).offset if at < len(last) else last.end
     if at == 0:
         start = 0  # not even the header is known to be on disk
     fd = files.open(last.path)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headway.store.journal import segment
-from headway.store.journal.batch import BadBatch
-from headway.store.journal.batch import Header as BatchHeader
+from headway.store.journal.batch import BadBatch, BatchHeader
 from headway.store.journal.files import Files
 from headway.store.journal.index import SegmentIndex
 from headway.store.journal.losses import FREED, Numbers, is_accepted, read_losses
@@ -73,7 +72,7 @@ class Torn(NamedTuple):
 
 
 @dataclass
-class Survey:
+class RecoveryScan:
     token: int | None = None
     """The stream's; None if it has no segment yet."""
     segments: list[SegmentIndex] = field(default_factory=list)
@@ -96,15 +95,15 @@ class Survey:
     """Segments whose header is damaged. In ``segments`` they have the one that they must have had."""
 
 
-def survey(files: Files, folder: Path, checked: Callable[[int], None] | None = None) -> Survey:
+def recovery_scan(files: Files, folder: Path, checked: Callable[[int], None] | None = None) -> RecoveryScan:
     """``checked`` hears of bytes that were looked through. Raises OSError."""
-    found = Survey(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
-    _Surveyor(files, folder, found, checked or (lambda size: None)).run()
+    found = RecoveryScan(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
+    _Scanner(files, folder, found, checked or (lambda size: None)).run()
     return found
 
 
-class _Surveyor:
-    def __init__(self, files: Files, folder: Path, found: Survey, checked: Callable[[int], None]) -> None:
+class _Scanner:
+    def __init__(self, files: Files, folder: Path, found: RecoveryScan, checked: Callable[[int], None]) -> None:
         self.files = files
         self.checked = checked
         self.folder = folder
@@ -130,9 +129,9 @@ class _Surveyor:
 
     # -- headers ----------------------------------------------------------------------------------------------------
 
-    def _headers(self) -> list[tuple[Path, segment.Header]]:
+    def _headers(self) -> list[tuple[Path, segment.SegmentHeader]]:
         """The segments of which the header is known, or can be told from what follows it, in order."""
-        known: list[tuple[Path, segment.Header]] = []
+        known: list[tuple[Path, segment.SegmentHeader]] = []
         damaged: list[tuple[Path, int, str]] = []
         for name in sorted(self.files.names(self.folder)):
             ordinal = segment.ordinal_of(name)
@@ -152,7 +151,7 @@ class _Surveyor:
         known += [guess for path, ordinal, why in damaged if (guess := self._guess(path, ordinal, why))]
         return sorted(known)
 
-    def _checked(self, header: segment.Header, ordinal: int) -> segment.Header:
+    def _checked(self, header: segment.SegmentHeader, ordinal: int) -> segment.SegmentHeader:
         if header.name != self.folder.name or header.ordinal != ordinal:
             raise BadHeader(f"this is segment {header.ordinal} of the stream {header.name}")
         if self.found.token not in (None, header.token):
@@ -160,7 +159,7 @@ class _Surveyor:
         self.found.token = header.token
         return header
 
-    def _guess(self, path: Path, ordinal: int, why: str) -> tuple[Path, segment.Header] | None:
+    def _guess(self, path: Path, ordinal: int, why: str) -> tuple[Path, segment.SegmentHeader] | None:
         """A header that fits the first whole batch of a segment without one."""
         with SegmentReader(self.files, path) as reader:
             size = reader.size
@@ -175,14 +174,14 @@ class _Surveyor:
                     self.found.losses.append(Loss(path, 0, size, f"{why}, and no batch can be found"))
                     return None
                 batch = first
-        header = segment.Header(ordinal, batch.header.token, batch.header.number, 0, self.folder.name)
+        header = segment.SegmentHeader(ordinal, batch.header.token, batch.header.number, 0, self.folder.name)
         self.found.headless.append(path)
         self.found.losses.append(Loss(path, 0, HEADER_BYTES, why))
         return path, header
 
     # -- batches ----------------------------------------------------------------------------------------------------
 
-    def _read(self, path: Path, header: segment.Header, limit: int | None) -> None:
+    def _read(self, path: Path, header: segment.SegmentHeader, limit: int | None) -> None:
         """All batches of a segment below ``limit``: the least first number of those behind it; None for the last."""
         found = self.found
         index = SegmentIndex(path, header._replace(last_sequence=max(header.last_sequence, self.last_sequence)))
@@ -203,7 +202,7 @@ class _Surveyor:
         ]  # fmt: skip
         self.last_sequence = index.last_sequence
 
-    def _before(self, path: Path, header: segment.Header) -> list[Loss]:
+    def _before(self, path: Path, header: segment.SegmentHeader) -> list[Loss]:
         """What is missing between the last batch so far and the first of this segment."""
         loss, self.tail = self.tail, None
         numbers = (self.found.next_number, header.first_number - 1)

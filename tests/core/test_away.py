@@ -190,7 +190,7 @@ def test_who_stands_in_is_gone_with_the_first_consumer_and_comes_back_with_the_l
     stage.run(1)
     queue = stage.queue("q")
     assert queue.absent is not None
-    assert queue.absent.meter.slow
+    assert queue.absent.case.slow
     assert stage.broker.registry.slow == 1
     reader = stage.peer("reader")
     reader.consume("q")

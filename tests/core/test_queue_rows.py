@@ -738,8 +738,8 @@ def test_credit_is_exhausted_while_records_wait_and_its_window_is_full(window: s
     assert stage.told("slow") == [], "its window is full, and nothing waits"
     publisher.publish("q", 5)
     stage.run(1)
-    assert made.last_sample.credit_exhausted_time == pytest.approx(1, abs=0.3), "from then on"
-    assert made.last_sample.blocked_time == 0
+    assert made.case.last_sample.credit_exhausted_time == pytest.approx(1, abs=0.3), "from then on"
+    assert made.case.last_sample.blocked_time == 0
     stage.run(1.4)
     (told,) = stage.told("slow")
     assert told["reason"] == "credit_exhausted"
@@ -748,7 +748,7 @@ def test_credit_is_exhausted_while_records_wait_and_its_window_is_full(window: s
     assert [one["client"] for one in stage.told("recovered")] == ["peer"]
     publisher.publish("q", 6)
     stage.run(1)
-    assert made.last_sample.credit_exhausted_time == pytest.approx(1, abs=0.3), "and counted anew"
+    assert made.case.last_sample.credit_exhausted_time == pytest.approx(1, abs=0.3), "and counted anew"
 
 
 def test_a_blocked_socket_is_not_exhausted_credit() -> None:
@@ -758,8 +758,8 @@ def test_a_blocked_socket_is_not_exhausted_credit() -> None:
     made = peer.consume("q", 50, acks=False)
     publisher.publish("q", 0, 40)
     stage.run(5)
-    assert made.last_sample.blocked_time > 4
-    assert made.last_sample.credit_exhausted_time == 0
+    assert made.case.last_sample.blocked_time > 4
+    assert made.case.last_sample.credit_exhausted_time == 0
     assert stage.told("slow") == []
 
 

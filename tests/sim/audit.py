@@ -249,7 +249,7 @@ def settled(world: World) -> None:
         for subscription in session.subscriptions.values():
             assert not subscription.has_more, f"{session.client} reads, and {subscription.filter} does not arrive"
             assert subscription not in registry.watched
-            assert not subscription.meter.slow
+            assert not subscription.case.slow
     for model in world.models:
         if model.shared is None and model.live and model.subscription.session.outlet is not None:
             _complete(world, model)

@@ -182,7 +182,7 @@ class SubModel(Expectation):
         options = {name: value for name, value in msgspec.structs.asdict(request.options).items() if value}
         return (
             f"{request.filter} of {self.subscription.session.client} (v{request.dialect.version}, QoS {self.qos}, "
-            f"from {self.start}, {options}, retained {request.send_retained}, {self.subscription.policy.name})"
+            f"from {self.start}, {options}, retained {request.send_retained}, {self.subscription.case.policy.name})"
         )
 
     def published(self, record: Published) -> None:

@@ -42,7 +42,7 @@ class Ending:
             del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
         registry.count_consumer(feed.key.filter, -1)
-        if subscription.meter.slow:
+        if subscription.case.slow:
             registry.count_slow(subscription, -1)
         queue = None if subscription.queue is None else queue_of(subscription.queue)
         if queue is not None:
@@ -113,5 +113,5 @@ class Ending:
         since = feed.gates.pop(subscription, None)
         subscription.session.gates.pop(subscription, None)
         if since is not None:
-            subscription.blocked_publishers_s += now - since
+            subscription.case.blocked_publishers_s += now - since
             self._registry.ungate(feed, now)

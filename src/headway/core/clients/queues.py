@@ -38,7 +38,7 @@ from headway.core.consumer import (
 from headway.core.delivery import Fanout
 from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, key_of
-from headway.core.policy import Meter, PolicyState
+from headway.core.policy import Case, Meter
 from headway.core.queue import Bound, Queue, filter_of, queue_of, word_of
 from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
 
@@ -183,7 +183,7 @@ class Queues(Consuming):
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
         policy = self._registry.policy_for_queue(queue.filters, durable=True)
         meter = Meter(now, queue.feed.lane.end, self._registry.lateness)
-        subscription = Subscription(session, request, queue.feed, policy, PolicyState(policy), meter)
+        subscription = Subscription(session, request, queue.feed, Case(policy, meter))
         subscription.cursor.close()
         subscription.channel, subscription.window = Channel(NO_LIMIT, NO_LIMIT), Window(NO_LIMIT)
         return subscription

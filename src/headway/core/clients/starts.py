@@ -120,7 +120,7 @@ class Starts:
 
     def give_state(self, subscription: Subscription) -> None:
         """Find or make the state this subscription may be conflated from, if it ever may."""
-        options, policy = subscription.request.options, subscription.policy
+        options, policy = subscription.request.options, subscription.case.policy
         wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
             rule.then.kind is ActionKind.CONFLATE or rule.then.which is Which.OLDER_PER_KEY for rule in policy.rules
         )

@@ -45,7 +45,7 @@ from headway.core.message import (
     parse_share,
     validate_filter,
 )
-from headway.core.policy import Meter, Policy, PolicyState
+from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
 from headway.core.selector import BadSelector, compile_selector
@@ -126,7 +126,7 @@ class Subscribing:
             session.tab.check(cost(request))
         policy = self._policy(session, request, filter)
         meter = Meter(now, 0, self._registry.lateness)
-        poll = Poll(session, request, feed, policy, PolicyState(policy), meter, archive, offset)
+        poll = Poll(session, request, feed, Case(policy, meter), archive, offset)
         self._put(poll)
         self._keeping.subscription(poll, number=number, place=place)
         if poll.place.kept is not None:
@@ -135,8 +135,7 @@ class Subscribing:
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
         """It is to be judged by another policy."""
-        subscription.policy = self._policy(subscription.session, request, subscription.feed.key.filter)
-        subscription.policy_state = PolicyState(subscription.policy)
+        subscription.case.govern_by(self._policy(subscription.session, request, subscription.feed.key.filter))
         subscription.request = request
         self._keeping.subscription(subscription)
 
@@ -173,7 +172,7 @@ class Subscribing:
     ) -> Subscription:
         """A subscription is put into the tables."""
         meter = Meter(now, feed.lane.end, self._registry.lateness)
-        subscription = Subscription(session, request, feed, policy, PolicyState(policy), meter)
+        subscription = Subscription(session, request, feed, Case(policy, meter))
         self._put(subscription)
         return subscription
 

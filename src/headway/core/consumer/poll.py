@@ -24,7 +24,7 @@ from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle
 from headway.core.message import Gap
-from headway.core.policy import Action, Meter, Policy, PolicyState, Which
+from headway.core.policy import Action, Case, Which
 
 
 class Behind(NamedTuple):
@@ -85,9 +85,9 @@ class PollCursor(Cursor):
 class Poll(Subscription):
     __slots__ = ("_recorded", "place")
 
-    def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy,
-                 policy_state: PolicyState, meter: Meter, recorded: Recorded, offset: int) -> None:
-        super().__init__(session, request, feed, policy, policy_state, meter)
+    def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case, recorded: Recorded,
+                 offset: int) -> None:
+        super().__init__(session, request, feed, case)
         self.cursor.close()
         self.place = PollCursor(feed.lane, self)
         self.place.offset = offset

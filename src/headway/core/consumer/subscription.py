@@ -14,15 +14,13 @@ from headway.core.consumer.reader import Reader
 from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, LooseEnds, State, StatePass
 from headway.core.message import Gap
-from headway.core.policy import Meter, Policy, PolicyState, Sample
+from headway.core.policy import Case
 
 if TYPE_CHECKING:
     from headway.core.consumer.feed import Feed
     from headway.core.consumer.session import Session
-    from headway.core.policy import Verdict
 
 
-IDLE = Sample()
 OLDEST_LOOKED_AT = 1000
 """Deliveries of a channel looked at for the oldest of one of its consumers."""
 
@@ -31,19 +29,15 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "blocked_publishers_s", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating",
-        "counted_bytes", "counted_gaps", "counted_records", "current_s", "cursor", "dialect", "ended", "feed", "filter",
-        "gap", "gap_records", "gap_told", "gap_told_s",
-        "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "last_sample", "last_verdict", "lease", "meter",
-        "number", "number_kept", "offline", "owed_bytes", "paused", "policy", "policy_state", "prefaces", "queue",
-        "renewals", "request", "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position",
-        "start_sequence", "state", "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
+        "case", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "counted_bytes",
+        "counted_gaps", "counted_records", "current_s", "cursor", "dialect", "ended", "feed", "filter", "gap",
+        "gap_records", "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "lease", "number", "number_kept",
+        "owed_bytes", "paused", "prefaces", "queue", "renewals", "request", "rewound_bytes", "session", "skipped_bytes",
+        "skips", "start_number", "start_position", "start_sequence", "state", "state_bytes", "state_records",
+        "stop_number", "tab_bytes", "window",
     )  # fmt: skip
 
-    def __init__(
-        self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, policy_state: PolicyState,
-        meter: Meter,
-    ) -> None:  # fmt: skip
+    def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
         self.number = 0
         """By which it is known in what is put on record; 0 while nothing is."""
         self.number_kept = 0
@@ -66,13 +60,10 @@ class Subscription:
         """It was replaced, and what replaced it reads its records before this one."""
         self.start_sequence = feed.lane.last_sequence
         """Of the last record before it began."""
-        self.policy = policy
-        self.policy_state = policy_state
+        self.case = case
+        """What the governor has on it."""
         self.queue: Reader | None = None
         """Its cursor is that of a queue."""
-        self.meter = meter
-        self.last_sample = IDLE
-        """What the governor saw at its last look."""
         self.ended = False
         self.paused = False
         """Its client wants nothing delivered for now (AMQP channel.flow)."""
@@ -82,13 +73,6 @@ class Subscription:
         """Has it given what has changed, where it is conflated by an interval."""
         self.renewals = 0
         """How often it was subscribed to once more, all the same."""
-        self.offline = False
-        """Its next record is on disk, as last told."""
-        self.gap_told = 0
-        self.gap_told_s = 0.0
-        self.blocked_publishers_s = 0.0
-        """Seconds for which publishers were not read on this consumer's account."""
-        self.last_verdict: Verdict | None = None
 
         self.state: State | None = None
         self.prefaces: list[Preface] = []
@@ -301,7 +285,7 @@ class Subscription:
             chunk = chunk.next
         before = cursor.position
         cursor.skip_to(number)
-        self.meter.skipped(cursor.position - before)
+        self.case.meter.skipped(cursor.position - before)
         self.lane_bytes_skipped += cursor.position - before
         self.skipped_bytes += cursor.position - before
         self.lane_records_skipped += number - here
@@ -318,7 +302,7 @@ class Subscription:
             return
         self.lane_records_skipped += passed
         self.lane_bytes_skipped += lane.end - cursor.position
-        self.meter.skipped(lane.end - cursor.position)
+        self.case.meter.skipped(lane.end - cursor.position)
         self.conflate_owed += passed
         self.owed_bytes += lane.end - cursor.position
         # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to

@@ -264,7 +264,7 @@ class Fanout:
 
     def _caught_up(self, subscription: Subscription, now: float) -> None:
         subscription.current_s = now
-        subscription.meter.caught_up(now)
+        subscription.case.meter.caught_up(now)
         feed = subscription.feed
         feed.wait(subscription)
         feed.settle_down()  # it may have been the last; nobody need publish again for the lane to be let go of

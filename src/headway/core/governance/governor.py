@@ -36,7 +36,6 @@ from headway.core.policy import (
     Sample,
     Verdict,
     VerdictBook,
-    evaluate,
     judge,
     judge_pressure,
     replace_policy,
@@ -51,7 +50,6 @@ LOOKS_MAX = 256
 CUTS_MAX = 32
 UNSENT_BYTES = 32 * 1024
 """Less than this written for one client alone is no reason to cut it."""
-GAP_TOLD_EVERY_S = 1.0
 
 
 class Governor:
@@ -82,7 +80,7 @@ class Governor:
         """The consumer has fallen behind."""
         if subscription not in self._registry.watched:
             self._registry.watched[subscription] = None
-            subscription.policy_state.late_s = self.late_s
+            subscription.case.state.late_s = self.late_s
 
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
         """Look at watched consumers and act on what their policies decide. ``late_s``: by how much the loop was late
@@ -113,19 +111,19 @@ class Governor:
         return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
-        subscription.policy_state.keep_up(self.late_s)
-        sample = subscription.last_sample = observe(self._registry, subscription, now, shares)
+        case = subscription.case
+        case.state.keep_up(self.late_s)
+        sample = case.last_sample = observe(self._registry, subscription, now, shares)
         if self._registry.observer is not None:
             self._registry.observer.looked(subscription, sample, now)
-        for decision in evaluate(subscription.policy, subscription.policy_state, sample, now):
+        for decision in case.evaluate(sample, now):
             self._decide(subscription, decision, with_peer(sample, subscription), now)
             if subscription.ended:
                 return
         self._recover(subscription, now)
         if self._over_share(subscription, now) or self._holds_too_much(subscription, now):
             return
-        for index in subscription.policy_state.active():
-            rule = subscription.policy.rules[index]
+        for rule in case.active_rules():
             if rule.enforce and rule.then.kind is ActionKind.DISCARD:
                 discard(subscription, rule.then, self._registry.lost)
             elif rule.enforce and rule.then.kind is ActionKind.OFFLINE:
@@ -136,9 +134,8 @@ class Governor:
                 self._return(subscription, rule.then, now)
         self._tell_gap(subscription, now)
         self._tell_offline(subscription, now)
-        calm = not subscription.meter.slow and subscription.policy_state.settled and not sample.in_flight
-        if calm and not subscription.has_more:
-            subscription.meter.caught_up(now)
+        if case.calm and not sample.in_flight and not subscription.has_more:
+            case.meter.caught_up(now)
             # Who is lagging has a blocked outlet: should more come, nobody would say once more that it fell behind.
             if subscription not in subscription.session.lagging:
                 self._registry.watched.pop(subscription, None)
@@ -153,7 +150,7 @@ class Governor:
             decision = msgspec.structs.replace(decision, enforced=False)  # durable ones are spared unless told
         verdict = judge(
             decision, sample, number=self.book.next_number(), now=now, wall_s=now + self.wall_offset_s,
-            client=session.client, filter=subscription.filter, policy=subscription.policy.name,
+            client=session.client, filter=subscription.filter, policy=subscription.case.policy.name,
             listener=session.listener,
         )  # fmt: skip
         self._record(subscription, verdict, now)
@@ -166,11 +163,11 @@ class Governor:
     def _record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         """Keep the verdict, mark the consumer, and let it be known."""
         self.book.add(verdict)
-        subscription.last_verdict = verdict
+        subscription.case.last_verdict = verdict
         if self._registry.observer is not None:
             self._registry.observer.verdict(verdict, subscription)
         fires = verdict.kind is DecisionKind.FIRE
-        if fires and subscription.meter.mark_slow(now):
+        if fires and subscription.case.meter.mark_slow(now):
             self._registry.count_slow(subscription, 1)
             self.watch(subscription, now)  # until it is slow no more
         elif not fires:
@@ -182,9 +179,7 @@ class Governor:
         )  # fmt: skip
 
     def _recover(self, subscription: Subscription, now: float) -> None:
-        """No longer slow, if no rule is active any more (one that acts once ends without saying so)."""
-        if subscription.meter.slow and not any(True for _ in subscription.policy_state.active()):
-            subscription.meter.mark_recovered(now)
+        if subscription.case.recover(now):
             self._registry.count_slow(subscription, -1)
 
     def _act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
@@ -249,14 +244,16 @@ class Governor:
         policy = self._registry.policy_named(name) if name is not None else None
         if policy is None:
             policy = self._registry.policy_of(subscription)
-        if policy == subscription.policy:
+        case = subscription.case
+        if policy == case.policy:
             return
-        subscription.policy_state.keep_up(self.late_s)
+        case.state.keep_up(self.late_s)
         sample = observe(self._registry, subscription, now, {})
-        state, decisions = replace_policy(subscription.policy, subscription.policy_state, policy, sample, now)
+        state, decisions = replace_policy(case.policy, case.state, policy, sample, now)
         for decision in decisions:
             self._decide(subscription, decision, sample, now)
-        subscription.policy, subscription.policy_state, state.late_s = policy, state, self.late_s
+        state.late_s = self.late_s
+        case.govern_by(policy, state)
         self.watch(subscription, now)
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:
@@ -367,17 +364,14 @@ class Governor:
 
     def _tell_gap(self, subscription: Subscription, now: float) -> None:
         """Let it be known, once a second at most, that records were left out for this consumer."""
-        total = subscription.gap_records.total()
-        if total == subscription.gap_told or now - subscription.gap_told_s < GAP_TOLD_EVERY_S:
-            return
-        fresh, subscription.gap_told, subscription.gap_told_s = total - subscription.gap_told, total, now
-        self._advisories.tell("gap", subscription.session.client, now, filter=subscription.filter, records=fresh,
-                              total=dict(subscription.gap_records))
+        records = subscription.case.gap_to_tell(subscription.gap_records.total(), now)
+        if records:
+            self._advisories.tell("gap", subscription.session.client, now, filter=subscription.filter, records=records,
+                                  total=dict(subscription.gap_records))
 
     def _tell_offline(self, subscription: Subscription, now: float) -> None:
         chunk = subscription.cursor.chunk
         offline = chunk is not None and chunk.spill is not None
-        if offline != subscription.offline:
-            subscription.offline = offline
+        if subscription.case.offline_to_tell(offline):
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)

@@ -18,7 +18,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     position_bytes = subscription.handed_bytes if apart else cursor.position
     session.look_at(subscription)
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
-    return subscription.meter.observe(
+    return subscription.case.meter.observe(
         now,
         position_bytes=position_bytes,
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
@@ -38,7 +38,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
     """What is known of a consumer, without measuring: rates are those of the last sweep that looked at it."""
     session, outlet = subscription.session, subscription.session.outlet
-    last = subscription.last_sample if subscription in registry.watched else Sample()
+    last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
     unacknowledged = subscription.oldest_unacknowledged_s()
     return msgspec.structs.replace(
@@ -51,14 +51,14 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
-        slow_count=subscription.meter.slow_count,
+        slow_count=subscription.case.slow_count,
     )
 
 
 def stall_s(subscription: Subscription, now: float) -> float:
     """For how long it has held publishers back since it began."""
     since = subscription.feed.gates.get(subscription)
-    return subscription.blocked_publishers_s + (now - since if since is not None else 0.0)
+    return subscription.case.blocked_publishers_s + (now - since if since is not None else 0.0)
 
 
 def state_of(subscription: Subscription) -> str:
@@ -72,7 +72,7 @@ def state_of(subscription: Subscription) -> str:
         return "discarding"
     if chunk is not None and chunk.spill is not None:
         return "offline"
-    if subscription.meter.slow:
+    if subscription.case.slow:
         return "slow"
     return "behind" if subscription.has_more else "ok"
 

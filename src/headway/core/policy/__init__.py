@@ -1,5 +1,6 @@
 """When a consumer is slow, and what follows. Numbers in, decisions out."""
 
+from headway.core.policy.case import Case
 from headway.core.policy.causes import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE, explain, find_reason
 from headway.core.policy.condition import METERS, AllOf, AnyOf, Comparison, Condition, Reading, unknown
 from headway.core.policy.decision import Decision, DecisionKind, leading
@@ -22,8 +23,8 @@ from headway.core.policy.rule import Action, ActionKind, Rule, Which
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 __all__ = [
-    "Action", "ActionKind", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Comparison", "Condition", "Decision",
-    "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl", "judge", "judge_pressure",
+    "Action", "ActionKind", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Case", "Comparison", "Condition",
+    "Decision", "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl", "judge", "judge_pressure",
     "LATE_ACK_S", "Lateness", "leading", "Meter", "METERS", "NO_POLICY", "parse_policies", "parse_policy", "Policy",
     "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S", "Reading", "replace_policy",
     "Rule", "Sample", "STEADY_SHARE", "unknown", "UNSEEN_S", "Verdict", "VerdictBook", "Which",

@@ -159,7 +159,7 @@ class Queue:
     @property
     def all_slow(self) -> bool:
         """One slow consumer is no problem of a queue; it is when there is no other."""
-        return all(member.meter.slow for member in self.takers)
+        return all(member.case.slow for member in self.takers)
 
     @property
     def gates(self) -> bool:
@@ -195,7 +195,7 @@ class Queue:
         if absent is not None:
             absent.ended = True
             self._registry.watched.pop(absent, None)
-            if absent.meter.slow:
+            if absent.case.slow:
                 self._registry.count_slow(absent, -1)
             self._registry.woken[self] = None
 
@@ -524,7 +524,7 @@ class Queue:
                 delivery.returns = taken.returns
         if deliveries and taken is None:
             stretch.sent(number, chunk, len(deliveries))
-        if deliveries and member.policy_state.minds_acks:
+        if deliveries and member.case.state.minds_acks:
             self._on_lag(member, now)
         if taken is not None and not deliveries:
             self.backlog.free(stretch, number)

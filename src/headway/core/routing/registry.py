@@ -192,7 +192,7 @@ class Registry:
 
     def moved(self, subscription: Subscription, feed: Feed) -> None:
         """Its queue reads another feed now."""
-        old, slow = subscription.feed, subscription.meter.slow
+        old, slow = subscription.feed, subscription.case.slow
         self.count_consumer(old.key.filter, -1)
         self.count_consumer(feed.key.filter, 1)
         if slow:

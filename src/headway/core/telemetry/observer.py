@@ -128,11 +128,11 @@ class LakeObserver:
         session, feed = subscription.session, subscription.feed
         if session.ended and reason is Reason.SUBSCRIPTION_ENDED and session.last_reason is not None:
             reason = session.last_reason  # why the connection ended says more
-        sample = subscription.last_sample if subscription in self._registry.watched else Sample()
+        sample = subscription.case.last_sample if subscription in self._registry.watched else Sample()
         oldest = subscription.oldest_time() if subscription.has_more else None
         sample = msgspec.structs.replace(
             sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=subscription.window.used,
-            slow_count=subscription.meter.slow_count,
+            slow_count=subscription.case.slow_count,
         )  # fmt: skip
         self._consumer(subscription, trail, sample, now, reason)
         del self._trails[subscription]
@@ -148,9 +148,9 @@ class LakeObserver:
         self._recorder.add("consumer_samples", (
             self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
             subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
-            subscription.policy.name, subscription.request.options.policy or "", session.outlet is not None,
+            subscription.case.policy.name, subscription.request.options.policy or "", session.outlet is not None,
             state_of(subscription), ended,
-            subscription.meter.slow, books.offered_records, books.offered_bytes, books.drained_records,
+            subscription.case.slow, books.offered_records, books.offered_bytes, books.drained_records,
             books.drained_bytes, books.skipped_records, books.skipped_bytes, books.lag_records, books.lag_bytes,
             _ms(sample.lag_age), sample.drain_rate, sample.offered_rate, sample.offered_burst, _ms(sample.blocked_time),
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
@@ -189,7 +189,7 @@ class LakeObserver:
 
     def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
         sample, reading = verdict.sample, leading(verdict.readings)
-        rule_name = subscription.policy.rules[verdict.rule - 1].name if verdict.rule else ""
+        rule_name = subscription.case.policy.rules[verdict.rule - 1].name if verdict.rule else ""
         self._recorder.add("verdicts", (
             self._run, self._broker, int(verdict.wall_s * 1_000_000), verdict.number, subscription.number,
             verdict.client, verdict.filter, verdict.listener, verdict.policy, verdict.rule, rule_name, verdict.kind,

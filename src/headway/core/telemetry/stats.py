@@ -192,7 +192,7 @@ def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
 
 
 def consumer(broker: Counted, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
-    session = subscription.session
+    session, case = subscription.session, subscription.case
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
@@ -204,8 +204,8 @@ def consumer(broker: Counted, subscription: Subscription, now: float, shares: Sh
         in_flight=sample.in_flight, held_bytes=sample.held_bytes,
         delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
         gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
-        slow=subscription.meter.slow, slow_count=subscription.meter.slow_count, policy=subscription.policy.name,
-        producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=subscription.last_verdict,
+        slow=case.slow, slow_count=case.slow_count, policy=case.policy.name,
+        producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=case.last_verdict,
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
     oldest = backlog.oldest_time()
     return QueueStats(
         queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),
-        backlog.unacknowledged, len(consumers), sum(member.meter.slow for member in consumers), queue.terms.durable,
+        backlog.unacknowledged, len(consumers), sum(member.case.slow for member in consumers), queue.terms.durable,
         backlog.handed_records, {str(reason): count for reason, count in queue.drops.by_reason.items()},
     )  # fmt: skip
 

@@ -67,7 +67,7 @@ def test_an_exchange_that_goes_changes_a_queue_once(monkeypatch: pytest.MonkeyPa
     rebound: list[object] = []
     rebind = Queues._rebind
     monkeypatch.setattr(Queues, "_rebind", lambda self, queue: rebound.append(queue) or rebind(self, queue))
-    peer.broker.queues.delete_exchange("e", if_unused=False)
+    list(peer.broker.queues.delete_exchange("e", if_unused=False))
     assert len(rebound) == 1
 
 

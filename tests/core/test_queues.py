@@ -139,7 +139,7 @@ def test_the_brokers_own_exchanges_stay(stage: QueueStage, peer: Peer) -> None:
     peer.declare("q")
     for name in ("", "amq.topic"):
         with refused(Reason.NOT_AUTHORIZED):
-            stage.broker.queues.delete_exchange(name, if_unused=False)
+            list(stage.broker.queues.delete_exchange(name, if_unused=False))
     with refused(Reason.NOT_AUTHORIZED):
         peer.bind("q", "", "other name")
     with refused(Reason.NOT_AUTHORIZED):
@@ -151,9 +151,9 @@ def test_an_exchange_in_use_and_one_that_is_gone(stage: QueueStage, peer: Peer) 
     peer.exchange("e")
     peer.bind("q", "e", "k")
     with refused(Reason.PRECONDITION_FAILED, "in use"):
-        stage.broker.queues.delete_exchange("e", if_unused=True)
-    stage.broker.queues.delete_exchange("e", if_unused=False)
-    stage.broker.queues.delete_exchange("e", if_unused=True)
+        list(stage.broker.queues.delete_exchange("e", if_unused=True))
+    list(stage.broker.queues.delete_exchange("e", if_unused=False))
+    list(stage.broker.queues.delete_exchange("e", if_unused=True))
     peer.exchange("e")
     assert peer.publish("k", 0, exchange="e").taken == 0  # type: ignore[union-attr]
     peer.publish("q", 1)
@@ -557,7 +557,7 @@ def test_a_deleted_exchange_and_one_that_ends_with_its_last_binding(stage: Queue
     peer.bind("q", "temporary")
     peer.publish("", 0, exchange="deleted")
     peer.publish("", 1, exchange="temporary")
-    stage.broker.queues.delete_exchange("deleted", if_unused=False)
+    list(stage.broker.queues.delete_exchange("deleted", if_unused=False))
     peer.publish("", 2, exchange="temporary")
     assert peer.publish("", 3, exchange="deleted").taken == 0  # type: ignore[union-attr]
     peer.unbind("q", "temporary")
@@ -639,7 +639,7 @@ def test_by_headers_though_another_exchange_is_deleted(stage: QueueStage, peer: 
     peer.exchange("other")
     peer.bind("q", "other", "k")
     peer.bind("q", "amq.headers", "", a=1)
-    peer.broker.queues.delete_exchange("other", if_unused=False)
+    list(peer.broker.queues.delete_exchange("other", if_unused=False))
     for number in (1, 2, 1):
         peer.publish("k", number, exchange="amq.headers", a=number)
     assert drained(stage, "q") == [1, 1]
@@ -651,7 +651,7 @@ def test_headers_are_nobodys_business_when_their_exchange_is_deleted(stage: Queu
     peer.exchange("headers", "headers")
     peer.bind("q", "headers", "", a=1)
     assert stage.broker.registry.router.exchanges.by_headers == 1
-    peer.broker.queues.delete_exchange("headers", if_unused=False)
+    list(peer.broker.queues.delete_exchange("headers", if_unused=False))
     assert stage.broker.registry.router.exchanges.by_headers == 0
 
 

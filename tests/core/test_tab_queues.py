@@ -30,7 +30,7 @@ def test_queues_exchanges_and_bindings_count_until_they_are_no_more() -> None:
     assert sizes[-1] - sizes[-2] > 5000
     peer.unbind("q", "e", "a.b.c")
     peer.delete("q")
-    stage.broker.queues.delete_exchange("e", if_unused=False)
+    list(stage.broker.queues.delete_exchange("e", if_unused=False))
     assert (declared.bytes, stage.pool.clients_bytes) == (empty, before)
 
 
@@ -45,7 +45,7 @@ def test_what_ends_with_its_exchange_or_its_owner_counts_no_longer() -> None:
     peer.bind("q", "e", "k")
     peer.bind("q", "f")
     peer.bind("r", "e", "k")
-    stage.broker.queues.delete_exchange("e", if_unused=False)
+    list(stage.broker.queues.delete_exchange("e", if_unused=False))
     peer.leave()
     assert "f" not in stage.broker.registry.router.exchanges.by_name
     peer = stage.peer("another")

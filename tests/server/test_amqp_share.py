@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from pamqp import base
-from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
+from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
 from tests.core.queues_stage import purged
 from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.base.chores import CHORES_WORK
 from headway.core.base.errors import Reason
+from headway.core.clients.queues import UNBIND_WORK
+from headway.core.routing.exchange import Binding, Destination
 from headway.core.routing.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
@@ -22,6 +24,7 @@ READ = 1 << 22
 LIMIT = 1_000_000
 LANES = 50
 COUNT = 300
+LED_TO = Destination("exchange", "amq.fanout")
 SIZE = 300
 
 
@@ -405,3 +408,26 @@ def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
     again = [one for _, one in client.heard if isinstance(one, Content) and one.method.redelivered]
     for name in ("a", "b"):
         assert [int(one.body) for one in again if one.method.consumer_tag == name] == list(range(2000))
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_exchange_with_many_bindings_is_deleted_in_slices(house: House, client: Client, *, stays: bool) -> None:
+    """Also if whoever asked for it is gone before it is done."""
+    client.say(Exchange.Declare(exchange="e", exchange_type="direct"))
+    most = max(SHARE_WORK, CHORES_WORK) // UNBIND_WORK
+    broker = house.broker
+    for number in range(8 * most):
+        broker.queues.bind(broker.registry.sessions["greedy"], Binding("e", LED_TO, f"{number}"))
+    bindings = broker.registry.router.exchanges.by_name["e"].bindings.all
+    client.new()
+    send(client, method(1, Exchange.Delete(exchange="e")))
+    steps, before = 0, len(bindings)
+    while house.pretended.once():
+        assert before - len(bindings) <= 2 * most, "its share, and one of the chores"
+        steps, before = steps + (before > len(bindings)), len(bindings)
+        if bindings and steps == 1 and not stays:
+            client.connection.close(Reason.KEEP_ALIVE)
+    assert steps > 1
+    assert "e" not in broker.registry.router.exchanges.by_name
+    client.run()
+    assert client.new() == (["1 Exchange.DeleteOk"] if stays else [])

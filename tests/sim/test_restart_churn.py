@@ -121,7 +121,7 @@ class Churn:
         ))  # fmt: skip
 
     def delete_exchange(self) -> None:
-        self.broker.queues.delete_exchange(self.dice.choice(EXCHANGES), if_unused=False)
+        list(self.broker.queues.delete_exchange(self.dice.choice(EXCHANGES), if_unused=False))
 
     def bind(self) -> None:
         source = self.dice.choice([*EXCHANGES, "amq.topic", "amq.fanout"])

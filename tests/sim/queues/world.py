@@ -248,7 +248,7 @@ class World:
             name = rng.choice([name for name in chance.EXCHANGES if name in self.wiring.hubs] or [""])
             if name:
                 self.note("deletes exchange", name)
-                self.broker.queues.delete_exchange(name, if_unused=False)
+                list(self.broker.queues.delete_exchange(name, if_unused=False))
                 self.wiring.remove(name)
         elif dice < 0.45:
             self._alike()

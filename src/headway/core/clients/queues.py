@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from math import inf
 
 from headway.core.base import END_WORK, Reason, Refused, Steps
@@ -19,6 +20,7 @@ from headway.core.clients.consuming import Consuming
 from headway.core.clients.ending import Ending
 from headway.core.clients.keeping import Keeping
 from headway.core.clients.subscribing import Subscribing
+from headway.core.clients.terms import difference
 from headway.core.consumer import (
     NO_LIMIT,
     NO_OPTIONS,
@@ -43,6 +45,9 @@ from headway.core.queue import Bound, Queue, filter_of, queue_of, word_of
 from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
 
 QUEUES_MAX = 100_000
+UNBIND_WORK = 4
+UNBOUND_AT_ONCE = 256
+"""A queue that is bound by many of them reads another feed once."""
 RESERVED = "amq."
 
 
@@ -87,7 +92,8 @@ class Queues(Consuming):
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
 
-    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+    def delete_exchange(self, name: str, *, if_unused: bool) -> Steps:
+        """Unbind all that it leads to, little by little, and delete it."""
         if any(name == own for own, _ in PREDECLARED):
             raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is the broker's own")
         exchange = self._exchanges.by_name.get(name)
@@ -95,16 +101,16 @@ class Queues(Consuming):
             return  # gone already, which is what was wanted
         if if_unused and exchange.bindings.all:
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
-        leading: dict[Queue, None] = {}
-        for binding in exchange.bindings.all:
-            if (queue := self._led_to(binding)) is not None:
-                self._bound[queue].change(binding, exchange.bindings.seen(binding), there=False)
-                leading[queue] = None
+        while some := list(islice(exchange.bindings.all, UNBOUND_AT_ONCE)):
+            for binding in some:
+                self._keeping.binding(binding, there=False)
+            self.rebind(some, there=False)
+            yield UNBIND_WORK * len(some)
+        if self._exchanges.by_name.get(name, exchange) is not exchange:
+            return  # it went with its last binding, and was declared anew
         self._keeping.exchange_ended(exchange)
         self._exchanges.remove(name)
         self._settle()
-        for queue in leading:
-            self._rebind(queue)
         self._router.forget()
 
     def _settle(self) -> None:
@@ -137,8 +143,8 @@ class Queues(Consuming):
             if known.terms.exclusive != terms.exclusive:
                 alone = "is" if known.terms.exclusive else "is not"
                 raise _locked(name, f"it {alone} declared as exclusive, which is not to be changed")
-            if difference := _difference(known.terms, terms):
-                raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {difference}")
+            if what := difference(known.terms, terms):
+                raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {what}")
             known.used_s = now
             return known
         self._mourn(name)
@@ -377,21 +383,3 @@ def _locked(name: str, text: str) -> Refused:
     """In the words by which clients know it."""
     known = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
     return Refused(Reason.RESOURCE_LOCKED, f"{known}: {text}")
-
-
-def _difference(there: QueueTerms, asked: QueueTerms) -> str:
-    """The first thing in which they differ."""
-    for field, words in _WORDS.items():
-        if getattr(there, field) != getattr(asked, field):
-            return words
-    return ""
-
-
-_WORDS = {
-    "durable": "durable", "auto_delete": "auto-delete", "ttl_s": "x-message-ttl",
-    "idle_s": "x-expires", "records_max": "x-max-length", "bytes_max": "x-max-length-bytes", "refuses": "x-overflow",
-    "dead_letter_refused": "x-overflow", "dead_letter_exchange": "x-dead-letter-exchange",
-    "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",
-    "single_active": "x-single-active-consumer", "returns_max": "x-delivery-limit",
-}  # fmt: skip
-

@@ -12,6 +12,7 @@ dropped.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from math import inf
 
@@ -115,7 +116,7 @@ class Restoring:
         changed = self._queues.rebind([name for name, terms in bindings if terms is None], there=False)
         for name, terms in exchanges:
             if name in there and there[name] is not terms:
-                self._queues.delete_exchange(name, if_unused=False)
+                deque(self._queues.delete_exchange(name, if_unused=False), maxlen=0)
         for name, terms in exchanges:
             if isinstance(terms, Exchange) and name not in there:
                 self._queues.declare_exchange(terms)

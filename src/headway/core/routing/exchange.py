@@ -115,7 +115,9 @@ class Exchanges:
 
     def remove(self, name: str) -> None:
         """An exchange, with all that leads from and to it."""
-        exchange = self.by_name.pop(name)
+        exchange = self.by_name.pop(name, None)
+        if exchange is None:
+            return
         self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
         if exchange.kind == "headers":
             self.by_headers -= len(exchange.bindings.all)

@@ -49,9 +49,14 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
 
 
 def delete_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> None:
+    channel.peer.share.begin(_end_exchange(channel, command))
+
+
+def _end_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> Steps:
     durable = channel.queues.is_durable(command.exchange)
-    channel.queues.delete_exchange(command.exchange, if_unused=command.if_unused)
-    _answer(channel, command, commands.Exchange.DeleteOk(), kept=durable)
+    yield from channel.queues.delete_exchange(command.exchange, if_unused=command.if_unused)
+    if not channel.gone:
+        _answer(channel, command, commands.Exchange.DeleteOk(), kept=durable)
 
 
 def bind_exchange(channel: AmqpChannel, command: commands.Exchange.Bind) -> None:

@@ -396,7 +396,6 @@ class AmqpPeer:
 
     def connection_lost(self, reason: Reason) -> None:
         self._handshake.over()
-        self.share.under_way = None
         session, self.session = self.session, None
         if session is None:
             return
@@ -404,4 +403,7 @@ class AmqpPeer:
             if not channel.closing:
                 channel.close()
         self.channels.clear()
+        under_way, self.share.under_way = self.share.under_way, None
+        if under_way is not None:  # nothing is left half deleted
+            self.engine.broker.registry.chores.begin(under_way, self.engine.now())
         self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)

@@ -45,7 +45,7 @@ AGGREGATE = {"core.consumer." + name for name in ("channel", "feed", "reader", "
 """One thing in several files: a client has subscriptions, a subscription has a client."""
 LINES_MAX = 400
 TOO_LONG = {
-    "core.queue.queue", "server.amqp.peer",
+    "server.amqp.peer",
 }  # fmt: skip
 """To be divided."""
 

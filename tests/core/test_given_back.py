@@ -26,7 +26,7 @@ def given_back(count: int) -> tuple[Peer, Queue]:
     assert len(peer.numbers) == count
     (member,) = queue.members
     member.paused = True
-    assert queue.return_late(member, stage.now) == count
+    assert queue.requeue_late(member, stage.now) == count
     assert queue.backlog.lag_records == count
     return peer, queue
 

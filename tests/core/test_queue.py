@@ -13,8 +13,7 @@ from tests.core.stage import STUCK
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.log import lane
-from headway.core.queue import dispatch as handing
-from headway.core.queue import queue
+from headway.core.queue import dispatch
 from headway.core.routing import overdue
 
 
@@ -58,7 +57,7 @@ def test_a_burst_is_shared_too(stage: QueueStage) -> None:
         peer.consume("q")
     owner.publish("q", 0, 1000)
     stage.turn()
-    assert [len(peer.seen) for peer in peers] == pytest.approx([250] * 4, abs=queue.PORTION_RECORDS)
+    assert [len(peer.seen) for peer in peers] == pytest.approx([250] * 4, abs=dispatch.PORTION_RECORDS)
     assert sorted(number for peer in peers for number in peer.numbers) == list(range(1000))
 
 
@@ -465,7 +464,7 @@ def test_who_asks_is_no_consumer(stage: QueueStage) -> None:
     peer = filled(stage, 0, auto_delete=True)
     asking = stage.peer("asking")
     assert asking.get("q") is None
-    assert stage.queue("q").consumers == []
+    assert stage.queue("q").members.consumers == []
     peer.publish("q", 0, 5)
     stage.turn()
     assert asking.seen == [], "it gets nothing without asking"
@@ -1110,8 +1109,7 @@ def test_what_is_to_be_discarded_and_cannot_be_read_is_no_accident() -> None:
 
 def test_what_cannot_be_read_back_is_counted_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "CHUNK_BYTES", 4000)
-    monkeypatch.setattr(queue, "BATCH_BYTES", 2000)
-    monkeypatch.setattr(handing, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(dispatch, "BATCH_BYTES", 2000)
     stage = QueueStage(memory="20KB", disk="8MB", max_client_share="100%")
     owner = filled(stage, 0)
     for first in range(0, 100, 20):

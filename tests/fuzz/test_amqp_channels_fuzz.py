@@ -482,7 +482,7 @@ class World:
             actor.hear()
         for actor in self.actors:
             credit_is_counted(actor)
-        self.consumed |= {queue for queue in self.house.queues.values() if queue.consumers}
+        self.consumed |= {queue for queue in self.house.queues.values() if queue.members.consumers}
 
     def take(self, step: Step) -> None:
         actor = self.actors[step.who]

@@ -19,7 +19,7 @@ from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import Pause, Resume
 from headway.core.consumer.options import QueueTerms, SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
-from headway.core.queue.queue import Got
+from headway.core.queue.dispatch import Got
 from headway.server.config.assembly import make_broker
 from headway.server.config.reading import parse_settings
 from headway.server.journal.keeper import Keeper

@@ -932,7 +932,7 @@ def test_a_slow_consumer_is_closed(able: bool, expected: str) -> None:
     client.declare("q")
     lag(client)
     assert client.new()[-1] == expected
-    assert house.queues["q"].consumers == []
+    assert house.queues["q"].members.consumers == []
     if able:  # the rest of the channel goes on; what it has it may settle
         said = client.say(Basic.Ack(1), Basic.Consume(queue="q", consumer_tag="t", no_ack=True))
         assert said[0] == "1 Basic.ConsumeOk t"
@@ -940,7 +940,7 @@ def test_a_slow_consumer_is_closed(able: bool, expected: str) -> None:
 
 def test_a_consumer_that_is_to_be_closed_and_has_gone(client: Client) -> None:
     client.say(Basic.Consume(queue="q", consumer_tag="t"))
-    [subscription] = client.house.queues["q"].consumers
+    [subscription] = client.house.queues["q"].members.consumers
     client.say(Basic.Cancel("t"))
     client.peer.close_consumer(subscription, "too slow")
     client.peer.cancelled(subscription)
@@ -948,7 +948,7 @@ def test_a_consumer_that_is_to_be_closed_and_has_gone(client: Client) -> None:
     client.run()
     assert client.new() == []
     client.say(Basic.Consume(queue="q", consumer_tag="t"))
-    [subscription] = client.house.queues["q"].consumers
+    [subscription] = client.house.queues["q"].members.consumers
     client.say(MISTAKE)
     client.peer.close_consumer(subscription, "too slow")
     client.peer.cancelled(subscription)

@@ -5,8 +5,7 @@ import pytest
 from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
 from headway.core.log import lane
-from headway.core.queue import dispatch as handing
-from headway.core.queue import queue
+from headway.core.queue import dispatch
 from headway.core.routing import overdue
 
 
@@ -15,7 +14,7 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each world sets sizes of its own (``World._sizes``); the tests that run after it get the real ones back."""
     for module, name in (
         (lane, "CHUNK_BYTES"), (delivery, "BATCH_BYTES"), (fanout, "PUMP_BYTES"), (fanout, "VIEWS_MAX"),
-        (queue, "BATCH_BYTES"), (handing, "BATCH_BYTES"), (queue, "PUMP_BYTES"), (queue, "PORTION_RECORDS"),
+        (dispatch, "BATCH_BYTES"), (dispatch, "PUMP_BYTES"), (dispatch, "PORTION_RECORDS"),
         (overdue, "OVERDUE_WORK"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

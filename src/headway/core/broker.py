@@ -295,7 +295,7 @@ class Broker:
             if self.governor.cuts_left <= 0:
                 return
             if isinstance(holder, Queue):
-                holder.drops.give_up_chunk(holder.feed.lane.first, doomed.reason)
+                holder.give_up_chunk(holder.feed.lane.first, doomed.reason)
             else:
                 self.governor.sacrifice(holder, doomed.reason, why, (reading,), now)
 

@@ -36,8 +36,7 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import key_of
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.rule import ActionKind
-from headway.core.queue import dispatch as handing
-from headway.core.queue import queue
+from headway.core.queue import dispatch
 from headway.core.routing import overdue
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
@@ -97,9 +96,9 @@ class World:
         """Small chunks, batches and portions, so that their edges come up all the time."""
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
-        queue.BATCH_BYTES = handing.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
-        queue.PUMP_BYTES = rng.choice((500, 5000, 1024 * 1024))
-        queue.PORTION_RECORDS = rng.choice((1, 3, 32))
+        dispatch.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
+        dispatch.PUMP_BYTES = rng.choice((500, 5000, 1024 * 1024))
+        dispatch.PORTION_RECORDS = rng.choice((1, 3, 32))
         overdue.OVERDUE_WORK = rng.choice((1, 5, 4096))
 
     def _permit(self) -> None:

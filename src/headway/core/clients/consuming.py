@@ -39,11 +39,11 @@ class Consuming(Acks, ABC):
         if len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
         session.tab.check(cost(request))
-        if queue.exclusive_consumer is not None or (exclusive and queue.consumers):
+        if queue.members.exclusive is not None or (exclusive and queue.members.consumers):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         subscription = self._join(session, channel, queue, request, prefetch, now)
         if exclusive:
-            queue.exclusive_consumer = subscription
+            queue.members.exclusive = subscription
         return subscription
 
     def _join(
@@ -70,7 +70,7 @@ class Consuming(Acks, ABC):
         self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
     ) -> Got | None:
         """The next record, for a client that asks. Who asks is a member of the queue from then on."""
-        if queue.exclusive_consumer is not None:
+        if queue.members.exclusive is not None:
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
         member = session.subscriptions.get(request.key)
         if member is None:
@@ -88,8 +88,8 @@ class Consuming(Acks, ABC):
             member.paused = True
             session.subscriptions.pop(member.request.key, None)
             queue = None if member.queue is None else queue_of(member.queue)
-            if queue is not None and queue.exclusive_consumer is member:
-                queue.exclusive_consumer = None
+            if queue is not None and queue.members.exclusive is member:
+                queue.members.exclusive = None
         self._registry.chores.begin(self._clear_up(channel), now)
 
     def _clear_up(self, channel: Channel) -> Steps:

@@ -177,11 +177,11 @@ class Queues(Consuming):
         queue.filters = bound.filters()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
-            queue.stand_in = partial(self._stand_in, queue)
+            queue.make_placeholder = partial(self._placeholder, queue)
         self._expire_later(queue, now)
         return queue
 
-    def _stand_in(self, queue: Queue, now: float) -> Subscription:
+    def _placeholder(self, queue: Queue, now: float) -> Subscription:
         """One who stands for the consumers of a queue that has none."""
         dialect, pool = self._homes[queue]
         name = f"$queue/{word_of(queue.name)}"
@@ -202,7 +202,7 @@ class Queues(Consuming):
 
     def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Returns how many records waited in it."""
-        if if_unused and queue.consumers:
+        if if_unused and queue.members.consumers:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
         waiting = queue.backlog.lag_records
         if if_empty and waiting:
@@ -232,7 +232,8 @@ class Queues(Consuming):
         unused, self._registry.unused = self._registry.unused, {}
         for queue in map(queue_of, unused):
             queue.used_s = now
-            if queue.terms.auto_delete and not queue.ended and not queue.consumers and not queue.ends_with_members:
+            unwanted = queue.terms.auto_delete and not queue.ends_with_members and not queue.members.consumers
+            if unwanted and not queue.ended:
                 self.delete(queue, now)
 
     def session_ended(self, session: Session) -> Steps:
@@ -250,10 +251,10 @@ class Queues(Consuming):
     def _expire(self, queue: Queue, now: float) -> None:
         idle_s = queue.terms.idle_s
         assert idle_s is not None
-        if not queue.consumers and queue.used_s + idle_s <= now:
+        if not queue.members.consumers and queue.used_s + idle_s <= now:
             self.delete(queue, now)
         else:
-            self._expire_later(queue, now if queue.consumers else queue.used_s)
+            self._expire_later(queue, now if queue.members.consumers else queue.used_s)
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 

@@ -260,7 +260,7 @@ class Governor:
         """An acknowledgement takes too long: others get the records, and the consumer may go on with its work."""
         if subscription.queue is None:
             return
-        returned = queue_of(subscription.queue).return_late(subscription, now - action.older_s)
+        returned = queue_of(subscription.queue).requeue_late(subscription, now - action.older_s)
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip
@@ -270,9 +270,9 @@ class Governor:
         assert subscription.queue is not None
         queue = queue_of(subscription.queue)
         self._cut(subscription, verdict.reason, verdict.text, now)
-        if queue.absent is subscription:
+        if queue.placeholder is subscription:
             self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
-        if not queue.consumers:
+        if not queue.members.consumers:
             self._queues.delete(queue, now)
         self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
 
@@ -335,7 +335,8 @@ class Governor:
         """A pool is over its limit and this consumer stands in the way; or what it is to be given cannot be read."""
         session, queue = subscription.session, subscription.queue
         # It is gone, but for what it has not settled.
-        departed = queue is not None and subscription in queue_of(queue).departed and bool(subscription.window.used)
+        departed = queue is not None and subscription in queue_of(queue).members.departed
+        departed = departed and bool(subscription.window.used)
         if subscription.ended and not departed:
             return
         if subscription.gone and not departed:

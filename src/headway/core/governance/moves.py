@@ -32,7 +32,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         return
     cursor = subscription.cursor
     queue = None if subscription.queue is None else queue_of(subscription.queue)
-    if cursor.chunk is None or (queue is not None and not queue.all_slow):
+    if cursor.chunk is None or (queue is not None and not queue.members.all_slow):
         return
     which = action.which
     if which is Which.OLDEST and queue is not None:

@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 
 from headway.core.base import DELIVERY_WORK, Reason, Refused, Steps
 from headway.core.consumer import Channel, Delivery
-from headway.core.queue.dispatch import resend
 from headway.core.queue.queue import queue_of
+from headway.core.queue.writing import resend
 from headway.core.routing import Registry
 
 RESENT_BYTES_MAX = 1024 * 1024
@@ -43,7 +43,7 @@ class Acks:
             assert delivery.subscription.queue is not None
             queue = queue_of(delivery.subscription.queue)
             if requeue:
-                queue.give_back(delivery)
+                queue.requeue(delivery)
             else:
                 queue.reject(delivery)
             delivery.subscription.window.exhausted_since_s = None
@@ -85,7 +85,7 @@ class Acks:
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.queue is not None:
-                queue_of(delivery.subscription.queue).give_back(delivery)
+                queue_of(delivery.subscription.queue).requeue(delivery)
                 delivery.subscription.window.exhausted_since_s = None
         for delivery_id in [known for known in channel.taken_back if known not in keep]:
             if channel.forget(delivery_id) is not None:

@@ -11,16 +11,13 @@ keeps its chunk as an unacknowledged one does. What is taken comes before what i
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from headway.core.base import Reason
-from headway.core.consumer import Feed
+from headway.core.consumer import Feed, Reader
 from headway.core.delivery import record_at
 from headway.core.log import Chunk, Cursor, Lane
+from headway.core.queue.owner import Owner
 from headway.core.routing import Registry
-
-if TYPE_CHECKING:
-    from headway.core.queue.queue import Queue
 
 
 class Source(Protocol):
@@ -35,8 +32,8 @@ class Stretch(Cursor):
 
     __slots__ = ("feed", "order", "source", "stop_number", "stop_position")
 
-    def __init__(self, queue: Queue, feed: Feed, order: int, source: Source | None = None) -> None:
-        super().__init__(feed.lane, queue)
+    def __init__(self, reader: Reader, feed: Feed, order: int, source: Source | None = None) -> None:
+        super().__init__(feed.lane, reader)
         self.source = source
         """Fills the lane, as long as there is more."""
         self.feed = feed
@@ -93,7 +90,7 @@ class Place(NamedTuple):
 
 
 class Backlog:
-    def __init__(self, queue: Queue, registry: Registry) -> None:
+    def __init__(self, queue: Owner, registry: Registry) -> None:
         self.stretches: list[Stretch] = []
         self.settling: dict[Stretch, None] = {}
         """Read to their end, and not all of it settled."""
@@ -157,7 +154,7 @@ class Backlog:
                 self.stretches[0].fill()
             except OSError:
                 self.stretches[0].source = None
-                self._queue.drops.by_reason[Reason.SPILL_FAILED] += 1  # nobody knows how many there were
+                self._queue.source_failed()
 
     def settled(self, cursor: Cursor | None) -> None:
         """A record of one of the stretches needs to be kept no longer."""

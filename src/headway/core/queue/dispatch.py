@@ -1,159 +1,239 @@
-"""Handing out: how records of a queue are written for the member that gets them.
+"""Dispatch: handing out what waits in a queue, in turn, to members that have room and credit.
 
-A member with an envelope gets a batch in one ``send``, straight to its outlet: what is not taken has not been handed
-out, but for the rest of a record half taken, which waits in ``out``. So a member that is stuck costs no more than a
-record. Others are written to one by one, in their own dialect.
+Everybody gets a small portion before anybody gets the next. A queue that has handed out everything *listens* to its
+feed; any other stops listening here, and runs again when it is woken.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Subscription
-from headway.core.delivery import holds_back, keeper_of, record_at, write, write_frame
+from headway.core.consumer import Delivery, Skip, Subscription
+from headway.core.delivery import PUMP_BYTES, Fanout, doom
 from headway.core.log import Chunk
-from headway.core.routing import Registry
+from headway.core.queue.backlog import Backlog, Place, Stretch
+from headway.core.queue.drops import Drops
+from headway.core.queue.members import Members
+from headway.core.queue.owner import Owner
+from headway.core.queue.writing import has_room, send_batch, send_one
+from headway.core.routing import TAKEN_WORK, Registry
 
+PORTION_RECORDS = 32
 BATCH_BYTES = 64 * 1024
 
 
-class Sent(NamedTuple):
-    """So many records are dealt with: left out for ``reason``, or sent; those to be settled as ``deliveries``."""
+class Got(NamedTuple):
+    """A record that was asked for: as it stands in the lane, and how many more wait."""
 
-    records: int
-    deliveries: list[Delivery] = []  # noqa: RUF012  never changed
-    reason: Reason | None = None
-
-
-def has_room(member: Subscription, now: float) -> bool:
-    """It can be given a record. If only its credit is in the way, that is put on record."""
-    session = member.session
-    outlet = session.outlet
-    if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.paused:
-        return False
-    if session.half_sent is not None or session.rest or session.dead or holds_back(member):
-        return False
-    if member.window.returned:
-        return False  # it is at work on what others have been given in its stead
-    if not member.request.qos or member.credit_left > 0:
-        return True
-    for window in (member.window, member.channel, member.channel.whole):
-        if window.left <= 0 and window.exhausted_since_s is None:
-            window.exhausted_since_s = now
-    return False
+    delivery_id: int
+    frame: bytes
+    redelivered: bool
+    records_left: int
 
 
-def moves(member: Subscription, late_s: float) -> bool:
-    """It can take records, or could a moment ago."""
-    session, outlet = member.session, member.session.outlet
-    if outlet is None or session.dead or member.paused:
-        return False
-    if outlet.blocked:
-        return outlet.progress_s > late_s
-    if member.window.returned:
-        return False
-    unsettled = member.oldest_unacknowledged_s()
-    return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
+class Dispatch:
+    def __init__(self, queue: Owner, members: Members, backlog: Backlog, drops: Drops, skips: Sequence[Skip],
+                 registry: Registry, fanout: Fanout, on_lag: Callable[[Subscription, float], None]) -> None:
+        self._queue = queue
+        self._terms = queue.terms
+        self._members = members
+        self._backlog = backlog
+        self._drops = drops
+        self._skips = skips
+        self._registry = registry
+        self._fanout = fanout
+        self._on_lag = on_lag
 
+    def stop(self) -> None:
+        """The queue is over."""
+        del self._queue
 
-def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent:
-    """Write one record in the member's dialect."""
-    session, request = member.session, member.request
-    assert session.outlet is not None
-    try:
-        record = record_at(member.feed.lane.dialect, chunk, index)
-    except OSError:
-        return Sent(1, reason=Reason.SPILL_FAILED)
-    if record.expires_s is not None and record.expires_s <= now:
-        return Sent(1, reason=Reason.EXPIRED)
-    record = msgspec.structs.replace(record, retain=record.retain and request.retain_as_published)
-    delivery_id = member.channel.next_id() if min(record.qos, request.qos) else 0
-    frame = write_frame(member, record, delivery_id, now)
-    if frame is None:
-        return Sent(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
-    kept = keeper_of(member) if delivery_id else None
-    if kept is not None:
-        kept.flies(session.client, delivery_id, chunk.sequence_of(index))
-    write(member, frame, kept)
-    member.state_records += 1
-    member.state_bytes += len(frame)
-    if not delivery_id:
-        return Sent(1)
-    delivery = Delivery(member, now)
-    delivery.record = record
-    member.channel.add(delivery_id, delivery)
-    return Sent(1, [delivery])
+    def run(self, now: float) -> None:
+        """Hand out what there is to whoever can take it."""
+        backlog, drops = self._backlog, self._drops
+        if not drops.drop_expired(now):
+            self._queue.feed.listening.pop(self._queue, None)
+            return
+        if self._terms.priorities:
+            backlog.sort_in()
+        self._hand_out(now)
+        drops.came = inf
+        drops.drop_expired(now)
+        if self._terms.limited and not self._terms.refuses:
+            drops.keep_within()
+        if not backlog.has_more:
+            backlog.cursor.step()  # or it would keep a chunk that it has read
+            self._queue.feed.listening[self._queue] = None
+            drops.came = backlog.cursor.end_number
 
+    def _hand_out(self, now: float) -> None:
+        backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
+        budget = backlog.handed_bytes + PUMP_BYTES
+        while backlog.has_more:
+            backlog.step()
+            ready = self._members.ready(now)
+            if not ready:
+                self._queue.feed.listening.pop(self._queue, None)
+                for member in self._members.eligible if self._terms.single_active else self._members:
+                    self._on_lag(member, now)
+                if not self._members:
+                    self._queue.miss(now)
+                self._after_answers()
+                return
+            if backlog.handed_bytes > budget or not backlog.has_some:
+                self._queue.feed.listening.pop(self._queue, None)
+                self._registry.woken[self._queue] = None
+                return
+            if backlog.taken is not None and returning.left <= 0:
+                self._queue.feed.listening.pop(self._queue, None)
+                returning.put_off(self._queue, begun=backlog.handed_records > before)
+                return
+            waiting = backlog.lag_records
+            portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
+            for member in ready:
+                if self._give(member, portion, now):
+                    self._members.to_the_back(member)
+            if not self._drops.drop_expired(now):
+                self._queue.feed.listening.pop(self._queue, None)
+                return
 
-def send_batch(
-    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
-) -> Sent:
-    """Offer records ``first`` … ``last - 1`` to the member's outlet."""
-    outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
-    assert outlet is not None
-    assert envelope is not None
-    try:
-        cut = _cut(registry, member, chunk, first, last, redelivered=redelivered)
-    except OSError:
-        return Sent(1, reason=Reason.SPILL_FAILED)
-    count = last - first
-    frames = envelope.write(cut, 0, count, channel.last_id + 1)
-    taken = outlet.send([frames], len(frames))
-    if not outlet.took(taken, len(frames), now):
-        ends = envelope.ends(cut, 0, count)
-        count = bisect_right(ends, taken)
-        if taken > (ends[count - 1] if count else 0):
-            outlet.out += frames[taken : ends[count]]
-            taken = ends[count]
-            count += 1
-    first_id = channel.take_ids(count)
-    member.state_records += count
-    member.state_bytes += taken
-    if not member.request.qos:
-        return Sent(count)
-    deliveries = [Delivery(member, now) for _ in range(count)]
-    channel.add_all(first_id, deliveries, member.window)
-    return Sent(count, deliveries)
+    def _after_answers(self) -> None:
+        """In the middle of a turn an answer may stand in a member's way, and nobody will say when it has gone."""
+        for member in self._members:
+            outlet = member.session.outlet
+            if outlet is not None and outlet.out and not outlet.blocked:
+                self._fanout.again[member.session] = None
+                self._registry.woken[self._queue] = None
 
+    def _give(self, member: Subscription, portion: int, now: float) -> int:
+        """Hand up to ``portion`` records to a member, as far as its room and credit go. Returns how many it was."""
+        given = 0
+        while given < portion and self._backlog.has_some and has_room(member, now):
+            some = self._give_some(member, portion - given, now)
+            if not some:
+                break
+            given += some
+        if member.request.envelope is None:
+            self._fanout.pump(member.session, now)
+        return given
 
-def resend(member: Subscription, delivery_id: int, now: float) -> bool:
-    """Send a record that is in flight to the same member once more, under another id. False: it is not to be had."""
-    channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
-    delivery = channel.in_flight[delivery_id]
-    chunk, index = delivery.chunk, delivery.index
-    if envelope is None or outlet is None or chunk is None:
-        return False
-    try:
-        data = chunk.read(chunk.record_start(index), chunk.ends[index])
-    except OSError:
-        return False
-    cut = envelope.cut(data, [len(data)], redelivered=True)
-    channel.remove(delivery_id)
-    again = channel.take_ids(1)
-    channel.add(again, delivery)
-    delivery.sent_s = now
-    frames = envelope.write(cut, 0, 1, again)
-    outlet.out += frames
-    member.state_records += 1
-    member.state_bytes += len(frames)
-    return True
+    def _give_some(self, member: Subscription, portion: int, now: float) -> int:
+        """Returns how many were handed out, or left out."""
+        backlog, drops, taken = self._backlog, self._drops, self._backlog.taken
+        if taken is not None:
+            if drops.expired(taken.chunk, taken.at, now):
+                return drops.drop(drops.some_of(1), Reason.EXPIRED)
+            if self._registry.returning.left <= 0:
+                return 0
+            self._registry.returning.left -= TAKEN_WORK
+            backlog.pop()
+            given = self._send(member, taken.stretch, taken.chunk, taken.at, taken.at + 1, now, taken=taken)
+            if not given:
+                backlog.put(taken)
+            return given
+        stretch, chunk, first = backlog.fresh()
+        last = min(first + portion, stretch.end_number - chunk.first_number)
+        if member.request.qos:
+            last = min(last, first + member.credit_left)
+        last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
+        if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
+            last, reason = self._alike(member, chunk, first, last, now)
+            if reason is not None:
+                some = drops.some_of(last - first) if reason is Reason.EXPIRED else last - first
+                return drops.drop(some, reason)
+        return self._send(member, stretch, chunk, first, last, now)
 
+    def _alike(
+        self, member: Subscription, chunk: Chunk, first: int, last: int, now: float
+    ) -> tuple[int, Reason | None]:
+        """How far the records are left out for one reason, or (None) are not."""
 
-def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
-    """The records taken apart; once for all members that are written to alike."""
-    envelope = member.request.envelope
-    assert envelope is not None
-    key = (chunk, first, last, envelope.shape, redelivered)
-    cut = registry.cuts.get(key)
-    if cut is None:
-        begin = chunk.record_start(first)
-        data = chunk.read(begin, chunk.ends[last - 1])
-        ends = chunk.ends[first:last]
-        cut = envelope.cut(data, [end - begin for end in ends] if begin else ends, redelivered=redelivered)
-        if member.feed.reading > 1:
-            registry.cuts[key] = cut
-    return cut
+        def why(index: int) -> Reason | None:
+            if self._drops.expired(chunk, index, now):
+                return Reason.EXPIRED
+            try:
+                return doom(member, chunk, index, now)
+            except OSError:
+                return None  # its disk fails: that is seen when it is to be sent
+
+        reason = why(first)
+        upto = first + 1
+        while upto < last and why(upto) == reason:
+            upto += 1
+        return upto, reason
+
+    def _send(self, member: Subscription, stretch: Stretch, chunk: Chunk, first: int, last: int, now: float, *,
+              taken: Place | None = None) -> int:
+        """Write records for a member, and note what became of them. Returns how many it was."""
+        if member.request.envelope is None:
+            sent = send_one(member, chunk, first, now)
+        else:
+            again = taken is not None and taken.redelivered
+            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
+        if not sent.records:
+            return 0
+        size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
+        self._backlog.handed(sent.records, size)
+        if sent.reason is not None:
+            self._drops.lose(member, chunk, first, sent.reason)
+        else:
+            member.handed_bytes += size
+        self._lend(member, stretch, chunk, first, sent.deliveries, taken, now)
+        if taken is None:
+            if not sent.deliveries:
+                stretch.done(sent.records)
+            stretch.advance(size)
+            self._backlog.step()
+        return sent.records
+
+    def _lend(self, member: Subscription, stretch: Stretch, chunk: Chunk, first: int, deliveries: list[Delivery],
+              taken: Place | None, now: float) -> None:
+        """Records are with a member until it settles them; or for good, if there is nothing to be settled."""
+        number = chunk.first_number + first
+        for at, delivery in enumerate(deliveries):
+            delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, first + at, number + at
+            if taken is not None:
+                delivery.returns = taken.returns
+        if deliveries and taken is None:
+            stretch.sent(number, chunk, len(deliveries))
+        if deliveries and member.case.state.minds_acks:
+            self._on_lag(member, now)
+        if taken is not None and not deliveries:
+            self._backlog.free(stretch, number)
+
+    def get(self, member: Subscription, now: float) -> Got | None:
+        """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
+        (failing disk)."""
+        backlog, drops = self._backlog, self._drops
+        if self._terms.priorities:
+            backlog.sort_in()
+        drops.drop_expired(now)
+        while (head := backlog.head()) is not None and drops.expired(*head, now):
+            drops.drop(1, Reason.EXPIRED)
+        if head is None or (member.request.qos and member.credit_left <= 0):
+            return None
+        chunk, index = head
+        begin, end = chunk.record_start(index), chunk.ends[index]
+        frame = bytes(chunk.read(begin, end))
+        taken = backlog.pop() if backlog.taken is not None else None
+        stretch = taken.stretch if taken is not None else backlog.cursor
+        delivery_id = member.channel.take_ids(1)
+        deliveries = [Delivery(member, now)] if member.request.qos else []
+        member.channel.add_all(delivery_id, deliveries, member.window)
+        self._lend(member, stretch, chunk, index, deliveries, taken, now)
+        if taken is None:
+            if not deliveries:
+                stretch.done(1)
+            stretch.advance(end - begin)
+            backlog.step()
+        member.state_records += 1
+        member.state_bytes += end - begin
+        member.handed_bytes += end - begin
+        backlog.handed(1, end - begin)
+        if not backlog.has_more:
+            self._registry.woken[self._queue] = None
+        return Got(delivery_id, frame, taken is not None and taken.redelivered, backlog.lag_records)

@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, stop
-from headway.core.consumer import DeadLetter, Subscription
+from headway.core.consumer import DeadLetter, Reader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.routing import LETTER_WORK, Registry
-
-if TYPE_CHECKING:
-    from headway.core.queue.queue import Queue
 
 PURGED_AT_ONCE = 128
 """Records out of order; of those in order, a chunk."""
@@ -32,7 +28,7 @@ CHUNK_WORK = 4
 class Drops:
     """``by_reason``: records left out."""
 
-    def __init__(self, queue: Queue, backlog: Backlog, registry: Registry) -> None:
+    def __init__(self, queue: Reader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
         self.came: float = 0
         """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
@@ -42,12 +38,19 @@ class Drops:
         self._registry = registry
         self._alarm_s = inf
         self._bell: Timer | None = None
+        self._stopped = False
 
     def stop(self) -> None:
         """The queue is over: nothing of it is left out any more."""
+        self._stopped = True
         stop(self._bell)
         self._registry.overdue.forget(self._queue)
         del self._queue
+
+    @property
+    def _next_member(self) -> Subscription | None:
+        """The member that is told of what nobody gets."""
+        return next(iter(self._queue.members), None)
 
     # -- leaving out ------------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class Drops:
         self._backlog.handed(last - first, chunk.record_start(last) - chunk.record_start(first))
         if reason is not Reason.PURGED:
             self._registry.lost(chunk.publishers(first, last), reason)
-            if (member := self._queue.next_member) is not None:
+            if (member := self._next_member) is not None:
                 member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
 
     def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
@@ -88,7 +91,7 @@ class Drops:
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
         elif self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
-            self.lose(self._queue.next_member, chunk, index, reason)
+            self.lose(self._next_member, chunk, index, reason)
 
     def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
         """Nobody gets this record; the member is told."""
@@ -117,12 +120,12 @@ class Drops:
         """It came back from members more often than it may."""
         reason = Reason.DELIVERY_LIMIT
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
-            self.lose(self._queue.next_member, chunk, index, reason)
+            self.lose(self._next_member, chunk, index, reason)
 
     def purge(self) -> Generator[int, None, int]:
         """Forget what waits, little by little. Yields the work of each step; returns how many records that was."""
-        queue, backlog, left, done = self._queue, self._backlog, self._backlog.lag_records, 0
-        while done < left and not queue.ended:
+        backlog, left, done = self._backlog, self._backlog.lag_records, 0
+        while done < left and not self._stopped:
             records = work = PURGED_AT_ONCE
             if backlog.taken is None and backlog.has_fresh():
                 _, chunk, first = backlog.fresh()
@@ -139,10 +142,10 @@ class Drops:
         self.by_reason[Reason.PURGED] += self._backlog.lag_records
         self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
 
-    def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
+    def give_up_chunk(self, chunk: Chunk, reason: Reason, *, promises: bool) -> None:
         """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
-        older ones, in a lane it has left, of the oldest. But nothing that somebody was promised."""
-        backlog, promises = self._backlog, self._queue.promises
+        older ones, in a lane it has left, of the oldest. ``promises``: but nothing that somebody was promised."""
+        backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.taken is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             self.drop(1, reason)

@@ -220,7 +220,7 @@ def longest_first(stats: QueueStats) -> tuple[int, str]:
 
 
 def queue(queue: Queue, now: float) -> QueueStats:
-    backlog, consumers = queue.backlog, queue.consumers
+    backlog, consumers = queue.backlog, queue.members.consumers
     oldest = backlog.oldest_time()
     return QueueStats(
         queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),

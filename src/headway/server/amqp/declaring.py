@@ -119,7 +119,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
     channel.last_queue = queue.name
     if not command.nowait:
         answer = write_declare_ok(
-            channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.consumers)
+            channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.members.consumers)
         )  # fmt: skip
         channel.promise(answer, kept=queue.kept is not None and not command.passive)
 

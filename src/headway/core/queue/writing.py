@@ -1,0 +1,157 @@
+"""Writing: how records of a queue are written for the member that gets them.
+
+A member with an envelope gets a batch in one ``send``, straight to its outlet: what is not taken has not been handed
+out, but for the rest of a record half taken, which waits in ``out``. So a member that is stuck costs no more than a
+record. Others are written to one by one, in their own dialect.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headway.core.base import Reason
+from headway.core.consumer import Delivery, Subscription
+from headway.core.delivery import holds_back, keeper_of, record_at, write, write_frame
+from headway.core.log import Chunk
+from headway.core.routing import Registry
+
+
+class Sent(NamedTuple):
+    """So many records are dealt with: left out for ``reason``, or sent; those to be settled as ``deliveries``."""
+
+    records: int
+    deliveries: list[Delivery] = []  # noqa: RUF012  never changed
+    reason: Reason | None = None
+
+
+def has_room(member: Subscription, now: float) -> bool:
+    """It can be given a record. If only its credit is in the way, that is put on record."""
+    session = member.session
+    outlet = session.outlet
+    if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.paused:
+        return False
+    if session.half_sent is not None or session.rest or session.dead or holds_back(member):
+        return False
+    if member.window.returned:
+        return False  # it is at work on what others have been given in its stead
+    if not member.request.qos or member.credit_left > 0:
+        return True
+    for window in (member.window, member.channel, member.channel.whole):
+        if window.left <= 0 and window.exhausted_since_s is None:
+            window.exhausted_since_s = now
+    return False
+
+
+def moves(member: Subscription, late_s: float) -> bool:
+    """It can take records, or could a moment ago."""
+    session, outlet = member.session, member.session.outlet
+    if outlet is None or session.dead or member.paused:
+        return False
+    if outlet.blocked:
+        return outlet.progress_s > late_s
+    if member.window.returned:
+        return False
+    unsettled = member.oldest_unacknowledged_s()
+    return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
+
+
+def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent:
+    """Write one record in the member's dialect."""
+    session, request = member.session, member.request
+    assert session.outlet is not None
+    try:
+        record = record_at(member.feed.lane.dialect, chunk, index)
+    except OSError:
+        return Sent(1, reason=Reason.SPILL_FAILED)
+    if record.expires_s is not None and record.expires_s <= now:
+        return Sent(1, reason=Reason.EXPIRED)
+    record = msgspec.structs.replace(record, retain=record.retain and request.retain_as_published)
+    delivery_id = member.channel.next_id() if min(record.qos, request.qos) else 0
+    frame = write_frame(member, record, delivery_id, now)
+    if frame is None:
+        return Sent(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
+    kept = keeper_of(member) if delivery_id else None
+    if kept is not None:
+        kept.flies(session.client, delivery_id, chunk.sequence_of(index))
+    write(member, frame, kept)
+    member.state_records += 1
+    member.state_bytes += len(frame)
+    if not delivery_id:
+        return Sent(1)
+    delivery = Delivery(member, now)
+    delivery.record = record
+    member.channel.add(delivery_id, delivery)
+    return Sent(1, [delivery])
+
+
+def send_batch(
+    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
+) -> Sent:
+    """Offer records ``first`` … ``last - 1`` to the member's outlet."""
+    outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
+    assert outlet is not None
+    assert envelope is not None
+    try:
+        cut = _cut(registry, member, chunk, first, last, redelivered=redelivered)
+    except OSError:
+        return Sent(1, reason=Reason.SPILL_FAILED)
+    count = last - first
+    frames = envelope.write(cut, 0, count, channel.last_id + 1)
+    taken = outlet.send([frames], len(frames))
+    if not outlet.took(taken, len(frames), now):
+        ends = envelope.ends(cut, 0, count)
+        count = bisect_right(ends, taken)
+        if taken > (ends[count - 1] if count else 0):
+            outlet.out += frames[taken : ends[count]]
+            taken = ends[count]
+            count += 1
+    first_id = channel.take_ids(count)
+    member.state_records += count
+    member.state_bytes += taken
+    if not member.request.qos:
+        return Sent(count)
+    deliveries = [Delivery(member, now) for _ in range(count)]
+    channel.add_all(first_id, deliveries, member.window)
+    return Sent(count, deliveries)
+
+
+def resend(member: Subscription, delivery_id: int, now: float) -> bool:
+    """Send a record that is in flight to the same member once more, under another id. False: it is not to be had."""
+    channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
+    delivery = channel.in_flight[delivery_id]
+    chunk, index = delivery.chunk, delivery.index
+    if envelope is None or outlet is None or chunk is None:
+        return False
+    try:
+        data = chunk.read(chunk.record_start(index), chunk.ends[index])
+    except OSError:
+        return False
+    cut = envelope.cut(data, [len(data)], redelivered=True)
+    channel.remove(delivery_id)
+    again = channel.take_ids(1)
+    channel.add(again, delivery)
+    delivery.sent_s = now
+    frames = envelope.write(cut, 0, 1, again)
+    outlet.out += frames
+    member.state_records += 1
+    member.state_bytes += len(frames)
+    return True
+
+
+def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
+    """The records taken apart; once for all members that are written to alike."""
+    envelope = member.request.envelope
+    assert envelope is not None
+    key = (chunk, first, last, envelope.shape, redelivered)
+    cut = registry.cuts.get(key)
+    if cut is None:
+        begin = chunk.record_start(first)
+        data = chunk.read(begin, chunk.ends[last - 1])
+        ends = chunk.ends[first:last]
+        cut = envelope.cut(data, [end - begin for end in ends] if begin else ends, redelivered=redelivered)
+        if member.feed.reading > 1:
+            registry.cuts[key] = cut
+    return cut

@@ -41,7 +41,7 @@ ROOMS = {
 }  # fmt: skip
 """From the ground up, too."""
 BESIDE = {"core": {"broker"}, "server": {"listener", "main"}}
-AGGREGATE = {"core.consumer." + name for name in ("channel", "feed", "reader", "session", "subscription")}
+AGGREGATE = {"core.consumer." + name for name in ("channel", "conflation", "feed", "reader", "session", "subscription")}
 """One thing in several files: a client has subscriptions, a subscription has a client."""
 LINES_MAX = 400
 TOO_LONG = {

@@ -9,7 +9,7 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.consumer.subscription import Subscription
-from headway.core.delivery.conflation import start_conflating, stop_conflating
+from headway.core.delivery.conflating import start_conflating
 from headway.core.governance.moves import discard, stop_discarding
 from headway.core.policy.rule import parse_action
 
@@ -99,7 +99,7 @@ def test_conflating_and_back(while_behind: bool) -> None:
     slow.reads = inf
     stage.run(1)
     assert slow.numbers[-3:] == [37, 38, 39], "the latest of each key, oldest first"
-    stop_conflating(subscription)
+    subscription.conflation.stop(subscription)
     burst(20)
     assert slow.numbers[-20:] == list(range(40, 60)), "every record again"
     assert slow.numbers == sorted(set(slow.numbers))

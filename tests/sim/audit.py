@@ -217,7 +217,7 @@ def _pending(world: World) -> Counter[object]:
 
 
 def waiting(subscription: Subscription) -> int:
-    return subscription.feed.lane.count - subscription.cursor.number + subscription.conflate_owed
+    return subscription.feed.lane.count - subscription.cursor.number + subscription.conflation.owed_records
 
 
 def _balances(world: World) -> None:
@@ -297,10 +297,10 @@ def _complete(world: World, model: SubModel) -> None:
         )
     if model.filter[0] == "$":
         return  # these records look too much alike
-    evicted = subscription.state is not None and subscription.state.evicted_records
+    evicted = subscription.conflation.state is not None and subscription.conflation.state.evicted_records
     if evicted or set(counted) - {Reason.CONFLATED} or model.excess or (model.cut and not model.qos):
         return
-    key = subscription.state.key.text if subscription.state is not None else "topic"
+    key = subscription.conflation.state.key.text if subscription.conflation.state is not None else "topic"
     newest = {model.history.key(sequence, key): sequence for sequence in model.expected}
     superseded = _superseded(world, model, key)
     for name, sequence in newest.items():

@@ -373,7 +373,7 @@ class Client:
         if old is not None and not old.ended:
             older = next(m for m in self.models if m.subscription is old)
             model.replaced, older.replaced_by, older.ended = older, model, began
-            model.owed_by_older = model.subscription.conflate_owed
+            model.owed_by_older = model.subscription.conflation.owed_records
         self.models.append(model)
         world.models.append(model)
         world.active.append(model)

@@ -190,7 +190,7 @@ class SubModel(Expectation):
             return
         if self.wants(record):
             self.expected.append(record.sequence)
-        self.stateful = self.stateful or self.subscription.state is not None
+        self.stateful = self.stateful or self.subscription.conflation.state is not None
 
     def take(self, seen: Seen, *, lost: bool = False) -> int:
         """A frame for this subscription was taken whole (``lost``: it never will be). Returns its sequence."""

@@ -173,7 +173,8 @@ class World:
             self.charged.add(verdict.client)  # what cannot be read back is lost to the healthy, too
             return
         by_share = any(reading.meter == "pool_share" for reading in verdict.readings)
-        if by_share and session is not None and any(s.state is not None for s in session.subscriptions.values()):
+        subscriptions = session.subscriptions.values() if by_share and session is not None else ()
+        if any(s.conflation.state is not None for s in subscriptions):
             self.charged.add(verdict.client)  # a state kept for a client is charged to it, however fast it reads
             return
         if verdict.client in self.healthy and session is not None and session.outlet is not None:

@@ -5,6 +5,7 @@ from headway.core.base.chores import DELIVERY_WORK, END_WORK, Chores, Steps
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, ProtocolError, Reason, Refused
 from headway.core.base.packetids import PacketIds
 from headway.core.base.ranking import Ranking
+from headway.core.base.states import IllegalMove, moved
 from headway.core.base.timers import Timer, Timers, stop
 from headway.core.base.units import (
     format_count,
@@ -22,7 +23,7 @@ from headway.core.base.units import (
 
 __all__ = [
     "Book", "Cause", "Chores", "ConfigError", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
-    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "NAMES_MAX", "PacketIds",
-    "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share", "parse_size", "PER_NAME_MAX",
-    "ProtocolError", "Ranking", "Reason", "Refused", "Steps", "stop", "Timer", "Timers",
+    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "IllegalMove", "moved",
+    "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
+    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "Steps", "stop", "Timer", "Timers",
 ]

@@ -89,17 +89,14 @@ class Ending:
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Count what the consumer will not get any more, delivered or conflated."""
-        lane, owed = subscription.feed.lane, subscription.conflate_owed
-        if subscription.conflating:
-            owed += lane.count - subscription.cursor.number
-        else:
+        if not subscription.conflating:
             self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
-        subscription.note_gap(owed, subscription.conflated_upto, lane.last_sequence, reason)
-        subscription.conflate_owed = 0
+        subscription.conflation.write_off(subscription, reason)
 
     def _release_state(self, subscription: Subscription, now: float) -> None:
         subscription.close_prefaces()
-        state, subscription.state = subscription.state, None
+        conflation = subscription.conflation
+        state, conflation.state = conflation.state, None
         if state is None:
             return
         state.readers -= 1

@@ -33,14 +33,13 @@ class Starts:
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
             self.queue_retained(subscription, now)
         self.give_state(subscription)
-        state, sequence = subscription.state, self._registry.sequence
+        state, sequence = subscription.conflation.state, self._registry.sequence
         if options.start != "end":
             self._start_at(subscription, options, now)
         elif options.snapshot and state is not None and len(state):
             subscription.add_preface(state.read(0, sequence, feed.accepts))
         if options.conflate_s is not None:
-            start_conflating(subscription, now)
-            subscription.conflated_upto = max(subscription.conflated_upto, sequence)
+            start_conflating(subscription, now, upto=sequence)
             if options.conflate_s:
                 self.next_tick(subscription, now)
         if subscription.has_more:
@@ -94,8 +93,9 @@ class Starts:
             subscription.current_s = now
             subscription.start_number, subscription.start_position = cursor.number, cursor.position
             return
-        if subscription.state is not None:
-            subscription.add_preface(subscription.state.read(seen, self._registry.sequence, subscription.feed.accepts))
+        state = subscription.conflation.state
+        if state is not None:
+            subscription.add_preface(state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
     def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
@@ -112,7 +112,7 @@ class Starts:
     def show_state(self, subscription: Subscription, seen: int) -> None:
         """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
         is known of that it is told of a gap."""
-        state = subscription.state
+        state = subscription.conflation.state
         if state is not None and len(state):
             subscription.add_preface(state.read(0, self._registry.sequence, subscription.feed.accepts))
         else:
@@ -124,7 +124,7 @@ class Starts:
         wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
             rule.then.kind is ActionKind.CONFLATE or rule.then.which is Which.OLDER_PER_KEY for rule in policy.rules
         )
-        if not wanted or subscription.state is not None:
+        if not wanted or subscription.conflation.state is not None:
             return
         filter = subscription.feed.key.filter
         states = self._registry.router.states
@@ -135,4 +135,4 @@ class Starts:
             state = State(filter, compile_key(options.key or "topic"), subscription.session.pool)
             self._registry.router.add_state(state)
         state.readers += 1
-        subscription.state = state
+        subscription.conflation.state = state

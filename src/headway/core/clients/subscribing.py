@@ -219,8 +219,7 @@ class Subscribing:
                 preface.records.close()
             else:
                 subscription.prefaces.append(preface)
-        subscription.conflate_owed, old.conflate_owed = old.conflate_owed, 0
-        subscription.owed_bytes, old.owed_bytes = old.owed_bytes, 0
+        subscription.conflation.inherit(old.conflation)
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
         loose = None if estate is None else estate.loose
         subscription.add_preface(Handover(old, self._registry.lost, over), loose=loose)

@@ -1,6 +1,7 @@
 """One client: its session, its subscriptions, and what is in flight to it."""
 
 from headway.core.consumer.channel import NO_LIMIT, Channel, Delivery, Window
+from headway.core.consumer.conflation import EVERY_RECORD, RESTING, Conflation, Mode
 from headway.core.consumer.effects import (
     Cancelled,
     CloseChannel,
@@ -23,8 +24,9 @@ from headway.core.consumer.skip import Predicate, Skip
 from headway.core.consumer.subscription import Subscription
 
 __all__ = [
-    "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "ConnectRequest", "DeadLetter", "Delivery",
-    "Disconnect", "Effect", "Feed", "FeedKey", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options",
-    "Pause", "PeerState", "Poll", "Predicate", "QueueTerms", "Reader", "Recorded", "Resume", "Session", "Shares",
-    "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Telling", "Will", "Window",
+    "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation", "ConnectRequest", "DeadLetter",
+    "Delivery", "Disconnect", "Effect", "EVERY_RECORD", "Feed", "FeedKey", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
+    "Outlet", "parse_options", "Pause", "PeerState", "Poll", "Predicate", "QueueTerms", "Reader", "Recorded", "RESTING",
+    "Resume", "Session", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions",
+    "Telling", "Will", "Window",
 ]

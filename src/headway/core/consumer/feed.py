@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from headway.core.consumer.conflation import EVERY_RECORD
 from headway.core.consumer.reader import Reader
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Lane, Pool
@@ -95,7 +96,7 @@ class Feed:
     def wait(self, subscription: Subscription) -> None:
         """The subscription has been given everything; it waits for more."""
         subscription.session.caught_up(subscription)
-        by_clock = subscription.conflating and subscription.request.options.conflate_s
+        by_clock = subscription.conflation.mode is not EVERY_RECORD and subscription.request.options.conflate_s
         (self.resting if by_clock else self.waiting)[subscription] = None
 
     def settle_down(self) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, stop
 from headway.core.consumer.channel import Channel, Window
+from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.preface import Preface, Source
 from headway.core.consumer.reader import Reader
 from headway.core.consumer.skip import Skip
-from headway.core.log import Cursor, LooseEnds, State, StatePass
+from headway.core.log import Cursor, LooseEnds, StatePass
 from headway.core.message import Gap
 from headway.core.policy import Case
 
@@ -29,12 +30,11 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "case", "channel", "clock", "conflate_due", "conflate_owed", "conflated_upto", "conflating", "counted_bytes",
-        "counted_gaps", "counted_records", "current_s", "cursor", "dialect", "ended", "feed", "filter", "gap",
-        "gap_records", "handed_bytes", "lane_bytes_skipped", "lane_records_skipped", "lease", "number", "number_kept",
-        "owed_bytes", "paused", "prefaces", "queue", "renewals", "request", "rewound_bytes", "session", "skipped_bytes",
-        "skips", "start_number", "start_position", "start_sequence", "state", "state_bytes", "state_records",
-        "stop_number", "tab_bytes", "window",
+        "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records", "current_s",
+        "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
+        "lane_records_skipped", "lease", "number", "number_kept", "paused", "prefaces", "queue", "renewals", "request",
+        "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position", "start_sequence",
+        "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
@@ -74,18 +74,12 @@ class Subscription:
         self.renewals = 0
         """How often it was subscribed to once more, all the same."""
 
-        self.state: State | None = None
         self.prefaces: list[Preface] = []
         """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
-        self.conflating = False
-        """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
-        self.conflated_upto = 0
-        """Sequence up to which a conflating consumer is current."""
+        self.conflation = Conflation()
+        """Whether it gets every record, or the latest per key, and what it is owed of those."""
         self.current_s = 0.0
         """When it was last known to have everything there was, or asked for what was there before."""
-        self.conflate_due = False
-        self.conflate_owed = 0
-        """Records that passed while conflating and were not (yet) sent as such."""
         self.skips: list[Skip] = []
 
         self.gap: Gap | None = None
@@ -101,8 +95,6 @@ class Subscription:
         self.lane_records_skipped = 0
         self.skipped_bytes = 0
         """Left out for good (see account.py)."""
-        self.owed_bytes = 0
-        """Those of ``conflate_owed``."""
         self.rewound_bytes = 0
         """Sent to a connection that broke in the middle of the record."""
         self.handed_bytes = 0
@@ -121,10 +113,14 @@ class Subscription:
     @property
     def special(self) -> bool:
         """Records may not go from the lane to the outlet as they are."""
-        return (
-            bool(self.prefaces) or self.gap is not None or bool(self.skips) or self.conflating
-            or self.session.max_packet_bytes < self.feed.lane.largest
-        )  # fmt: skip
+        if self.prefaces or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
+            return True
+        return self.session.max_packet_bytes < self.feed.lane.largest
+
+    @property
+    def conflating(self) -> bool:
+        """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
+        return self.conflation.mode is not EVERY_RECORD
 
     @property
     def stop(self) -> int:
@@ -158,7 +154,7 @@ class Subscription:
         if self.queue is not None:
             return self.queue.backlog.lag_records
         if self.conflating:
-            return self.feed.lane.count - self.cursor.number + self.conflate_owed if self.has_more else 0
+            return self.feed.lane.count - self.cursor.number + self.conflation.owed_records if self.has_more else 0
         skip = self._rest_skipped()
         return self.cursor.lag_records if skip is None else max(0, skip.first - self.cursor.number)
 
@@ -218,21 +214,14 @@ class Subscription:
         return None
 
     @property
-    def pass_due(self) -> bool:
-        """A conflating consumer is to be given what has changed: its clock says so, or, where it has none, the lane has
-        grown (maybe while the last pass was on its way, when no flush looked at it)."""
-        grown = self.conflating and not self.request.options.conflate_s and self.cursor.number != self.feed.lane.count
-        return self.conflate_due or grown
-
-    @property
     def has_more(self) -> bool:
         """Something waits for this consumer."""
         if self.queue is not None:
             return self.queue.backlog.has_more
-        if self.preface is not None:
+        if self.prefaces:
             return True
-        if self.conflating:
-            return self.pass_due
+        if self.conflation.mode is not EVERY_RECORD:
+            return self.conflation.pass_due(self)
         return self.cursor.position != self.cursor.lane.end
 
     @property
@@ -292,30 +281,6 @@ class Subscription:
         self.note_gap(number - here, first, last, reason)
         return losses
 
-    def next_pass(self) -> None:
-        """Conflate: everything up to now is owed as the latest record per key, read from the state."""
-        state, lane, cursor = self.state, self.feed.lane, self.cursor
-        assert state is not None
-        passed = lane.count - cursor.number
-        self.conflate_due = False
-        if not passed and self.preface is None:
-            return
-        self.lane_records_skipped += passed
-        self.lane_bytes_skipped += lane.end - cursor.position
-        self.case.meter.skipped(lane.end - cursor.position)
-        self.conflate_owed += passed
-        self.owed_bytes += lane.end - cursor.position
-        # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to
-        # now, for a consumer slow enough keeps one pass going for ever.
-        self._own_up(self.conflate_owed - len(state))
-        cursor.jump_to_end()
-        running = self.prefaces[-1].records if self.prefaces else None
-        if isinstance(running, StatePass):
-            running.extend(lane.last_sequence)
-        else:
-            self.add_preface(state.read(self.conflated_upto, lane.last_sequence, self.feed.accepts))
-        self.conflated_upto = lane.last_sequence
-
     @property
     def preface(self) -> Preface | None:
         """The one that is being read."""
@@ -336,36 +301,10 @@ class Subscription:
         if preface.loose is not None:
             preface.loose.finish()
         if isinstance(records, StatePass):
-            missed = min(records.missed, self.conflate_owed)  # what else it missed is no part of the state any more
-            self.note_gap(missed, 0, records.upto, Reason.DISCARDED)
-            self._leave_out(missed)
+            self.conflation.passed_over(self, records)
         records.close()
         if not self.prefaces:
-            self._own_up(self.conflate_owed)
-
-    def _own_up(self, records: int) -> None:
-        """So many of the records that passed while conflating will not be sent."""
-        if records > 0:
-            self.note_gap(records, 0, self.conflated_upto, Reason.CONFLATED)
-            self._leave_out(records)
-
-    def settle(self, sent_bytes: int) -> None:
-        """One of the records that passed while conflating was sent; or, with no bytes, left out."""
-        if not sent_bytes:
-            self._leave_out(1)
-            return
-        self.conflate_owed -= 1
-        self.owed_bytes -= min(self.owed_bytes, sent_bytes)
-        self._leave_out(0)
-
-    def _leave_out(self, records: int) -> None:
-        """So many are not owed any more. Nobody knows their sizes: they have an even part of the bytes owed."""
-        left_out = self.owed_bytes * records // max(1, self.conflate_owed)
-        self.conflate_owed -= records
-        if self.conflate_owed <= 0:
-            left_out = self.owed_bytes
-        self.owed_bytes -= left_out
-        self.skipped_bytes += left_out
+            self.conflation.own_up(self)
 
     def rewind_record(self) -> None:
         """The connection broke in the middle of a record: it is to be sent again, whole."""

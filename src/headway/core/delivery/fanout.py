@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from headway.core.consumer import Feed, Outlet, Session, Subscription
+from headway.core.consumer import RESTING, Feed, Outlet, Session, Subscription
 from headway.core.delivery.rendering import Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -138,8 +138,8 @@ class Fanout:
         """The subscription has something waiting and is not caught up."""
         subscription.feed.waiting.pop(subscription, None)
         subscription.feed.resting.pop(subscription, None)
-        if subscription.conflating and not subscription.conflate_due:
-            subscription.conflate_due = True
+        if subscription.conflation.mode is RESTING:
+            subscription.conflation.call()
             if subscription.preface is None:
                 subscription.current_s = now
         if subscription not in subscription.session.lagging:

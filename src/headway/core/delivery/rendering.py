@@ -18,7 +18,7 @@ from math import ceil
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Predicate, Session, Skip, Subscription
+from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Skip, Subscription
 from headway.core.delivery.exactly_once import holds_back, keeper_of, lose, tell, write
 from headway.core.log import HELD_BACK_BYTES, Chunk
 from headway.core.message import Dialect, Record
@@ -60,11 +60,12 @@ def render(subscription: Subscription, now: float, lost: Losses) -> bool:
     back already)."""
     if holds_back(subscription):
         return False
-    if subscription.conflate_due or (subscription.preface is None and subscription.pass_due):
-        subscription.next_pass()
-    if subscription.preface is not None:
+    conflation = subscription.conflation
+    if conflation.mode is not EVERY_RECORD:
+        conflation.go_on(subscription)
+    if subscription.prefaces:
         return _render_preface(subscription, now, lost)
-    if not subscription.has_more or subscription.conflating:
+    if conflation.mode is not EVERY_RECORD or not subscription.has_more:
         return False
     return _render_lane(subscription, now, lost)
 
@@ -107,7 +108,8 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if preface.loose is not None:
             preface.loose.given(record.sequence)
         if not preface.retained and record.sequence > preface.since:
-            subscription.settle(subscription.state_bytes - before)  # it passed in the lane, and here it is
+            # It passed in the lane, and here it is.
+            subscription.conflation.settle(subscription, subscription.state_bytes - before)
     return True
 
 

@@ -20,7 +20,7 @@ import msgspec
 from headway.core.base import Reason, format_size
 from headway.core.clients import Admission, Ending, Keeping, Queues
 from headway.core.consumer import CloseChannel, CloseConsumer, Poll, Session, Shares, Subscription
-from headway.core.delivery import start_conflating, stop_conflating
+from headway.core.delivery import start_conflating
 from headway.core.governance.moves import discard, stop_discarding
 from headway.core.governance.pressure import gives_way, over_share, spill_of
 from headway.core.governance.sampling import observe, with_peer
@@ -213,7 +213,7 @@ class Governor:
     def _undo(self, subscription: Subscription, action: Action, now: float) -> None:
         match action.kind:
             case ActionKind.CONFLATE:
-                stop_conflating(subscription)
+                subscription.conflation.stop(subscription)
             case ActionKind.DISCARD:
                 stop_discarding(subscription)
             case ActionKind.BLOCK_PUBLISHERS:

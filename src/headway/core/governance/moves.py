@@ -10,14 +10,14 @@ discard older_per_key     conflate once, counted as discarded
 offline                   have the chunks the cursor still needs written to disk, once for all who are there
 ========================= ==================================================================================
 
-A record that is half sent is finished first (halfsent.py).
+A record that is half sent is finished first (half_sent.py).
 """
 
 from __future__ import annotations
 
 from headway.core.base import Reason
 from headway.core.consumer import Poll, Predicate, Skip, Subscription
-from headway.core.delivery import Losses, free_cursor, marked, seen_upto
+from headway.core.delivery import Losses, conflate_once, free_cursor, marked
 from headway.core.log import Chunk
 from headway.core.message import matcher
 from headway.core.policy import Action, Which
@@ -48,7 +48,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
         return
     if which is Which.OLDER_PER_KEY:
-        _only_newest_per_key(subscription)
+        conflate_once(subscription)
         return
     if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
         stop_discarding(subscription)
@@ -138,14 +138,3 @@ def _lowest_priority(subscription: Subscription) -> int:
                     break
         chunk = chunk.next
     return lowest
-
-
-def _only_newest_per_key(subscription: Subscription) -> None:
-    """One conflated pass; the records it leaves out count as discarded."""
-    if subscription.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
-        return
-    free_cursor(subscription)
-    subscription.conflated_upto = seen_upto(subscription)
-    subscription.next_pass()
-    subscription.cursor.catch_up()
-

@@ -99,5 +99,5 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
 
 def _state_share(subscription: Subscription) -> float:
     """Its part of a state that is kept only for those who read it; a declared one is on the operator's account."""
-    state = subscription.state
+    state = subscription.conflation.state
     return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)

@@ -60,11 +60,11 @@ def account(subscription: Subscription) -> Account:
             subscription.state_records, subscription.state_bytes, subscription.gap_records.total(),
             subscription.skipped_bytes, subscription.lag_records, subscription.lag_bytes,
         )  # fmt: skip
-    waits_for_clock = subscription.conflating and subscription.request.options.conflate_s
-    resting = waits_for_clock and not subscription.conflate_due
+    conflation = subscription.conflation
+    resting = conflation.waits_for_clock(subscription)
     return Account(
         subscription.delivered_records, subscription.delivered_bytes,
         subscription.gap_records.total(), subscription.skipped_bytes,
-        subscription.conflate_owed + (0 if resting else lane.count - cursor.number),
-        subscription.owed_bytes + (0 if resting else lane.end - cursor.position),
+        conflation.owed_records + (0 if resting else lane.count - cursor.number),
+        conflation.owed_bytes + (0 if resting else lane.end - cursor.position),
     )  # fmt: skip

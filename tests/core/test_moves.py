@@ -11,7 +11,7 @@ from tests.core.stage import STUCK, Client, Stage
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.conflating import start_conflating
 from headway.core.governance.moves import discard, stop_discarding
-from headway.core.policy.rule import parse_action
+from headway.core.policy.action import parse_action
 
 
 def stuck(stage: Stage, filter: str = "t/#", **options: str) -> tuple[Client, Subscription]:

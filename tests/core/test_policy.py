@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import ConfigError
-from headway.core.policy.condition import METERS, AllOf, Amount, AnyOf, Comparison, parse_condition
+from headway.core.policy.action import Action, ActionKind, Which
+from headway.core.policy.condition import AllOf, Amount, AnyOf, Comparison, parse_condition
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
+from headway.core.policy.meters import METERS
 from headway.core.policy.policy import (
     Policy,
     PolicyState,
@@ -22,7 +24,6 @@ from headway.core.policy.policy import (
     release,
     replace_policy,
 )
-from headway.core.policy.rule import Action, ActionKind, Which
 
 
 def policy_of(*rules: str, head: str = 'name = "p"') -> Policy:

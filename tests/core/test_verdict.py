@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import Cause, Reason
+from headway.core.policy.action import ACTIONS, ActionKind
 from headway.core.policy.causes import explain_cause, find_cause, find_reason
-from headway.core.policy.condition import METERS, Reading
+from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
+from headway.core.policy.meters import METERS
 from headway.core.policy.policy import PolicyState, evaluate, parse_policy
-from headway.core.policy.rule import ActionKind
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 LAGGING = {"lag_records": 12_408, "lag_bytes": 1_588_224}
@@ -270,7 +271,7 @@ def test_pressure_without_a_policy():
         in_flight=st.integers(0, 65535), offered_burst=st.floats(0, 1e6), rate_window=st.floats(0, 100),
         retransmitting=st.booleans(), peer_window_closed=st.booleans(), credit_exhausted=st.booleans(),
     ),
-    st.sampled_from(sorted(ActionKind)),
+    st.sampled_from(sorted(ACTIONS)),
 )  # fmt: skip
 def test_every_decision_has_a_sentence_of_one_line(meters, sample, kind):
     then = {"action": kind, "which": "older_per_key"} if kind == "discard" else kind

@@ -8,7 +8,7 @@ import pytest
 from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samples, stay, total
 
 from headway.core.base.errors import Reason
-from headway.core.policy.rule import ActionKind
+from headway.core.policy.action import ActionKind
 
 STUCK = samples(rate(100), rate(100, until=10), 60, blocked_from=10)
 """100 records of 100 bytes a second; from 10 s on its socket takes nothing."""

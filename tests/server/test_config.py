@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import ConfigError
-from headway.core.policy.rule import ActionKind
+from headway.core.policy.action import ActionKind
 from headway.server.config import host
 from headway.server.config.auth import digest_of
 from headway.server.config.description import describe, remarks

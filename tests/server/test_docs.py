@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headway.core.consumer.options import parse_options
-from headway.core.policy.condition import METERS
-from headway.core.policy.rule import ActionKind, Which
+from headway.core.policy.action import ACTIONS, Which
+from headway.core.policy.meters import METERS
 from headway.core.routing.advisory import PREFIX
 from headway.core.telemetry.tables import TABLES, VERSION, Table
 from headway.server.config.reading import default_text, parse_settings
@@ -67,7 +67,7 @@ def test_every_test_that_the_rows_over_amqp_name_exists() -> None:
     assert set(named) <= set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("word", [*METERS, *ActionKind, *Which])
+@pytest.mark.parametrize("word", [*METERS, *ACTIONS, *Which])
 def test_every_meter_action_and_discard_is_explained(word: str) -> None:
     assert re.search(rf"^\| `{word}` \|", POLICIES, re.MULTILINE)
 

@@ -44,7 +44,7 @@ def ago(wall_s: float, now: float | None = None) -> str:
 def deed(verdict: Mapping[str, Any]) -> str:
     """``disconnect``, ``discard oldest (dry run)``, ``notify: over``."""
     action = verdict.get("action") or {}
-    words = str(action.get("kind", "?")).replace("_", " ")
+    words = str(action.get("name") or action.get("kind", "?")).replace("_", " ")
     if action.get("which"):
         words += f" {str(action['which']).replace('_', ' ')}"
     if verdict.get("kind") == "clear":
@@ -66,7 +66,7 @@ def verdict_line(verdict: Mapping[str, Any] | None, now: float | None = None) ->
 def reading_line(reading: Mapping[str, Any]) -> str:
     """``blocked_time  31.2 s > 30 s``."""
     meter = str(reading.get("meter", "?"))
-    form = METERS[meter].format if meter in METERS else str
+    form = METERS[meter].unit.format if meter in METERS else str
     value, threshold = form(reading.get("value", 0)), form(reading.get("threshold", 0))
     held = "" if reading.get("held", True) else "   (did not hold)"
     return clean(f"{meter:<22} {value} {reading.get('op', '>')} {threshold}{held}")

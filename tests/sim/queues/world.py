@@ -34,8 +34,8 @@ from headway.core.consumer.options import QueueTerms
 from headway.core.log import lane
 from headway.core.log.pool import Pool
 from headway.core.message.record import key_of
+from headway.core.policy.action import ActionKind
 from headway.core.policy.flap import FlapControl
-from headway.core.policy.rule import ActionKind
 from headway.core.queue import dispatch
 from headway.core.routing import overdue
 from headway.core.routing.bindings import Binding, Destination

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     ACK_AGE = "ack_age"
     SLOW_FRACTION = "slow_fraction"
     POOL_SHARE = "pool_share"
+    PLUGIN = "plugin"
     MEMORY_LIMIT = "memory_limit"
     DISK_LIMIT = "disk_limit"
     CLIENT_SHARE = "client_share"

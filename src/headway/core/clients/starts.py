@@ -18,7 +18,6 @@ from headway.core.message import (
     compile_key,
     covers,
 )
-from headway.core.policy import ActionKind, Which
 from headway.core.routing import Archive, Registry, seen_before
 
 
@@ -122,7 +121,7 @@ class Starts:
         """Find or make the state this subscription may be conflated from, if it ever may."""
         options, policy = subscription.request.options, subscription.case.policy
         wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
-            rule.then.kind is ActionKind.CONFLATE or rule.then.which is Which.OLDER_PER_KEY for rule in policy.rules
+            rule.then.needs_state for rule in policy.rules
         )
         if not wanted or subscription.conflation.state is not None:
             return

@@ -1,11 +1,26 @@
 """When a consumer is slow, and what follows. Numbers in, decisions out."""
 
+from headway.core.policy.action import (
+    ACTIONS,
+    Action,
+    ActionInfo,
+    ActionKind,
+    Move,
+    PluggedAction,
+    Which,
+    move,
+    plugged_action,
+    tell,
+)
 from headway.core.policy.case import Case
 from headway.core.policy.causes import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE, explain, find_reason
-from headway.core.policy.condition import METERS, AllOf, AnyOf, Comparison, Condition, Reading, unknown
+from headway.core.policy.condition import AllOf, AnyOf, Comparison, Condition, Reading
 from headway.core.policy.decision import Decision, DecisionKind, leading
 from headway.core.policy.flap import FlapControl
+from headway.core.policy.look import Look
 from headway.core.policy.meter import RATE_WINDOW_S, UNSEEN_S, Lateness, Meter, Sample
+from headway.core.policy.meters import METERS, MeterInfo, PluggedMeter, plugged_meter
+from headway.core.policy.names import Names, unknown
 from headway.core.policy.policy import (
     EASE,
     NO_POLICY,
@@ -19,13 +34,15 @@ from headway.core.policy.policy import (
     policy_named,
     replace_policy,
 )
-from headway.core.policy.rule import Action, ActionKind, Rule, Which
+from headway.core.policy.rule import Rule
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 __all__ = [
-    "Action", "ActionKind", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Case", "Comparison", "Condition",
-    "Decision", "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl", "judge", "judge_pressure",
-    "LATE_ACK_S", "Lateness", "leading", "Meter", "METERS", "NO_POLICY", "parse_policies", "parse_policy", "Policy",
-    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S", "Reading", "replace_policy",
-    "Rule", "Sample", "STEADY_SHARE", "unknown", "UNSEEN_S", "Verdict", "VerdictBook", "Which",
+    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Case",
+    "Comparison", "Condition", "Decision", "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl",
+    "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "Move", "move",
+    "Names", "NO_POLICY", "parse_policies", "parse_policy", "plugged_action", "plugged_meter", "PluggedAction",
+    "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S",
+    "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "unknown", "UNSEEN_S", "Verdict",
+    "VerdictBook", "Which",
 ]

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headway.core.base import Cause, Reason, format_count, format_duration, format_rate, format_size
-from headway.core.policy.condition import METERS, Reading
+from headway.core.base import Cause, Reason, format_duration, format_rate, format_size
+from headway.core.policy.action import Action, ActionKind, Which
+from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
-from headway.core.policy.rule import Action, ActionKind, Which
+from headway.core.policy.meters import METERS, records, waiting
 
 LATE_ACK_S = 5.0
 BURST_FACTOR = 3.0
@@ -60,6 +61,8 @@ def explain(
             f"{was}no longer {_undone(decision.action)} ({by}{_dry(decision)})"
         )
     deed = _deed(decision.action, sample, decision.enforced)
+    if decision.action.kind is ActionKind.PLUGIN:
+        deed = _plugged_deed(decision, sample)
     cause = explain_cause(sample, broker_late=broker_late)
     return f"{_who(client, filter)}: {_findings(decision, sample)}; cause: {cause}; {deed} by {by}{_dry(decision)}"
 
@@ -70,9 +73,9 @@ def explain_pressure(
     """The sentence where no policy decided; ``why`` is its first half."""
     if kind is DecisionKind.CLEAR:
         return f"{_who(client, filter)}: {why}; no longer {_undone(action)}"
-    waiting = f" while {_waiting(sample)} waited" if sample.lag_records else ""
+    meanwhile = f" while {waiting(sample)} waited" if sample.lag_records else ""
     cause = "" if sample.idle else f"; cause: {explain_cause(sample)}"
-    return f"{_who(client, filter)}: {why}{waiting}{cause}; {_deed(action, sample, True)}"
+    return f"{_who(client, filter)}: {why}{meanwhile}{cause}; {_deed(action, sample, True)}"
 
 
 def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
@@ -83,7 +86,7 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
     if sample.peer_window_closed:
         return Cause.APPLICATION, "its receive window is closed"
     if sample.credit_exhausted:
-        return Cause.APPLICATION, f"its window is full with {_records(sample.in_flight)} unacknowledged"
+        return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
     if sample.ack_age >= LATE_ACK_S and sample.in_flight:
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
@@ -114,40 +117,17 @@ def _findings(decision: Decision, sample: Sample) -> str:
         text += ", and so for {} (limit {})".format(*_apart(format_duration, decision.held_s, decision.window_s))
     if decision.times > 1:
         text += f", for the {_ordinal(decision.times)} time"
-    told = any(reading.meter in ("lag_records", "lag_bytes", "lag_age") for reading in ordered)
-    return text if told or not sample.lag_records else f"{text} while {_waiting(sample)} waited"
+    told = any(METERS[reading.meter].tells_lag for reading in ordered)
+    return text if told or not sample.lag_records else f"{text} while {waiting(sample)} waited"
 
 
 def _finding(reading: Reading, sample: Sample) -> str:
     """One reading in words."""
-    info = METERS[reading.meter]
-    value, limit = _apart(info.format, reading.value, reading.threshold)
+    meter = METERS[reading.meter]
+    value, limit = _apart(meter.unit.format, reading.value, reading.threshold)
     if not reading.exceeds:
-        return f"{_MEANINGS[reading.meter]} {value} ({_OPS[reading.op]} {limit})"
-    bound = f"(limit {limit})"
-    if reading.meter == "lag_records":
-        return f"{value} records ({format_size(sample.lag_bytes)}) waited {bound}"
-    if reading.meter == "lag_bytes":
-        return f"{value} waited in {_records(sample.lag_records)} {bound}"
-    if reading.meter == "lag_age":
-        return f"the oldest of {_waiting(sample)} had waited {value} {bound}"
-    if reading.meter == "drain_rate":
-        over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
-        taken = f"only {value}" if reading.value >= 1 else "nothing"
-        return f"{taken} taken{over} (at least {limit} asked)"
-    if reading.meter == "blocked_time" and sample.reads_itself:
-        return f"it has not moved on for {value} {bound}"
-    if reading.meter == "blocked_time":
-        return f"no bytes taken for {value} {bound}"
-    if reading.meter == "credit_exhausted_time":
-        return f"its window full for {value} {bound} with {_records(sample.in_flight)} unacknowledged"
-    if reading.meter == "slow_count":
-        return f"marked slow {value} times {bound}"
-    if reading.meter == "ack_age":
-        return f"the oldest of {_records(sample.in_flight)} unacknowledged for {value} {bound}"
-    if reading.meter == "pool_share":
-        return f"{value} of the pool held {bound}"
-    return f"{value} of the topic's consumers slow {bound}"
+        return f"{meter.meaning} {value} ({_OPS[reading.op]} {limit})"
+    return meter.finding(value, limit, sample)
 
 
 def _apart(form: Callable[[float], str], value: float, limit: float) -> tuple[str, str]:
@@ -158,18 +138,6 @@ def _apart(form: Callable[[float], str], value: float, limit: float) -> tuple[st
     return said, bound
 
 
-_MEANINGS = {
-    "lag_records": "records waiting",
-    "lag_bytes": "bytes waiting",
-    "lag_age": "age of the oldest waiting record",
-    "drain_rate": "drain rate",
-    "blocked_time": "time without a byte taken",
-    "credit_exhausted_time": "time with a full window",
-    "slow_count": "times marked slow",
-    "ack_age": "age of the oldest unacknowledged record",
-    "pool_share": "share of the pool",
-    "slow_fraction": "slow consumers of the topic",
-}
 _OPS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
 _DEEDS = {
     ActionKind.NOTIFY: "reported as slow",
@@ -191,6 +159,22 @@ def _deed(action: Action, sample: Sample, enforced: bool) -> str:
     return ("" if enforced else "would have been ") + _DEEDS[action.kind]
 
 
+def _plugged_deed(decision: Decision, sample: Sample) -> str:
+    """What a plugged-in action had done."""
+    name = decision.action.name
+    if not decision.enforced:
+        return f"{name} would have been asked what to do"
+    if decision.failed:
+        return f"{name} failed and did nothing ({decision.failed})"
+    if decision.moves is None:
+        return f"{name} asked what to do"
+    deeds = []
+    for move in decision.moves:
+        deed = "told" if move.action is None else _deed(move.action, sample, True)
+        deeds.append(f"{deed} ({move.text})" if move.text else deed)
+    return f"{', '.join(deeds) or 'nothing done'}, as {name} has it,"
+
+
 def _discarded(action: Action, sample: Sample) -> tuple[str, str]:
     """Which records, and what is left of them."""
     what = {
@@ -203,7 +187,7 @@ def _discarded(action: Action, sample: Sample) -> tuple[str, str]:
         None: "its waiting records",
     }[action.which]
     kept = action.records_kept(sample.prefetch)
-    limits = [_records(kept)] if kept is not None else []
+    limits = [records(kept)] if kept is not None else []
     limits += [format_size(action.keep_bytes)] if action.keep_bytes is not None else []
     return what, f" down to {' and '.join(limits)}" if limits else ""
 
@@ -213,6 +197,8 @@ def _undone(action: Action) -> str:
         return "holding its publishers back"
     if action.kind is ActionKind.DISCARD:
         return "having records discarded"
+    if action.kind is ActionKind.PLUGIN:
+        return f"as {action.name} has it"
     return {ActionKind.CONFLATE: "conflated", ActionKind.OFFLINE: "offlined"}.get(action.kind, _DEEDS[action.kind])
 
 
@@ -227,19 +213,11 @@ def _state(sample: Sample) -> str:
     if not sample.lag_records:
         return "nothing waiting"
     taking = f", {format_rate(sample.drain_rate)} taken" if sample.drain_rate else ""
-    return f"{_waiting(sample)} waiting{taking}"
+    return f"{waiting(sample)} waiting{taking}"
 
 
 def _who(client: str, filter: str) -> str:
     return f"{client} on {filter}" if filter else client
-
-
-def _waiting(sample: Sample) -> str:
-    return f"{_records(sample.lag_records)} ({format_size(sample.lag_bytes)})"
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{format_count(count)} records"
 
 
 def _ordinal(number: int) -> str:

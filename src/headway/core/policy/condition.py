@@ -16,65 +16,27 @@ Rules:
 2. Units go by the meter: bytes, seconds, bytes per second, shares, or plain counts.
 3. A rate floor counts only while records wait *and* the consumer, not the supply, sets the pace
    (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds.
-4. ``2 x prefetch`` says nothing about a client without a window: the comparison fails. ``prefetch + 50`` is 50 for it.
-5. ``holds(sample, ease=0.2)`` asks the same with every threshold a fifth easier to reach. A rule steps back when even
+4. What a plugged-in meter has no value for (or failed to measure) is no finding: the comparison fails.
+5. ``2 x prefetch`` says nothing about a client without a window: the comparison fails. ``prefetch + 50`` is 50 for it.
+6. ``holds(sample, ease=0.2)`` asks the same with every threshold a fifth easier to reach. A rule steps back when even
    that fails (hysteresis), so a value that trembles around its limit does not make one verdict after another.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
 
-from headway.core.base import (
-    ConfigError,
-    Reason,
-    format_count,
-    format_duration,
-    format_rate,
-    format_share,
-    format_size,
-    parse_count,
-    parse_duration,
-    parse_rate,
-    parse_share,
-    parse_size,
-)
+from headway.core.base import ConfigError, format_count
 from headway.core.policy.meter import Sample
+from headway.core.policy.meters import METERS, SHARE
 
 Op = Literal[">", ">=", "<", "<="]
 DEPTH_MAX = 8
 LEAVES_MAX = 64
-
-
-class MeterInfo(msgspec.Struct, frozen=True):
-    """What a condition needs to know of a meter."""
-
-    reason: Reason
-    parse: Callable[[object], float]
-    format: Callable[[float], str]
-    needs_lag: bool
-    """It is nought (or, for a rate, not judged) as soon as nothing waits."""
-    own: bool = True
-    """It says something about this consumer, not only about the company it is in."""
-
-
-METERS: dict[str, MeterInfo] = {
-    "lag_records": MeterInfo(Reason.LAG_RECORDS, parse_count, format_count, True),
-    "lag_bytes": MeterInfo(Reason.LAG_BYTES, parse_size, format_size, True),
-    "lag_age": MeterInfo(Reason.LAG_AGE, parse_duration, format_duration, True),
-    "drain_rate": MeterInfo(Reason.DRAIN_RATE, parse_rate, format_rate, True),
-    "blocked_time": MeterInfo(Reason.BLOCKED, parse_duration, format_duration, True),
-    "credit_exhausted_time": MeterInfo(Reason.CREDIT_EXHAUSTED, parse_duration, format_duration, True),
-    "slow_count": MeterInfo(Reason.SLOW_COUNT, parse_count, format_count, False),
-    "ack_age": MeterInfo(Reason.ACK_AGE, parse_duration, format_duration, False),
-    "pool_share": MeterInfo(Reason.POOL_SHARE, parse_share, format_share, False),
-    "slow_fraction": MeterInfo(Reason.SLOW_FRACTION, parse_share, format_share, False, own=False),
-}
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -108,7 +70,7 @@ class Reading(msgspec.Struct, frozen=True):
     @property
     def exceeds(self) -> bool:
         """It held in the direction that speaks against the consumer: above a limit, or below the rate floor."""
-        return self.held and (self.op[0] == "<") == (self.meter == "drain_rate")
+        return self.held and (self.op[0] == "<") == METERS[self.meter].floor
 
 
 class Comparison(msgspec.Struct, frozen=True, tag="compare"):
@@ -120,17 +82,19 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
 
     def threshold(self, prefetch: int, ease: float = 0.0) -> float | None:
         """The number it is held against for a client with this window, if there is one."""
-        limit = self.amount.of(prefetch)
+        amount = self.amount
+        limit = amount.of(prefetch) if amount.per_prefetch else amount.base
         if limit is None or not ease:
             return limit
         return limit * (1 - ease if self.op[0] == ">" else 1 + ease)
 
     def holds(self, sample: Sample, ease: float = 0.0) -> bool:
         limit = self.threshold(sample.prefetch, ease)
-        if limit is None:
+        meter = METERS[self.meter]
+        value = meter.read(sample)
+        if limit is None or value is None:
             return False
-        value: float = getattr(sample, self.meter)
-        if self.meter == "drain_rate" and not sample.rate_judged:
+        if meter.floor and not sample.rate_judged:
             return self.op[0] == ">"
         if self.op == ">":
             return value > limit
@@ -140,25 +104,28 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
 
     def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
         limit = self.threshold(sample.prefetch, ease)
-        if limit is None:
+        value = METERS[self.meter].read(sample)
+        if limit is None or value is None:
             return ()
-        return (Reading(self.meter, getattr(sample, self.meter), self.op, limit, self.holds(sample, ease)),)
+        return (Reading(self.meter, value, self.op, limit, self.holds(sample, ease)),)
 
     @property
     def needs_lag(self) -> bool:
         """It cannot hold while nothing waits: so it has held no longer than records have waited."""
-        return METERS[self.meter].needs_lag and (self.op[0] == "<") == (self.meter == "drain_rate")
+        meter = METERS[self.meter]
+        return meter.needs_lag and (self.op[0] == "<") == meter.floor
 
     @property
     def own(self) -> bool:
         """It holds something against this consumer, rather than against the others or in its favour."""
-        return METERS[self.meter].own and (self.op[0] == "<") == (self.meter == "drain_rate")
+        meter = METERS[self.meter]
+        return meter.own and (self.op[0] == "<") == meter.floor
 
     def leaves(self) -> tuple[Comparison, ...]:
         return (self,)
 
     def __str__(self) -> str:
-        return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].format)}"
+        return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].unit.format)}"
 
 
 class AllOf(msgspec.Struct, frozen=True, tag="all"):
@@ -242,13 +209,6 @@ def parse_amount(value: object, parse: Callable[[object], float], relative: bool
     return Amount(parse(value))
 
 
-def unknown(what: str, word: object, known: Sequence[str]) -> ConfigError:
-    """``unknown meter 'lag_rekords' (did you mean lag_records?)``."""
-    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return ConfigError(f"unknown {what} {str(word)[:60]!r} ({hint})")
-
-
 def _parse(mapping: object, where: str, depth: int) -> Condition:
     if not isinstance(mapping, Mapping):
         raise ConfigError(f'{where}: a condition is a table such as {{ lag_age = "30s" }}, not {_kind(mapping)}')
@@ -260,10 +220,8 @@ def _parse(mapping: object, where: str, depth: int) -> Condition:
     for key, value in mapping.items():
         if key in ("all", "any"):
             parts.append(_parse_list(key, value, f"{where}.{key}", depth))
-        elif key in METERS:
-            parts.append(_parse_comparison(key, value, f"{where}.{key}"))
         else:
-            raise unknown("meter", key, [*METERS, "all", "any"])
+            parts.append(_parse_comparison(key, value, f"{where}.{key}"))
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
 
@@ -278,7 +236,8 @@ def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
 
 
 def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
-    op: Op = "<" if meter == "drain_rate" else ">"
+    info = METERS.find(meter)
+    op: Op = "<" if info.floor else ">"
     amount: object = value
     if isinstance(value, str):
         sign = next((sign for sign in _OPS if value.strip().startswith(sign)), None)
@@ -287,13 +246,12 @@ def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
         if str(amount)[:1] in ("=", "!", ">", "<"):
             raise ConfigError(f'{where}: "{value}": a comparison is one of >, >=, <, <=')
     try:
-        parsed = parse_amount(amount, METERS[meter].parse, relative=meter == "lag_records")
+        parsed = parse_amount(amount, info.unit.parse, relative=meter == "lag_records")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if op == "<" and parsed == Amount(0.0):
         raise ConfigError(f"{where}: nothing is less than 0; this can never hold")
-    share = METERS[meter].parse is parse_share
-    if op == ">" and share and parsed.base >= 1:
+    if op == ">" and info.unit is SHARE and parsed.base >= 1:
         raise ConfigError(f'{where}: nothing is more than the whole; write ">= 100%"')
     if op == ">=" and parsed == Amount(0.0):
         raise ConfigError(f'{where}: ">= 0" always holds; write "> 0"')

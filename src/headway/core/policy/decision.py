@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from headway.core.policy.action import Action, Move
 from headway.core.policy.condition import Reading
-from headway.core.policy.rule import Action
 
 
 class DecisionKind(StrEnum):
@@ -35,6 +35,10 @@ class Decision(msgspec.Struct, frozen=True):
     times: int = 1
     """The rule's ``times``: so many separate times."""
     rule_name: str = ""
+    moves: tuple[Move, ...] | None = None
+    """What a plugged-in action answered (of a clear: when its rule fired); None: it was not asked, or failed."""
+    failed: str = ""
+    """How it failed."""
 
     @property
     def leading(self) -> Reading | None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -76,6 +77,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Over how long ``drain_rate`` was measured with records waiting all the while."""
     waited: float | None = None
     """How long records have waited without a break; None when nobody measured it."""
+    plugged: Mapping[str, float] | None = None
+    """Values of plugged-in meters, of those the consumer's policy names."""
 
     @property
     def idle(self) -> bool:

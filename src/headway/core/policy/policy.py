@@ -36,10 +36,13 @@ import msgspec
 
 from headway.core.base import ConfigError
 from headway.core.message import BadTopic, covers, validate_filter
-from headway.core.policy.condition import Condition, Reading, parse_condition, unknown
+from headway.core.policy.action import Action, ActionKind, Move, Which, parse_action
+from headway.core.policy.condition import Condition, Reading, parse_condition
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
-from headway.core.policy.rule import Action, ActionKind, Rule, Which, parse_action, parse_rule
+from headway.core.policy.meters import METERS
+from headway.core.policy.names import unknown
+from headway.core.policy.rule import Rule, parse_rule
 
 __all__ = [
     "NO_POLICY", "Action", "ActionKind", "Condition", "Decision", "DecisionKind", "Policy", "PolicyState", "Reading",
@@ -73,6 +76,12 @@ class Policy(msgspec.Struct, frozen=True):
     def covers(self, durable: bool) -> bool:
         """Whether it is for subscriptions of this kind."""
         return self.subscriptions == Subscriptions.ALL or (self.subscriptions == Subscriptions.DURABLE) == durable
+
+    def plugged_meters(self) -> tuple[str, ...]:
+        """Names of the plugged-in meters that its conditions compare."""
+        conditions = [part for rule in self.rules for part in (rule.when, rule.until) if part is not None]
+        named = dict.fromkeys(leaf.meter for condition in conditions for leaf in condition.leaves())
+        return tuple(name for name in named if METERS[name].plugged is not None)
 
 
 NO_POLICY = Policy(name="none")
@@ -109,7 +118,7 @@ class _Phase(Enum):
 class _RuleState:
     """Where one rule stands for one consumer."""
 
-    __slots__ = ("fired_at", "next_test", "onsets", "phase", "since", "tests")
+    __slots__ = ("fired_at", "moves", "next_test", "onsets", "phase", "since", "tests")
 
     def __init__(self) -> None:
         self.phase = _Phase.IDLE
@@ -118,12 +127,14 @@ class _RuleState:
         self.next_test = 0.0
         self.tests = 0
         self.onsets: list[float] = []
+        self.moves: tuple[Move, ...] = ()
+        """What its plugged-in action answered when it fired."""
 
 
 class PolicyState:
     """Where the rules of one policy stand for one consumer."""
 
-    __slots__ = ("_rules", "late_s", "minds_acks")
+    __slots__ = ("_rules", "late_s", "minds_acks", "plugged")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [_RuleState() for _ in policy.rules]
@@ -131,6 +142,8 @@ class PolicyState:
         """How late the broker had been in all when the clocks were last put right; None: they never ran."""
         self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
         """A consumer is to be looked at while it has something to acknowledge, though nothing waits for it."""
+        self.plugged = policy.plugged_meters()
+        """To be measured before each look."""
 
     @property
     def settled(self) -> bool:
@@ -146,6 +159,19 @@ class PolicyState:
     def active(self) -> Iterator[int]:
         """Indexes of the rules that fired and have not stepped back."""
         return (index for index, state in enumerate(self._rules) if state.phase is _Phase.ACTIVE)
+
+    def hold(self, index: int, moves: tuple[Move, ...]) -> None:
+        """What the plugged-in action of this rule answered, when it fired."""
+        self._rules[index].moves = moves
+
+    def lasting(self, policy: Policy) -> Iterator[Action]:
+        """What is being done to the consumer: the enforced actions of its active rules."""
+        for rule, state in zip(policy.rules, self._rules, strict=True):
+            if state.phase is _Phase.ACTIVE and rule.enforce:
+                if rule.then.kind is ActionKind.PLUGIN:
+                    yield from (move.action for move in state.moves if move.action is not None)
+                else:
+                    yield rule.then
 
     def keep_up(self, late_s: float) -> None:
         """To be told before each look how late the broker has been in all: that is nothing against anybody."""
@@ -243,7 +269,7 @@ def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
     if len(state.onsets) < rule.times:
         state.phase = _Phase.COUNTED
         return None
-    state.onsets = []
+    state.onsets, state.moves = [], ()
     state.phase, state.fired_at = _Phase.ACTIVE, now
     return Decision(
         rule=index,
@@ -279,6 +305,7 @@ def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
         window_s=rule.for_s,
         held_s=max(0.0, now - state.fired_at),
         rule_name=rule.name,
+        moves=state.moves,
     )
 
 

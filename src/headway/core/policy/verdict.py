@@ -14,11 +14,11 @@ import heapq
 import msgspec
 
 from headway.core.base import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Book, Cause, Reason
+from headway.core.policy.action import Action, ActionKind
 from headway.core.policy.causes import explain, explain_cause, explain_pressure, find_cause, find_reason
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
-from headway.core.policy.rule import Action, ActionKind
 
 __all__ = [
     "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",

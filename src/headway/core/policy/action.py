@@ -1,0 +1,259 @@
+"""Actions: what can be done about a slow consumer, built in or plugged in, and how each is written and told.
+
+A plugged-in action does nothing itself. When a rule with it fires it is asked once, and answers with moves: built-in
+actions, and things to be told. What of them lasts, lasts until the rule steps back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from headway.core.base import ConfigError, parse_count, parse_duration, parse_size
+from headway.core.message import BadTopic, validate_filter
+from headway.core.policy.condition import Amount, parse_amount
+from headway.core.policy.look import Look
+from headway.core.policy.names import Names, unknown
+from headway.core.policy.table import read, read_flag, read_text
+from headway.core.selector import BadSelector, compile_selector
+
+
+class ActionKind(StrEnum):
+    """What can be done about a slow consumer, mildest first."""
+
+    NOTIFY = "notify"
+    CONFLATE = "conflate"
+    DISCARD = "discard"
+    OFFLINE = "offline"
+    BLOCK_PUBLISHERS = "block_publishers"
+    RETURN = "return"
+    CLOSE_CONSUMER = "close_consumer"
+    DISCONNECT = "disconnect"
+    DELETE_SUBSCRIPTION = "delete_subscription"
+    PLUGIN = "plugin"
+    """Plugged in: ``Action.name`` says which."""
+
+    @property
+    def stateful(self) -> bool:
+        """It lasts until the rule steps back; the others are done once."""
+        return self in _STATEFUL
+
+    @property
+    def ends_subscription(self) -> bool:
+        """Once it is enforced there is nobody left for further rules."""
+        return self in (ActionKind.DISCONNECT, ActionKind.DELETE_SUBSCRIPTION)
+
+
+_STATEFUL = frozenset(
+    (
+        ActionKind.NOTIFY, ActionKind.CONFLATE, ActionKind.DISCARD, ActionKind.OFFLINE, ActionKind.BLOCK_PUBLISHERS,
+        ActionKind.RETURN, ActionKind.PLUGIN,
+    )
+)
+
+
+class Which(StrEnum):
+    """Which of the waiting records a discard gives up."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+    SELECTOR = "selector"
+    TOPICS = "topics"
+    LOWEST_PRIORITY = "lowest_priority"
+    OLDER_PER_KEY = "older_per_key"
+
+
+COUNTED = frozenset((Which.OLDEST, Which.NEWEST, Which.LOWEST_PRIORITY))
+"""These give up records until few enough are left, so they must know how few."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An action and its options; only those of its kind are set."""
+
+    kind: ActionKind
+    which: Which | None = None
+    keep_records: Amount | None = None
+    keep_bytes: int | None = None
+    selector: str = ""
+    topics: tuple[str, ...] = ()
+    durable: bool = False
+    """``delete_subscription`` deletes durable ones too."""
+    older_s: float = 0.0
+    """``return`` takes back what was sent at least so long ago."""
+    name: str = ""
+    """Of what was plugged in."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """As its plug-in knows them, and as they are written."""
+    conflates: bool = False
+    """What was plugged in may answer with ``conflate``."""
+
+    @property
+    def word(self) -> str:
+        """As it is written."""
+        return self.name or str(self.kind)
+
+    @property
+    def needs_state(self) -> bool:
+        """The latest record per key is to be kept for it."""
+        return self.conflates or self.kind is ActionKind.CONFLATE or self.which is Which.OLDER_PER_KEY
+
+    def records_kept(self, prefetch: int) -> int | None:
+        """How many waiting records a discard leaves a client with this window; None: as many as there are."""
+        if self.keep_records is None:
+            return None
+        kept = self.keep_records.of(prefetch)
+        return None if kept is None else int(kept)
+
+
+class Move(msgspec.Struct, frozen=True):
+    """One thing that a plugged-in action has done: see ``move`` and ``tell``."""
+
+    action: Action | None
+    """None: it is only told."""
+    text: str = ""
+    """Added to the sentence that says why."""
+    details: Mapping[str, Any] = {}
+    """Told with it."""
+
+
+class PluggedAction(Protocol):
+    """What a plug-in is to be that decides what is done. It may also have ``conflates = True``, without which it cannot
+    answer with ``conflate``: there would be no state to conflate from."""
+
+    options: Mapping[str, Any]
+    """What may be written beside its name, and what holds for what is not; of the same type as that."""
+
+    def act(self, look: Look, options: Mapping[str, Any], now: float) -> Sequence[Move]:
+        """What is to be done about this consumer. ``now`` is in seconds of a clock that only goes forward."""
+
+
+class ActionInfo(msgspec.Struct, frozen=True):
+    """What a rule, and a verdict, need to know of an action."""
+
+    kind: ActionKind
+    options: tuple[str, ...] = ()
+    """What may be written beside its name."""
+    read: Callable[[Mapping[str, Any]], Action] | None = None
+    """Of what is written; None: its kind is all there is to it."""
+    plugged: PluggedAction | None = None
+    origin: str = ""
+    """The distribution it was plugged in from."""
+
+
+def parse_action(value: object) -> Action:
+    """``"disconnect"`` or ``{ action = "discard", which = "oldest", keep_records = 50 }``."""
+    options: Mapping[str, object] = {} if isinstance(value, str) else value if isinstance(value, Mapping) else {}
+    word = value if isinstance(value, str) else options.get("action")
+    if not isinstance(word, str):
+        example = '"notify" or { action = "discard", which = "oldest", keep_records = 50 }'
+        raise ConfigError(f"then: expected an action such as {example}")
+    info = ACTIONS.find(word)
+    for key in options:
+        if key != "action" and key not in info.options:
+            if info.options:
+                raise unknown(f"option of {word}", key, info.options)
+            raise ConfigError(f"then: {word} has no options, found {key!r}")
+    return Action(info.kind) if info.read is None else info.read(options)
+
+
+def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo:
+    """What a plug-in decides, as an action. Raises ConfigError."""
+    defaults = getattr(plugged, "options", None)
+    if not isinstance(defaults, Mapping) or not callable(getattr(plugged, "act", None)):
+        raise ConfigError("it is no action: an action has act(look, options, now), and options, a mapping")
+    conflates = getattr(plugged, "conflates", False) is True
+
+    def read_options(written: Mapping[str, Any]) -> Action:
+        found = {key: _like(defaults[key], written.get(key, defaults[key]), f"then.{key}") for key in defaults}
+        return Action(ActionKind.PLUGIN, name=name, options=tuple(found.items()), conflates=conflates)
+
+    return ActionInfo(ActionKind.PLUGIN, tuple(map(str, defaults)), read_options, plugged, origin)
+
+
+def move(action: str, text: str = "", **options: object) -> Move:
+    """A built-in action, with options as in a config: ``move("discard", which="oldest", keep_records=50)``."""
+    found = parse_action({"action": action, **options})
+    if found.kind is ActionKind.PLUGIN:
+        raise ConfigError(f"{action} is plugged in, too: a plug-in answers with what is built in")
+    if found.which in COUNTED and found.keep_records is None and found.keep_bytes is None:
+        raise ConfigError(f"discard {found.which} needs keep_records or keep_bytes: how much may wait")
+    return Move(found, text)
+
+
+def tell(text: str, **details: object) -> Move:
+    """Nothing is done, but said: an advisory ``told``."""
+    return Move(None, text, details)
+
+
+def _like(default: object, value: object, where: str) -> object:
+    """The value, if it is of the type of the default. A whole number will do for a broken one."""
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ConfigError(f"{where}: expected something like {default!r}, not {value!r}")
+    return value
+
+
+def _parse_discard(options: Mapping[str, object]) -> Action:
+    word = options.get("which")
+    if word is None:
+        raise ConfigError(f"then: discard needs which = one of {', '.join(Which)}")
+    try:
+        which = Which(str(word))
+    except ValueError:
+        raise unknown("kind of discard", word, list(Which)) from None
+    selector = read_text(options, "selector", "then.")
+    patterns = options.get("topics", ())
+    if not isinstance(patterns, list | tuple) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError('then.topics: expected a list of topic filters such as ["quotes/minor/#"]')
+    for number, pattern in enumerate(patterns, 1):
+        try:
+            validate_filter(pattern)
+        except BadTopic as error:
+            raise ConfigError(f"then.topics[{number}]: {error}") from None
+    for option, owner, given in (("selector", Which.SELECTOR, selector), ("topics", Which.TOPICS, patterns)):
+        if which is owner and not given:
+            raise ConfigError(f'then: which = "{owner}" needs {option} = ...')
+        if which is not owner and given:
+            raise ConfigError(f'then.{option}: goes with which = "{owner}", not with "{which}"')
+    if selector:
+        try:
+            compile_selector(selector)
+        except BadSelector as error:
+            raise ConfigError(f"then.{error}") from None
+    return Action(
+        ActionKind.DISCARD,
+        which=which,
+        keep_records=read(options, "keep_records", _parse_keep, None, "then."),
+        keep_bytes=read(options, "keep_bytes", parse_size, None, "then."),
+        selector=selector,
+        topics=tuple(patterns),
+    )
+
+
+def _parse_keep(value: object) -> Amount:
+    return parse_amount(value, parse_count, relative=True)
+
+
+def _parse_delete(options: Mapping[str, object]) -> Action:
+    return Action(ActionKind.DELETE_SUBSCRIPTION, durable=read_flag(options, "durable", False, "then."))
+
+
+def _parse_return(options: Mapping[str, object]) -> Action:
+    return Action(ActionKind.RETURN, older_s=read(options, "older", parse_duration, 0.0, "then."))
+
+
+ACTIONS: Names[ActionInfo] = Names("action", {str(info.kind): info for info in (
+    ActionInfo(ActionKind.NOTIFY),
+    ActionInfo(ActionKind.CONFLATE),
+    ActionInfo(ActionKind.DISCARD, ("which", "keep_records", "keep_bytes", "selector", "topics"), _parse_discard),
+    ActionInfo(ActionKind.OFFLINE),
+    ActionInfo(ActionKind.BLOCK_PUBLISHERS),
+    ActionInfo(ActionKind.RETURN, ("older",), _parse_return),
+    ActionInfo(ActionKind.CLOSE_CONSUMER),
+    ActionInfo(ActionKind.DISCONNECT),
+    ActionInfo(ActionKind.DELETE_SUBSCRIPTION, ("durable",), _parse_delete),
+)})  # fmt: skip

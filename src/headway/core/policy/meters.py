@@ -1,0 +1,161 @@
+"""Meters by name: what a condition may compare, and how each is read, written and told.
+
+A built-in meter is a field of :class:`Sample` and an entry here. A plugged-in one is measured by its
+plug-in, once a look, where a policy names it; its value lies in ``Sample.plugged``. From here on they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Protocol
+
+import msgspec
+
+from headway.core.base import (
+    ConfigError,
+    Reason,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+    format_size,
+    parse_count,
+    parse_duration,
+    parse_number,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
+from headway.core.policy.look import Look
+from headway.core.policy.meter import Sample
+from headway.core.policy.names import Names
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """How a value is written in a config, and said."""
+
+    parse: Callable[[object], float]
+    format: Callable[[float], str]
+
+
+COUNT = Unit(parse_count, format_count)
+BYTES = Unit(parse_size, format_size)
+SECONDS = Unit(parse_duration, format_duration)
+RATE = Unit(parse_rate, format_rate)
+SHARE = Unit(parse_share, format_share)
+NUMBER = Unit(parse_number, "{:g}".format)
+UNITS = {"number": NUMBER, "count": COUNT, "bytes": BYTES, "seconds": SECONDS, "bytes/s": RATE, "share": SHARE}
+"""As plug-ins name them."""
+
+
+class PluggedMeter(Protocol):
+    """What a plug-in is to be that measures something."""
+
+    unit: str
+    """One of ``UNITS``."""
+
+    def measure(self, look: Look, now: float) -> float | None:
+        """Its value for this consumer; None: it has none, so no comparison of it holds. ``now`` is in seconds of a
+        clock that only goes forward."""
+
+
+class MeterInfo(msgspec.Struct, frozen=True):
+    """What a condition, and a verdict, need to know of a meter."""
+
+    read: Callable[[Sample], float | None]
+    """None: it has no value."""
+    unit: Unit
+    reason: Reason
+    meaning: str
+    """What it is, in a few words."""
+    finding: Callable[[str, str, Sample], str]
+    """What was found where it speaks against the consumer, of the value and its limit in words."""
+    needs_lag: bool = False
+    """It is nought (or, for a rate, not judged) as soon as nothing waits."""
+    own: bool = True
+    """It says something about this consumer, not only about the company it is in."""
+    floor: bool = False
+    """It is a rate, and too little of it is what speaks against the consumer (condition.py, rule 3)."""
+    tells_lag: bool = False
+    """Its finding says how much waits."""
+    plugged: PluggedMeter | None = None
+    origin: str = ""
+    """The distribution it was plugged in from."""
+
+
+def records(count: int) -> str:
+    return "1 record" if count == 1 else f"{format_count(count)} records"
+
+
+def waiting(sample: Sample) -> str:
+    return f"{records(sample.lag_records)} ({format_size(sample.lag_bytes)})"
+
+
+def plugged_meter(name: str, plugged: PluggedMeter, origin: str) -> MeterInfo:
+    """What a plug-in measures, as a meter. Raises ConfigError."""
+    unit = UNITS.get(str(getattr(plugged, "unit", None)))
+    if unit is None or not callable(getattr(plugged, "measure", None)):
+        raise ConfigError(f"it is no meter: a meter has measure(look, now), and a unit, one of {', '.join(UNITS)}")
+    return MeterInfo(
+        lambda sample: None if sample.plugged is None else sample.plugged.get(name), unit, Reason.PLUGIN, name,
+        lambda value, limit, sample: f"{name} {value} (limit {limit})", plugged=plugged, origin=origin,
+    )  # fmt: skip
+
+
+def _drained(value: str, limit: str, sample: Sample) -> str:
+    over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
+    taken = f"only {value}" if sample.drain_rate >= 1 else "nothing"
+    return f"{taken} taken{over} (at least {limit} asked)"
+
+
+def _blocked(value: str, limit: str, sample: Sample) -> str:
+    return f"{'it has not moved on' if sample.reads_itself else 'no bytes taken'} for {value} (limit {limit})"
+
+
+METERS: Names[MeterInfo] = Names("meter", {
+    "lag_records": MeterInfo(
+        attrgetter("lag_records"), COUNT, Reason.LAG_RECORDS, "records waiting",
+        lambda value, limit, sample: f"{value} records ({format_size(sample.lag_bytes)}) waited (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "lag_bytes": MeterInfo(
+        attrgetter("lag_bytes"), BYTES, Reason.LAG_BYTES, "bytes waiting",
+        lambda value, limit, sample: f"{value} waited in {records(sample.lag_records)} (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "lag_age": MeterInfo(
+        attrgetter("lag_age"), SECONDS, Reason.LAG_AGE, "age of the oldest waiting record",
+        lambda value, limit, sample: f"the oldest of {waiting(sample)} had waited {value} (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "drain_rate": MeterInfo(
+        attrgetter("drain_rate"), RATE, Reason.DRAIN_RATE, "drain rate", _drained, needs_lag=True, floor=True,
+    ),
+    "blocked_time": MeterInfo(
+        attrgetter("blocked_time"), SECONDS, Reason.BLOCKED, "time without a byte taken", _blocked, needs_lag=True,
+    ),
+    "credit_exhausted_time": MeterInfo(
+        attrgetter("credit_exhausted_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window",
+        lambda value, limit, sample:
+            f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
+        needs_lag=True,
+    ),
+    "slow_count": MeterInfo(
+        attrgetter("slow_count"), COUNT, Reason.SLOW_COUNT, "times marked slow",
+        lambda value, limit, sample: f"marked slow {value} times (limit {limit})",
+    ),
+    "ack_age": MeterInfo(
+        attrgetter("ack_age"), SECONDS, Reason.ACK_AGE, "age of the oldest unacknowledged record",
+        lambda value, limit, sample:
+            f"the oldest of {records(sample.in_flight)} unacknowledged for {value} (limit {limit})",
+    ),
+    "pool_share": MeterInfo(
+        attrgetter("pool_share"), SHARE, Reason.POOL_SHARE, "share of the pool",
+        lambda value, limit, sample: f"{value} of the pool held (limit {limit})",
+    ),
+    "slow_fraction": MeterInfo(
+        attrgetter("slow_fraction"), SHARE, Reason.SLOW_FRACTION, "slow consumers of the topic",
+        lambda value, limit, sample: f"{value} of the topic's consumers slow (limit {limit})", own=False,
+    ),
+}, beside=("all", "any"))  # fmt: skip

@@ -1,0 +1,36 @@
+"""Tables: one key of what was written, as a plain value, or the one line that says what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from headway.core.base import ConfigError
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def read(
+    mapping: Mapping[str, object], key: str, parse: Callable[[object], T], default: D, where: str = ""
+) -> T | D:
+    if key not in mapping:
+        return default
+    try:
+        return parse(mapping[key])
+    except ConfigError as error:
+        raise ConfigError(f"{where}{key}: {error}") from None
+
+
+def read_flag(mapping: Mapping[str, object], key: str, default: bool, where: str = "") -> bool:
+    value = mapping.get(key, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}{key}: expected true or false, not {value!r}")
+    return value
+
+
+def read_text(mapping: Mapping[str, object], key: str, where: str = "") -> str:
+    value = mapping.get(key, "")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}{key}: expected text, not {value!r}")
+    return value.strip()

@@ -25,7 +25,7 @@ from tests.sim.stream import as_publish, frame_length
 from headway.core.base.errors import Reason
 from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, Resume, Spill
+from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
 from headway.core.consumer.options import SubscribeRequest, parse_options
 from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
@@ -246,6 +246,7 @@ class Stage:
         self.clients: dict[str, Client] = {}
         self.spills: list[Spill] = []
         self.asked_to_close: list[str] = []
+        self.failed: list[PluginFailed] = []
         self.monitor = self.client("the monitor")
         self.monitor.subscribe("$SYS/headway/#")
 
@@ -326,6 +327,8 @@ class Stage:
                     self.disk.submit(effect, self.now)
                 case CloseConsumer(subscription, _):
                     self.asked_to_close.append(subscription.session.client)
+                case PluginFailed():
+                    self.failed.append(effect)
                 case Pause(session=session) | Resume(session):
                     self.clients[session.client].paused = isinstance(effect, Pause)
 

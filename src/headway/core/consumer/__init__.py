@@ -10,6 +10,7 @@ from headway.core.consumer.effects import (
     Disconnect,
     Effect,
     Pause,
+    PluginFailed,
     Resume,
     Spill,
 )
@@ -26,7 +27,7 @@ from headway.core.consumer.subscription import Subscription
 __all__ = [
     "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation", "ConnectRequest", "DeadLetter",
     "Delivery", "Disconnect", "Effect", "EVERY_RECORD", "Feed", "FeedKey", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
-    "Outlet", "parse_options", "Pause", "PeerState", "Poll", "Predicate", "QueueTerms", "Reader", "Recorded", "RESTING",
-    "Resume", "Session", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions",
-    "Telling", "Will", "Window",
+    "Outlet", "parse_options", "Pause", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueTerms", "Reader",
+    "Recorded", "RESTING", "Resume", "Session", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
+    "SubscriptionOptions", "Telling", "Will", "Window",
 ]

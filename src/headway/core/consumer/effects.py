@@ -79,4 +79,11 @@ class DeadLetter(NamedTuple):
     reason: Reason
 
 
-Effect = CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | Resume
+class PluginFailed(NamedTuple):
+    """A meter or an action that was plugged in raised something, for the first time."""
+
+    name: str
+    error: Exception
+
+
+Effect = CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | PluginFailed | Resume

@@ -22,6 +22,7 @@ from headway.core.clients import Admission, Ending, Keeping, Queues
 from headway.core.consumer import CloseChannel, CloseConsumer, Poll, Session, Shares, Subscription
 from headway.core.delivery import start_conflating
 from headway.core.governance.moves import discard, stop_discarding
+from headway.core.governance.plugged import Plugged
 from headway.core.governance.pressure import gives_way, over_share, spill_of
 from headway.core.governance.sampling import observe, with_peer
 from headway.core.governance.write_off import write_off
@@ -32,6 +33,7 @@ from headway.core.policy import (
     Decision,
     DecisionKind,
     FlapControl,
+    Move,
     Reading,
     Sample,
     Verdict,
@@ -66,6 +68,7 @@ class Governor:
         self._keeping = keeping
         self._advisories = advisories
         self._flap = flap
+        self.plugged = Plugged(registry)
         self.book = VerdictBook()
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
@@ -113,7 +116,10 @@ class Governor:
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
         case = subscription.case
         case.state.keep_up(self.late_s)
-        sample = case.last_sample = observe(self._registry, subscription, now, shares)
+        sample = observe(self._registry, subscription, now, shares)
+        if case.state.plugged:
+            sample = self.plugged.measure(subscription, sample, case.state.plugged, now, now + self.wall_offset_s)
+        case.last_sample = sample
         if self._registry.observer is not None:
             self._registry.observer.looked(subscription, sample, now)
         for decision in case.evaluate(sample, now):
@@ -123,15 +129,16 @@ class Governor:
         self._recover(subscription, now)
         if self._over_share(subscription, now) or self._holds_too_much(subscription, now):
             return
-        for rule in case.active_rules():
-            if rule.enforce and rule.then.kind is ActionKind.DISCARD:
-                discard(subscription, rule.then, self._registry.lost)
-            elif rule.enforce and rule.then.kind is ActionKind.OFFLINE:
-                self._offline(subscription, now)
-            elif rule.enforce and rule.then.kind is ActionKind.BLOCK_PUBLISHERS:
-                self._gate(subscription, now)
-            elif rule.enforce and rule.then.kind is ActionKind.RETURN:
-                self._return(subscription, rule.then, now)
+        for action in case.lasting():
+            match action.kind:
+                case ActionKind.DISCARD:
+                    discard(subscription, action, self._registry.lost)
+                case ActionKind.OFFLINE:
+                    self._offline(subscription, now)
+                case ActionKind.BLOCK_PUBLISHERS:
+                    self._gate(subscription, now)
+                case ActionKind.RETURN:
+                    self._return(subscription, action, now)
         self._tell_gap(subscription, now)
         self._tell_offline(subscription, now)
         if case.calm and not sample.in_flight and not subscription.has_more:
@@ -148,17 +155,22 @@ class Governor:
             return  # it has gone already
         if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
             decision = msgspec.structs.replace(decision, enforced=False)  # durable ones are spared unless told
+        if action.kind is ActionKind.PLUGIN and decision.kind is DecisionKind.FIRE and decision.enforced:
+            decision = self.plugged.ask(subscription, decision, sample, now, now + self.wall_offset_s)
+            subscription.case.state.hold(decision.rule, decision.moves or ())
         verdict = judge(
             decision, sample, number=self.book.next_number(), now=now, wall_s=now + self.wall_offset_s,
             client=session.client, filter=subscription.filter, policy=subscription.case.policy.name,
             listener=session.listener,
         )  # fmt: skip
         self._record(subscription, verdict, now)
-        if decision.kind is DecisionKind.FIRE:
-            if decision.enforced:
-                self._act(subscription, decision.action, verdict, now)
-        elif decision.enforced:
-            self._undo(subscription, decision.action, now)
+        if not decision.enforced:
+            return
+        for move in (decision.moves or ()) if action.kind is ActionKind.PLUGIN else (Move(action),):
+            if decision.kind is DecisionKind.FIRE and not subscription.ended:
+                self._move(subscription, move, verdict, now)
+            elif decision.kind is DecisionKind.CLEAR and move.action is not None:
+                self._undo(subscription, move.action, now)
 
     def _record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         """Keep the verdict, mark the consumer, and let it be known."""
@@ -174,13 +186,20 @@ class Governor:
             self._recover(subscription, now)
         self._advisories.tell(
             "slow" if fires else "recovered", verdict.client, now, filter=verdict.filter, policy=verdict.policy,
-            rule=verdict.rule, action=verdict.action.kind, reason=verdict.reason, cause=verdict.cause,
+            rule=verdict.rule, action=verdict.action.word, reason=verdict.reason, cause=verdict.cause,
             enforced=verdict.enforced, text=verdict.text,
         )  # fmt: skip
 
     def _recover(self, subscription: Subscription, now: float) -> None:
         if subscription.case.recover(now):
             self._registry.count_slow(subscription, -1)
+
+    def _move(self, subscription: Subscription, move: Move, verdict: Verdict, now: float) -> None:
+        if move.action is not None:
+            self._act(subscription, move.action, verdict, now)
+        else:
+            self._advisories.tell("told", verdict.client, now, filter=verdict.filter, action=verdict.action.word,
+                                  text=move.text, details=move.details)  # fmt: skip
 
     def _act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
         registry = self._registry

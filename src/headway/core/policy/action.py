@@ -164,6 +164,8 @@ def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo
     defaults = getattr(plugged, "options", None)
     if not isinstance(defaults, Mapping) or not callable(getattr(plugged, "act", None)):
         raise ConfigError("it is no action: an action has act(look, options, now), and options, a mapping")
+    if not all(isinstance(value, str | int | float) for value in defaults.values()):
+        raise ConfigError("it is no action: its options are texts, numbers, true or false")
     conflates = getattr(plugged, "conflates", False) is True
 
     def read_options(written: Mapping[str, Any]) -> Action:

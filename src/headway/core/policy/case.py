@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.core.policy.action import Action
 from headway.core.policy.decision import Decision
 from headway.core.policy.meter import Meter, Sample
 from headway.core.policy.policy import Policy, PolicyState, evaluate
-from headway.core.policy.rule import Rule
 from headway.core.policy.verdict import Verdict
 
 IDLE = Sample()
@@ -44,9 +44,9 @@ class Case:
         """What the policy decides now."""
         return evaluate(self.policy, self.state, sample, now)
 
-    def active_rules(self) -> Iterator[Rule]:
-        """Those that fired and have not stepped back."""
-        return (self.policy.rules[index] for index in self.state.active())
+    def lasting(self) -> Iterator[Action]:
+        """What is being done to the consumer."""
+        return self.state.lasting(self.policy)
 
     # -- how it fares -----------------------------------------------------------------------------------------------
 

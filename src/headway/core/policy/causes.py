@@ -60,9 +60,8 @@ def explain(
             f"{_who(client, filter)}: back within limits after {format_duration(decision.held_s)}, {_state(sample)}; "
             f"{was}no longer {_undone(decision.action)} ({by}{_dry(decision)})"
         )
-    deed = _deed(decision.action, sample, decision.enforced)
-    if decision.action.kind is ActionKind.PLUGIN:
-        deed = _plugged_deed(decision, sample)
+    plugged = decision.action.kind is ActionKind.PLUGIN
+    deed = _plugged_deed(decision, sample) if plugged else _deed(decision.action, sample, decision.enforced)
     cause = explain_cause(sample, broker_late=broker_late)
     return f"{_who(client, filter)}: {_findings(decision, sample)}; cause: {cause}; {deed} by {by}{_dry(decision)}"
 

@@ -29,6 +29,10 @@ class Names(dict[str, T]):
         """There is one of this name to be had. What is there already stays, so nobody replaces what is built in."""
         self._offered[name] = load
 
+    def withdraw(self) -> None:
+        """What was offered and never asked for is not to be had any more."""
+        self._offered.clear()
+
     def find(self, name: object) -> T:
         """The one of this name. Raises ConfigError, with the names there are; or what ``load`` raises."""
         if isinstance(name, str):

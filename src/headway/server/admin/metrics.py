@@ -102,6 +102,10 @@ class Metrics:
         for reason, count in engine.ends.counts.items():
             ended.add_metric([reason], count)
         yield ended
+        failures = CounterMetricFamily("headway_plugin_failures", "How often a plug-in raised", labels=["plugin"])
+        for name, count in engine.broker.governor.plugged.failures.items():
+            failures.add_metric([name], count)
+        yield failures
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from self._telemetry(engine.telemetry)

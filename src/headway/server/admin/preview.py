@@ -43,7 +43,12 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
             if id(policy) not in instant:
                 instant[id(policy)] = at_once(policy)
             sample = peek(registry, subscription, now, {})
-            for decision in evaluate(instant[id(policy)], PolicyState(instant[id(policy)]), sample, now):
+            state = PolicyState(instant[id(policy)])
+            if state.plugged:
+                governor = engine.broker.governor
+                wall_s = now + governor.wall_offset_s
+                sample = governor.plugged.measure(subscription, sample, state.plugged, now, wall_s)
+            for decision in evaluate(instant[id(policy)], state, sample, now):
                 total += 1
                 clients.add(session.client)
                 if len(hits) < EACH_MAX:

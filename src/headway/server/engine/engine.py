@@ -25,6 +25,7 @@ from headway.core.consumer import (
     Disconnect,
     Effect,
     Pause,
+    PluginFailed,
     Resume,
     Session,
     Spill,
@@ -244,6 +245,8 @@ class Engine:
                 session.outlet.peer_side.close_channel(effect)
             case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.cancelled(subscription)
+            case PluginFailed(name, error):
+                log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():
                 bury(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
 

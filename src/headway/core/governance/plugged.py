@@ -1,0 +1,109 @@
+"""What was plugged in, asked about one consumer: meters before a look, actions when their rules fire.
+
+A plug-in is given plain values and gives plain values, so it cannot reach into the broker. What it raises ends with it:
+a meter that fails has no value, an action that fails does nothing. Each failure is counted; the first of each is told
+outside (``PluginFailed``), for somebody to log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from traceback import format_exception_only
+
+import msgspec
+
+from headway.core.consumer import PluginFailed, Subscription
+from headway.core.policy import ACTIONS, METERS, Action, ActionKind, Decision, Look, Move, Sample
+from headway.core.routing import Registry
+
+MOVES_MAX = 16
+TEXT_CHARS_MAX = 300
+_OF_WHO_IS_THERE = (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER)
+
+
+class Plugged:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.failures: Counter[str] = Counter()
+        """By the plug-in's name."""
+
+    def measure(self, subscription: Subscription, sample: Sample, names: Sequence[str], now: float, wall_s: float
+                ) -> Sample:
+        """The sample with the values of these meters, of those that have one."""
+        look = _look(subscription, sample, wall_s)
+        values = {}
+        for name in names:
+            plugged = METERS[name].plugged
+            assert plugged is not None
+            try:
+                value = plugged.measure(look, now)
+                if value is not None:
+                    values[name] = _number(value)
+            except Exception as error:  # noqa: BLE001 - it is somebody else's, and may raise what it likes
+                self._failed(name, error)
+        return msgspec.structs.replace(sample, plugged=values)
+
+    def ask(self, subscription: Subscription, decision: Decision, sample: Sample, now: float, wall_s: float
+            ) -> Decision:
+        """The decision with what the plugged-in action of its rule answers."""
+        action = decision.action
+        plugged = ACTIONS[action.name].plugged
+        assert plugged is not None
+        try:
+            shown = msgspec.structs.replace(sample, plugged=dict(sample.plugged or ()))
+            answer = plugged.act(_look(subscription, shown, wall_s), dict(action.options), now)
+            moves = _moves(answer, action)
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._failed(action.name, error)
+            return msgspec.structs.replace(decision, failed=_said(error))
+        return msgspec.structs.replace(decision, moves=tuple(move for move in moves if _applies(move, subscription)))
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.failures[name] += 1
+        if self.failures[name] == 1:
+            self._registry.effects.append(PluginFailed(name, error))
+
+
+def _look(subscription: Subscription, sample: Sample, wall_s: float) -> Look:
+    session = subscription.session
+    return Look(
+        sample=sample, client=session.client, filter=subscription.filter, listener=session.listener,
+        protocol=session.protocol, user=session.username or "", durable=subscription.durable,
+        connected=session.outlet is not None, policy=subscription.case.policy.name, wall_s=wall_s,
+    )  # fmt: skip
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"measure() returned {value!r}, which is neither a finite number nor None")
+    return value
+
+
+def _moves(answer: object, action: Action) -> Sequence[Move]:
+    if not isinstance(answer, list | tuple) or not all(isinstance(move, Move) for move in answer):
+        raise TypeError(f"act() returned {answer!r}, which is no list of moves")
+    if len(answer) > MOVES_MAX:
+        raise ValueError(f"act() returned {len(answer)} moves; {MOVES_MAX} at most")
+    for move in answer:
+        if move.action is None:
+            msgspec.json.encode(move.details)  # now, rather than when it is told
+        elif move.action.needs_state and not action.conflates:
+            raise ValueError(f"{action.name} conflates, and does not say conflates = True")
+    return answer
+
+
+def _applies(move: Move, subscription: Subscription) -> bool:
+    """As with built-in actions: who is away cannot be cut, and what is durable is not deleted unless it says so."""
+    if move.action is None:
+        return True
+    if move.action.kind is ActionKind.DELETE_SUBSCRIPTION:
+        return move.action.durable or not subscription.durable
+    return move.action.kind not in _OF_WHO_IS_THERE or subscription.session.outlet is not None
+
+
+def _said(error: Exception) -> str:
+    """One line of it."""
+    text = " ".join("".join(format_exception_only(error)).split())
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"

@@ -26,7 +26,9 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "headway"
 PACKAGE = "headway"
 
-FLOORS = ["core", "wire", "store", "server", "client", "console", "pipeline", "spark", "demo", "cli", "__main__"]
+FLOORS = [
+    "core", "plugins", "wire", "store", "server", "client", "console", "pipeline", "spark", "demo", "cli", "__main__",
+]
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
 ROOMS = {

@@ -12,7 +12,9 @@ from headway.core.policy import (
     ACTIONS,
     METERS,
     Look,
+    MeterInfo,
     Move,
+    Names,
     move,
     parse_policy,
     plugged_action,
@@ -252,18 +254,18 @@ def test_a_move_is_built_in_and_complete(action: Shed) -> None:
             move(**mistake)
 
 
-def test_what_is_offered_is_loaded_when_it_is_named_and_replaces_nothing() -> None:
-    loaded = []
-    info = plugged_meter("late", Waiting(), "test 1")
-    METERS.offer("late", lambda: loaded.append(1) or info)  # type: ignore[func-returns-value]
-    METERS.offer("lag_age", lambda: info)
-    try:
-        with pytest.raises(ConfigError, match="slow_fraction, late, all, any"):
-            METERS.find("zzz")
-        assert not loaded
-        assert METERS.find("late") is info is METERS.find("late")
-        assert METERS.find("lag_age").plugged is None
-        assert loaded == [1]
-    finally:
-        METERS.withdraw()
-        METERS.pop("late", None)
+def test_what_is_elsewhere_is_loaded_when_it_is_named_and_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load() -> MeterInfo:
+        loaded.append("late")
+        return plugged_meter("late", Waiting(), "test 1")
+
+    names = Names("meter", {"lag_age": METERS["lag_age"]}, beside=("all",))
+    monkeypatch.setattr(names, "elsewhere", lambda: {"late": load, "lag_age": load})
+    with pytest.raises(ConfigError, match=r"unknown meter 'zzz' \(known: lag_age, late, all\)"):
+        names.find("zzz")
+    assert not loaded
+    assert names.find("late") is names.find("late")
+    assert names.find("lag_age").plugged is None
+    assert loaded == ["late"]

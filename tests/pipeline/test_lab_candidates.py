@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.core.base.errors import ConfigError
+from headway.core.policy import METERS, Look, plugged_meter
 from headway.core.policy.policy import parse_policies
 from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
 from headway.pipeline.lab.plans.grid import expand
@@ -136,6 +137,42 @@ def test_what_ran_and_cannot_be_replayed_only_tells() -> None:
     assert len(notes) == 1
     with pytest.raises(ConfigError):
         as_recorded([{"name": ""}])
+
+
+def test_what_was_plugged_in_is_not_replayed_and_a_line_says_so() -> None:
+    rules = [
+        {"when": {"any": [{"lag_age": "1s"}, {"quiet": "> 5"}]}, "then": "disconnect"},
+        {"when": {"lag_age": "1s"}, "then": {"action": "my.shed", "keep": 5}},
+        {"when": {"lag_age": "2s"}, "then": "disconnect"},
+    ]
+    policies, notes = as_recorded([{"name": "p", "rule": rules}])
+    assert [str(rule.then.kind) for rule in policies[0].rules] == ["notify", "notify", "disconnect"]
+    assert policies[0].rules[0].when.leaves()[0].amount.base > 10**12
+    assert notes == [
+        "policy 'p', rule 1: meter 'quiet' was plugged in and is not replayed: samples do not have it",
+        "policy 'p', rule 2: action 'my.shed' was plugged in and is not replayed; the rule only tells",
+    ]
+
+
+def test_a_candidate_cannot_use_what_is_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Quiet:
+        unit = "seconds"
+
+        def measure(self, look: Look, now: float) -> float:
+            return 0.0
+
+    monkeypatch.setitem(METERS, "quiet", plugged_meter("quiet", Quiet(), "test 1"))
+    candidate = """
+[[candidate]]
+name = "c"
+[[candidate.policy]]
+name = "p"
+[[candidate.policy.rule]]
+when = { quiet = "5s" }
+then = "disconnect"
+"""
+    with pytest.raises(BadConfig, match="rule 1: meter 'quiet' is plugged in and cannot be replayed"):
+        parse_plan(candidate)
 
 
 def test_odd_names_survive_being_written() -> None:

@@ -123,8 +123,9 @@ class PluggedAction(Protocol):
     """What a plug-in is to be that decides what is done. It may also have ``conflates = True``, without which it cannot
     answer with ``conflate``: there would be no state to conflate from."""
 
-    options: Mapping[str, Any]
-    """What may be written beside its name, and what holds for what is not; of the same type as that."""
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What may be written beside its name, and what holds for what is not: texts, numbers, true or false."""
 
     def act(self, look: Look, options: Mapping[str, Any], now: float) -> Sequence[Move]:
         """What is to be done about this consumer. ``now`` is in seconds of a clock that only goes forward."""

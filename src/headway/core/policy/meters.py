@@ -52,8 +52,9 @@ UNITS = {"number": NUMBER, "count": COUNT, "bytes": BYTES, "seconds": SECONDS, "
 class PluggedMeter(Protocol):
     """What a plug-in is to be that measures something."""
 
-    unit: str
-    """One of ``UNITS``."""
+    @property
+    def unit(self) -> str:
+        """One of ``UNITS``."""
 
     def measure(self, look: Look, now: float) -> float | None:
         """Its value for this consumer; None: it has none, so no comparison of it holds. ``now`` is in seconds of a

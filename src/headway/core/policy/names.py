@@ -1,7 +1,7 @@
-"""Names: what a config may call by name, of one kind (meters, actions): what is built in, and what is offered.
+"""Names: what a config may call by name, of one kind (meters, actions): what is built in, and what is found elsewhere.
 
-What is offered is not there yet: whoever knows how to get it hands in a function, which is called when the name is
-first asked for. So this room need not know where plug-ins come from.
+Where that is this room does not know: somebody who does hands in a function (``elsewhere``), which is called when a
+name is asked for that is not here, and says what there is and how each is loaded. What was loaded stays.
 """
 
 from __future__ import annotations
@@ -23,24 +23,16 @@ class Names(dict[str, T]):
         super().__init__(built_in)
         self.what = what
         self._beside = beside
-        self._offered: dict[str, Callable[[], T]] = {}
-
-    def offer(self, name: str, load: Callable[[], T]) -> None:
-        """There is one of this name to be had. What is there already stays, so nobody replaces what is built in."""
-        self._offered[name] = load
-
-    def withdraw(self) -> None:
-        """What was offered and never asked for is not to be had any more."""
-        self._offered.clear()
+        self.elsewhere: Callable[[], Mapping[str, Callable[[], T]]] = dict
 
     def find(self, name: object) -> T:
-        """The one of this name. Raises ConfigError, with the names there are; or what ``load`` raises."""
-        if isinstance(name, str):
-            if name not in self and name in self._offered:
-                self[name] = self._offered[name]()
-            if name in self:
-                return self[name]
-        raise unknown(self.what, name, list(dict.fromkeys([*self, *self._offered, *self._beside])))
+        """The one of this name. Raises ConfigError, with the names there are; or what loading it raises."""
+        if not isinstance(name, str) or name not in self:
+            elsewhere = self.elsewhere()
+            if not isinstance(name, str) or name not in elsewhere:
+                raise unknown(self.what, name, list(dict.fromkeys([*self, *elsewhere, *self._beside])))
+            self[name] = elsewhere[name]()
+        return self[name]
 
 
 def unknown(what: str, word: object, known: Sequence[str]) -> ConfigError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headway.core.base import format_count, format_duration, format_share, format_size
 from headway.core.policy import Rule
 from headway.server.config import host
+from headway.server.config.plugins import plugins_of
 from headway.server.config.settings import Settings
 
 
@@ -63,6 +64,7 @@ def describe(settings: Settings) -> str:
     for policy in settings.policies:
         rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
         rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))
+    rows += [(f"plug-in {name}", whose) for name, whose in plugins_of(settings.policies)]
     width = max(len(left) for left, _ in rows)
     return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
 
@@ -72,4 +74,4 @@ def _rule_line(rule: Rule) -> str:
     times = f", {rule.times} times" if rule.times > 1 else ""
     dry = "" if rule.enforce else " (dry run)"
     which = f" {rule.then.which}" if rule.then.which else ""
-    return f"{rule.when}{held}{times} -> {rule.then.kind}{which}{dry}"
+    return f"{rule.when}{held}{times} -> {rule.then.word}{which}{dry}"

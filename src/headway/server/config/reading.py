@@ -25,6 +25,7 @@ from headway.server.config import host
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Url, shown
 from headway.server.config.mistakes import in_plain_words
+from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
     FileTables,
@@ -112,6 +113,7 @@ def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
     """All policies, and what is wrong with each that is not in order."""
     if not isinstance(tables, list):
         return ["policy: policies are written as [[policy]] tables, in double brackets"], ()
+    look_for_plugins()
     errors: list[str] = []
     good: list[object] = []
     for number, table in enumerate(tables, 1):

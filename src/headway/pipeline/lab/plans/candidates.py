@@ -16,6 +16,7 @@ import msgspec
 from headway.core.base import ConfigError, parse_duration, parse_share, parse_size
 from headway.core.policy import ActionKind, Policy, Which, parse_policies, unknown
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
+from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
 from headway.pipeline.lab.plans.written import policy_text
 from headway.store.toml import BadConfig, parse_toml, read_text
 
@@ -145,6 +146,8 @@ def _own(tables: Any, errors: list[str]) -> list[Candidate]:
 def read_candidate(name: str, table: Mapping[str, Any], kind: Kind) -> Candidate:
     """A candidate without grids. Raises ConfigError."""
     policies = parse_policies(table.get("policy", []))
+    for where, what in plugged_in(policies):
+        raise ConfigError(f"{where}: {what} is plugged in and cannot be replayed: samples do not have it")
     for policy in policies:
         for number, rule in enumerate(policy.rules, 1):
             if rule.then.which in _NOT_IN_SAMPLES:
@@ -193,9 +196,9 @@ def _goal(table: Any, errors: list[str]) -> Goal:
 
 def as_recorded(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[Policy, ...], list[str]]:
     """The policies a broker ran with, and notes on what of them cannot be replayed: such rules only tell."""
-    notes: list[str] = []
+    known, notes = without_plugged(tables)
     policies = []
-    for policy in parse_policies(list(tables)):
+    for policy in parse_policies(known):
         rules = []
         for number, rule in enumerate(policy.rules, 1):
             if rule.then.which in _NOT_IN_SAMPLES and rule.then.kind is ActionKind.DISCARD:

@@ -1,0 +1,58 @@
+"""What was plugged in, and a lab cannot replay: samples have no column of its meter, nor the plug-in's own mind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headway.core.policy import ACTIONS, METERS, ActionKind, Policy
+
+NEVER = {"lag_records": 10**15}
+
+
+def plugged_in(policies: Sequence[Policy]) -> Iterator[tuple[str, str]]:
+    """The place and the name of each meter and action that is not built in."""
+    for policy in policies:
+        for number, rule in enumerate(policy.rules, 1):
+            where = f"policy {policy.name!r}, rule {number}"
+            leaves = [*rule.when.leaves(), *(rule.until.leaves() if rule.until is not None else ())]
+            yield from ((where, f"meter {leaf.meter!r}") for leaf in leaves if not _built_in_meter(leaf.meter))
+            if rule.then.kind is ActionKind.PLUGIN:
+                yield where, f"action {rule.then.name!r}"
+
+
+def without_plugged(tables: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Policies as they were written, and notes: a rule with a meter that is not built in never holds, one with such an
+    action only tells. What was plugged in there need not be installed here."""
+    notes: list[str] = []
+    found = []
+    for table in tables:
+        rules = []
+        for number, rule in enumerate(table.get("rule", ()), 1):
+            where = f"policy {table.get('name')!r}, rule {number}"
+            meters = [name for key in ("when", "until") for name in _meters(rule.get(key)) if not _built_in_meter(name)]
+            then = rule.get("then")
+            word = then.get("action") if isinstance(then, Mapping) else then
+            if meters:
+                notes.append(f"{where}: meter {meters[0]!r} was plugged in and is not replayed: samples do not have it")
+                rule = {"when": NEVER, "then": "notify"}
+            elif isinstance(word, str) and (word not in ACTIONS or ACTIONS[word].plugged is not None):
+                notes.append(f"{where}: action {word!r} was plugged in and is not replayed; the rule only tells")
+                rule = {**rule, "then": "notify"}
+            rules.append(rule)
+        found.append({**table, "rule": rules})
+    return found, notes
+
+
+def _meters(condition: Any) -> Iterator[str]:
+    if isinstance(condition, Mapping):
+        for key, value in condition.items():
+            if key in ("all", "any"):
+                for part in value:
+                    yield from _meters(part)
+            else:
+                yield key
+
+
+def _built_in_meter(name: str) -> bool:
+    return name in METERS and METERS[name].plugged is None

@@ -139,6 +139,10 @@ class ActionInfo(msgspec.Struct, frozen=True):
     """What may be written beside its name."""
     read: Callable[[Mapping[str, Any]], Action] | None = None
     """Of what is written; None: its kind is all there is to it."""
+    deed: str = ""
+    """What was done, as a sentence goes on about the consumer."""
+    state: str = ""
+    """How the consumer is as long as it lasts, where that is not said in the same words."""
     plugged: PluggedAction | None = None
     origin: str = ""
     """The distribution it was plugged in from."""
@@ -173,7 +177,7 @@ def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo
         found = {key: _like(defaults[key], written.get(key, defaults[key]), f"then.{key}") for key in defaults}
         return Action(ActionKind.PLUGIN, name=name, options=tuple(found.items()), conflates=conflates)
 
-    return ActionInfo(ActionKind.PLUGIN, tuple(map(str, defaults)), read_options, plugged, origin)
+    return ActionInfo(ActionKind.PLUGIN, tuple(map(str, defaults)), read_options, plugged=plugged, origin=origin)
 
 
 def move(action: str, text: str = "", **options: object) -> Move:
@@ -250,13 +254,13 @@ def _parse_return(options: Mapping[str, object]) -> Action:
 
 
 ACTIONS: Names[ActionInfo] = Names("action", {str(info.kind): info for info in (
-    ActionInfo(ActionKind.NOTIFY),
-    ActionInfo(ActionKind.CONFLATE),
+    ActionInfo(ActionKind.NOTIFY, deed="reported as slow"),
+    ActionInfo(ActionKind.CONFLATE, deed="conflated to the latest record per key", state="conflated"),
     ActionInfo(ActionKind.DISCARD, ("which", "keep_records", "keep_bytes", "selector", "topics"), _parse_discard),
-    ActionInfo(ActionKind.OFFLINE),
+    ActionInfo(ActionKind.OFFLINE, deed="offlined to disk", state="offlined"),
     ActionInfo(ActionKind.BLOCK_PUBLISHERS),
-    ActionInfo(ActionKind.RETURN, ("older",), _parse_return),
-    ActionInfo(ActionKind.CLOSE_CONSUMER),
-    ActionInfo(ActionKind.DISCONNECT),
-    ActionInfo(ActionKind.DELETE_SUBSCRIPTION, ("durable",), _parse_delete),
+    ActionInfo(ActionKind.RETURN, ("older",), _parse_return, deed="relieved of what it has not acknowledged"),
+    ActionInfo(ActionKind.CLOSE_CONSUMER, deed="asked to close"),
+    ActionInfo(ActionKind.DISCONNECT, deed="disconnected"),
+    ActionInfo(ActionKind.DELETE_SUBSCRIPTION, ("durable",), _parse_delete, deed="unsubscribed"),
 )})  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.core.base import Cause, Reason, format_duration, format_rate, format_size
-from headway.core.policy.action import Action, ActionKind, Which
+from headway.core.policy.action import ACTIONS, Action, ActionKind, Which
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meter import Sample
@@ -138,15 +138,6 @@ def _apart(form: Callable[[float], str], value: float, limit: float) -> tuple[st
 
 
 _OPS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
-_DEEDS = {
-    ActionKind.NOTIFY: "reported as slow",
-    ActionKind.CONFLATE: "conflated to the latest record per key",
-    ActionKind.OFFLINE: "offlined to disk",
-    ActionKind.RETURN: "relieved of what it has not acknowledged",
-    ActionKind.CLOSE_CONSUMER: "asked to close",
-    ActionKind.DISCONNECT: "disconnected",
-    ActionKind.DELETE_SUBSCRIPTION: "unsubscribed",
-}
 
 
 def _deed(action: Action, sample: Sample, enforced: bool) -> str:
@@ -155,7 +146,7 @@ def _deed(action: Action, sample: Sample, enforced: bool) -> str:
     if action.kind is ActionKind.DISCARD:
         what, left = _discarded(action, sample)
         return f"{what} {'discarded' if enforced else 'would have been discarded'}{left}"
-    return ("" if enforced else "would have been ") + _DEEDS[action.kind]
+    return ("" if enforced else "would have been ") + ACTIONS[action.word].deed
 
 
 def _plugged_deed(decision: Decision, sample: Sample) -> str:
@@ -198,7 +189,7 @@ def _undone(action: Action) -> str:
         return "having records discarded"
     if action.kind is ActionKind.PLUGIN:
         return f"as {action.name} has it"
-    return {ActionKind.CONFLATE: "conflated", ActionKind.OFFLINE: "offlined"}.get(action.kind, _DEEDS[action.kind])
+    return ACTIONS[action.word].state or ACTIONS[action.word].deed
 
 
 def _dry(decision: Decision) -> str:

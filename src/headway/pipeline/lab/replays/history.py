@@ -24,7 +24,7 @@ CUT_BY_BROKER = frozenset(
     {
         Reason.LAG_RECORDS, Reason.LAG_BYTES, Reason.LAG_AGE, Reason.DRAIN_RATE, Reason.BLOCKED,
         Reason.CREDIT_EXHAUSTED, Reason.SLOW_COUNT, Reason.ACK_AGE, Reason.SLOW_FRACTION, Reason.POOL_SHARE,
-        Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED,
+        Reason.PLUGIN, Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED,
     }
 )  # fmt: skip
 """Ends that a policy or a pool brought about; under another they might not have come."""

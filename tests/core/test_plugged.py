@@ -185,6 +185,15 @@ def test_it_may_disconnect_and_its_words_are_the_last_ones(meter: Waiting, actio
     assert "told (enough), disconnected (come back at night), as my.shed has it," in str(slow.goodbye)
 
 
+def test_after_the_last_move_nothing_more_is_done_but_told(meter: Waiting, action: Shed) -> None:
+    action.answer = [move("delete_subscription"), move("delete_subscription"), move("conflate"), tell("so it is")]
+    action.conflates = True
+    ACTIONS["my.shed"] = plugged_action("my.shed", action, "test 1")  # type: ignore[arg-type]
+    stage, slow = stuck_behind(policy(then='"my.shed"'))
+    assert slow.connected
+    assert len(stage.told("deleted", "slow")) == len(stage.told("told", "slow")) == 1
+
+
 def test_it_conflates_if_it_says_that_it_may(meter: Waiting, action: Shed) -> None:
     action.answer = [move("conflate")]
     stage, slow = stuck_behind(policy(then='"my.shed"'))

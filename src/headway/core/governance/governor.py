@@ -167,7 +167,7 @@ class Governor:
         if not decision.enforced:
             return
         for move in (decision.moves or ()) if action.kind is ActionKind.PLUGIN else (Move(action),):
-            if decision.kind is DecisionKind.FIRE and not subscription.ended:
+            if decision.kind is DecisionKind.FIRE:
                 self._move(subscription, move, verdict, now)
             elif decision.kind is DecisionKind.CLEAR and move.action is not None:
                 self._undo(subscription, move.action, now)
@@ -196,7 +196,8 @@ class Governor:
 
     def _move(self, subscription: Subscription, move: Move, verdict: Verdict, now: float) -> None:
         if move.action is not None:
-            self._act(subscription, move.action, verdict, now)
+            if not subscription.ended and not subscription.gone:
+                self._act(subscription, move.action, verdict, now)
         else:
             self._advisories.tell("told", verdict.client, now, filter=verdict.filter, action=verdict.action.word,
                                   text=move.text, details=move.details)  # fmt: skip

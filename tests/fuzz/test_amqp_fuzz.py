@@ -64,7 +64,7 @@ def check_error(error: ProtocolError) -> None:
 def same_whatever_the_cuts(begin: Any, data: bytes, cuts: list[int]) -> None:
     one, other = begin(), begin()
     assert feed_in_pieces(one, data, []) == feed_in_pieces(other, data, cuts)
-    assert (str(one.error), one.frames, one.buffered_bytes) == (str(other.error), other.frames, other.buffered_bytes)
+    assert (str(one.error), one.packets, one.buffered_bytes) == (str(other.error), other.packets, other.buffered_bytes)
     check(one)
 
 

@@ -157,7 +157,7 @@ def test_frames_are_counted_and_named_alike_however_they_come() -> None:
         decoder = opened()
         for at in range(0, len(data), step):
             decoder.feed(data[at : at + step])
-        assert decoder.frames == 9
+        assert decoder.packets == 9
         decoder.feed(raw(4, 1, b""))
         assert str(decoder.error).startswith(f"the frame at byte {len(OFFERED) + len(data)} is of the unknown type 4")
 

@@ -6,7 +6,7 @@ nowhere else: what a transaction has put off (transaction.py), and the numbers o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
@@ -24,9 +24,8 @@ from headway.wire.amqp.items import Publish
 from headway.wire.amqp.replies import write_method
 
 if TYPE_CHECKING:
-    from headway.server.amqp.peer import AmqpPeer
+    from headway.server.amqp.ports import ClientSide, Settle
 
-Settle = Callable[[Sequence[int]], None]
 PORTION = 256
 """So many deliveries are settled at once."""
 
@@ -37,7 +36,7 @@ class AmqpChannel:
         "prefetch", "queues", "reply_queue", "session", "tags",
     )  # fmt: skip
 
-    def __init__(self, peer: AmqpPeer, session: Session, number: int) -> None:
+    def __init__(self, peer: ClientSide, session: Session, number: int) -> None:
         self.peer = peer
         self.session = session
         self.number = number

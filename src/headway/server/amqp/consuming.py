@@ -23,7 +23,7 @@ from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
 
 if TYPE_CHECKING:
-    from headway.server.amqp.channel import AmqpChannel
+    from headway.server.amqp.ports import ChannelSide
 
 FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "expiries")
 """Options that queues have no use for."""
@@ -32,7 +32,7 @@ FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "e
 # -- who is delivered to -----------------------------------------------------------------------------------------------
 
 
-def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
+def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
     if command.prefetch_size:
         raise connection_fault(Code.NOT_IMPLEMENTED, "a prefetch in bytes")
     if command.global_:
@@ -43,7 +43,7 @@ def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
     channel.say(commands.Basic.QosOk())
 
 
-def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
+def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
     known = channel.tags.get(tag)
     if known is not None and not known.ended:
@@ -64,7 +64,7 @@ def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
-def _fresh_tag(channel: AmqpChannel) -> str:
+def _fresh_tag(channel: ChannelSide) -> str:
     """Tags are the channel's own; clients that are served alike share the bytes of their deliveries."""
     return next(tag for number in count(1) if (tag := f"amq.ctag-{number}") not in channel.tags)
 
@@ -78,7 +78,7 @@ def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
     return msgspec.structs.replace(parse_options(pairs), key=None)
 
 
-def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
+def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:
     """A queue of this channel's alone, for replies to what it publishes."""
     if not no_ack:
         raise ChannelFault(Code.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
@@ -90,7 +90,7 @@ def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
     return channel.reply_queue
 
 
-def cancel(channel: AmqpChannel, command: commands.Basic.Cancel) -> None:
+def cancel(channel: ChannelSide, command: commands.Basic.Cancel) -> None:
     tag = command.consumer_tag or ""
     subscription = channel.tags.get(tag)
     if subscription is not None:
@@ -99,13 +99,13 @@ def cancel(channel: AmqpChannel, command: commands.Basic.Cancel) -> None:
     channel.answer(command, commands.Basic.CancelOk(tag))
 
 
-def _forget(channel: AmqpChannel, tag: str, subscription: Subscription) -> None:
+def _forget(channel: ChannelSide, tag: str, subscription: Subscription) -> None:
     del channel.tags[tag]
     if subscription.queue is not None and subscription.queue.name == channel.reply_queue:
         channel.reply_queue = ""
 
 
-def cancelled(channel: AmqpChannel, subscription: Subscription) -> None:
+def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
     """It gets nothing any more; a client that understands is told."""
     tag = next((tag for tag, known in channel.tags.items() if known is subscription), None)
     if tag is not None:
@@ -117,7 +117,7 @@ def cancelled(channel: AmqpChannel, subscription: Subscription) -> None:
 # -- who asks ----------------------------------------------------------------------------------------------------------
 
 
-def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
+def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
     if queue.drops.head_expired(channel.now()):
@@ -140,7 +140,7 @@ def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
     ))  # fmt: skip
 
 
-def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) -> Steps:
+def _get_later(channel: ChannelSide, command: commands.Basic.Get, queue: Queue) -> Steps:
     """When what has expired in front of the next record is out of its queue."""
     while not channel.gone and not queue.ended and queue.drops.head_expired(channel.now()):
         yield 0
@@ -151,24 +151,24 @@ def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) 
 # -- what becomes of deliveries ----------------------------------------------------------------------------------------
 
 
-def nack(channel: AmqpChannel, command: commands.Basic.Nack) -> None:
+def nack(channel: ChannelSide, command: commands.Basic.Nack) -> None:
     _refuse(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue)
 
 
-def reject(channel: AmqpChannel, command: commands.Basic.Reject) -> None:
+def reject(channel: ChannelSide, command: commands.Basic.Reject) -> None:
     _refuse(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue)
 
 
-def _refuse(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> None:
+def _refuse(channel: ChannelSide, tag: int, *, multiple: bool, requeue: bool) -> None:
     channel.settle([tag], multiple=multiple, do=partial(channel.queues.refuse, channel.core, requeue=requeue))
 
 
-def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
+def recover(channel: ChannelSide, command: commands.Basic.Recover) -> None:
     channel.say(commands.Basic.RecoverOk())  # what comes again comes after it
     recover_async(channel, command)
 
 
-def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+def recover_async(channel: ChannelSide, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
     steps = channel.queues.recover(channel.core, channel.now(), frozenset(channel.named), requeue=command.requeue)
     channel.peer.share.begin(steps)
 

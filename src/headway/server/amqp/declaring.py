@@ -22,7 +22,7 @@ from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method
 
 if TYPE_CHECKING:
-    from headway.server.amqp.channel import AmqpChannel
+    from headway.server.amqp.ports import ChannelSide
 
 DIALECT = AmqpDialect()
 OWN_NAMES = "amq."
@@ -32,7 +32,7 @@ OWN_NAMES = "amq."
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
-def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -> None:
+def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -> None:
     name, kind = command.exchange, command.exchange_type
     if command.passive:
         channel.queues.exchange(name)
@@ -48,28 +48,28 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
     _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
 
-def delete_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> None:
+def delete_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> None:
     channel.peer.share.begin(_end_exchange(channel, command))
 
 
-def _end_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> Steps:
+def _end_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> Steps:
     durable = channel.queues.is_durable(command.exchange)
     yield from channel.queues.delete_exchange(command.exchange, if_unused=command.if_unused)
     if not channel.gone:
         _answer(channel, command, commands.Exchange.DeleteOk(), kept=durable)
 
 
-def bind_exchange(channel: AmqpChannel, command: commands.Exchange.Bind) -> None:
+def bind_exchange(channel: ChannelSide, command: commands.Exchange.Bind) -> None:
     kept = _bind(channel, _exchange_binding(command))
     _answer(channel, command, commands.Exchange.BindOk(), kept=kept)
 
 
-def unbind_exchange(channel: AmqpChannel, command: commands.Exchange.Unbind) -> None:
+def unbind_exchange(channel: ChannelSide, command: commands.Exchange.Unbind) -> None:
     kept = _unbind(channel, _exchange_binding(command))
     _answer(channel, command, commands.Exchange.UnbindOk(), kept=kept)
 
 
-def _answer(channel: AmqpChannel, asked: Any, answer: base.Frame, *, kept: bool) -> None:
+def _answer(channel: ChannelSide, asked: Any, answer: base.Frame, *, kept: bool) -> None:
     if not asked.nowait:
         channel.promise(write_method(channel.peer.version, channel.number, answer), kept=kept)
 
@@ -79,7 +79,7 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
     return Binding(command.source, to, command.routing_key, frozen(command.arguments or {}))
 
 
-def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
+def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
     """Whether it is kept."""
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
@@ -89,7 +89,7 @@ def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions =
     return channel.queues.outlives(binding)
 
 
-def _unbind(channel: AmqpChannel, binding: Binding) -> bool:
+def _unbind(channel: ChannelSide, binding: Binding) -> bool:
     """Whether it was kept."""
     kept = channel.queues.outlives(binding)
     channel.queues.unbind(channel.session, binding)
@@ -99,7 +99,7 @@ def _unbind(channel: AmqpChannel, binding: Binding) -> bool:
 # -- queues ------------------------------------------------------------------------------------------------------------
 
 
-def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None:
+def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None:
     queues, now, name = channel.queues, channel.now(), command.queue
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
         if not command.nowait:  # that is how one asks whether whoever wants a reply is still there
@@ -124,14 +124,14 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
         channel.promise(answer, kept=queue.kept is not None and not command.passive)
 
 
-def queue_name(channel: AmqpChannel, name: str) -> str:
+def queue_name(channel: ChannelSide, name: str) -> str:
     """Without a name the last one declared on this channel is meant."""
     if not name and not channel.last_queue:
         raise ChannelFault(Code.NOT_FOUND, "no queue was declared on this channel that could be meant")
     return name or channel.last_queue
 
 
-def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
+def bind_queue(channel: ChannelSide, command: commands.Queue.Bind) -> None:
     arguments = dict(command.arguments or {})
     start = arguments.pop("from", None)
     options = parse_options([("from", str(start))]) if start is not None else NO_OPTIONS
@@ -139,33 +139,33 @@ def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
     _answer(channel, command, commands.Queue.BindOk(), kept=kept)
 
 
-def unbind_queue(channel: AmqpChannel, command: commands.Queue.Unbind) -> None:
+def unbind_queue(channel: ChannelSide, command: commands.Queue.Unbind) -> None:
     arguments = {name: value for name, value in (command.arguments or {}).items() if name != "from"}
     kept = _unbind(channel, _queue_binding(channel, command, arguments))
     channel.promise(write_method(channel.peer.version, channel.number, commands.Queue.UnbindOk()), kept=kept)
 
 
 def _queue_binding(
-    channel: AmqpChannel, command: commands.Queue.Bind | commands.Queue.Unbind, arguments: dict[str, Any]
+    channel: ChannelSide, command: commands.Queue.Bind | commands.Queue.Unbind, arguments: dict[str, Any]
 ) -> Binding:
     name = queue_name(channel, command.queue)
     key = name if not command.queue and not command.routing_key else command.routing_key
     return Binding(command.exchange, Destination("queue", name), key, frozen(arguments))
 
 
-def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:
+def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
     channel.peer.share.begin(_purge(channel, command, queue))
 
 
-def _purge(channel: AmqpChannel, command: commands.Queue.Purge, queue: Queue) -> Steps:
+def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) -> Steps:
     kept = queue.kept is not None
     purged = yield from queue.drops.purge()
     if not channel.gone:
         _answer(channel, command, commands.Queue.PurgeOk(purged), kept=kept)
 
 
-def delete_queue(channel: AmqpChannel, command: commands.Queue.Delete) -> None:
+def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
     if channel.knows(name):  # gone already is what was wanted
         queue = channel.queues.queue(channel.session, name)

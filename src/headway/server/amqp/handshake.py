@@ -19,7 +19,7 @@ from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
 
 if TYPE_CHECKING:
-    from headway.server.amqp.peer import AmqpPeer
+    from headway.server.amqp.ports import ClientSide
 
 CHANNEL_MAX = 2047
 FRAME_BYTES_MAX = 131_072
@@ -30,16 +30,15 @@ GUEST = Login("guest", b"guest")
 
 
 class Handshake:
-    """``checking``: a password is. What it finds out of the client it leaves with the peer."""
+    """What it finds out of the client it leaves with the peer."""
 
-    __slots__ = ("_client", "_expected", "_peer", "checking")
+    __slots__ = ("_client", "_expected", "_peer")
 
-    def __init__(self, peer: AmqpPeer) -> None:
+    def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._client = ""
         self._expected: type[base.Frame] | None = None
         """What comes next."""
-        self.checking = False
 
     def over(self) -> None:
         """Its connection has ended."""
@@ -92,24 +91,17 @@ class Handshake:
         elif users.remembers(login.user, login.password):
             self._propose()
         else:
-            self.checking = True
-            peer.connection.hold("password")
-            peer.engine.spawn(self._check(peer, login, told=bool(able.get("authentication_failure_close"))))
+            told = bool(able.get("authentication_failure_close"))
+            peer.check_password(login.user, login.password, lambda right: self._checked(right=right, told=told))
 
-    async def _check(self, peer: AmqpPeer, login: Login, *, told: bool) -> None:
-        right = await peer.engine.check_password(login.user, login.password, peer.connection)
-        self.checking = False
-        if not peer.connection.open:
-            return
-        peer.connection.let_go("password")
+    def _checked(self, *, right: bool, told: bool) -> None:
         if right:
             self._propose()
-        else:
-            text = "there is no such user, or it has another password"
-            peer.engine.refused(peer.connection, text)
-            word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
-            peer.end_with(word, Reason.NOT_AUTHORIZED, text)
-        peer.checked()
+            return
+        peer, text = self._peer, "there is no such user, or it has another password"
+        peer.engine.refused(peer.connection, text)
+        word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
+        peer.end_with(word, Reason.NOT_AUTHORIZED, text)
 
     # -- limits and vhost -------------------------------------------------------------------------------------------
 

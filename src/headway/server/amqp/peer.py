@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
-from headway.core.base import ProtocolError, Reason, Refused
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, ConnectRequest, Session, Subscription
-from headway.core.message import Run
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.promises import Promises
-from headway.server.connections import ITEMS_MAX, Answers, Connection, Part, Share, Words
+from headway.server.connections import Connection
+from headway.server.peers import BasePeer
 from headway.wire.amqp.acks import Acks
 from headway.wire.amqp.codes import Code
 from headway.wire.amqp.decoder import Decoder
@@ -46,146 +46,72 @@ HANDSHAKE_BYTES_MAX = 64 * 1024
 """Nobody may have us keep more than this before we know who it is."""
 PARTS_MAX = 2
 """So many of the largest messages may have come in part, on all of a connection's channels together."""
-READS_PER_POOL = 4
-READ_BYTES_MIN = 4096
 SILENCE = 2 / 1.5
 """Two heartbeats may be missed; the engine allows one and a half."""
 _INDEXES: dict[type, int] = {Publish: 60 << 16 | 40, Oversize: 60 << 16 | 40, Acks: 60 << 16 | 80}
 
 
-class AmqpPeer:
-    """One client's protocol state. ``session`` is None until ``connection.open`` is granted."""
-
+class AmqpPeer(BasePeer[Item]):
     __slots__ = (
-        "_beat_s", "_closing", "_decoder", "_doing", "_final", "_handshake", "_heartbeat_s", "_held",
-        "_taken_bytes", "answers", "cancels", "channel_max", "channels", "connection", "engine", "frame_bytes_max",
-        "keep_alive_s", "listener", "message_bytes_max", "promises", "session", "share", "tells_blocked", "username",
+        "_beat_s", "_closing", "_doing", "_final", "_handshake", "_heartbeat_s", "_taken_bytes", "cancels",
+        "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "promises", "tells_blocked", "username",
         "version",
     )  # fmt: skip
 
+    decoder: Decoder
+    publishes = frozenset({Publish})
+    faults = (ChannelFault, ProtocolError, Refused)
+
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        self.engine = engine
-        self.connection = connection
-        self.listener = listener
-        self.session: Session | None = None
+        super().__init__(engine, connection, listener, Decoder(HANDSHAKE_BYTES_MAX))
         self.version: Version = AMQP_0_9_1
-        self.keep_alive_s = inf
         self.channels: dict[int, AmqpChannel] = {}
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MAX
         self.message_bytes_max = listener.packet_bytes_max
-        self.cancels = False
-        """The client understands that a server cancels a consumer."""
+        self.cancels = self.tells_blocked = False
         self.username = ""
-        self.tells_blocked = False
-        """... and that it is told when it is not read."""
-        self.answers = Answers(connection, engine.keeper)
-        """Confirms."""
-        self.promises = Promises(self)
-        """That something is declared, or is no more."""
+        self.promises = Promises(connection, engine.keeper)
         self._handshake = Handshake(self)
-        self._decoder = Decoder(HANDSHAKE_BYTES_MAX)
         self._closing = False
         self._final = b""
         """Our last word, if it has been decided on."""
-        self._held: list[Item] = []
-        """Decoded, and not handled yet."""
         self._doing: Item = Heartbeat()
-        self.share = Share()
         self._heartbeat_s = 0.0
         self._beat_s = 0.0
         self._taken_bytes = 0
 
-    # -- bytes ------------------------------------------------------------------------------------------------------
-
-    def received(self, data: bytes) -> bool:
-        engine, share = self.engine, self.share
-        share.left = granted = engine.share()
-        if data or not self._held:
-            self._held += self._decoder.feed(data, ITEMS_MAX if granted else 0)
-        self._handle()
-        engine.work_left -= granted - share.left
-        self._after()
-        return self._has_more and not self._handshake.checking
+    # -- items --------------------------------------------------------------------------------------------------------
 
     @property
-    def _has_more(self) -> bool:
-        """Something has come that is not handled yet."""
-        left = bool(self._held) or self.share.under_way is not None or self._decoder.waits
-        return left and self.connection.open
-
-    def _after(self) -> None:
-        error = self._decoder.error
-        if self._decoder.buffered_bytes > PARTS_MAX * self._decoder.message_bytes_max:
-            error = connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
-        if error is not None and not self._has_more and self.connection.open:
-            self._break_off(error, 0)
-        elif self.session is None:
-            self.connection.send_out()
-        else:
-            self.engine.broker.fanout.again[self.session] = None
-
-    def write(self, frame: bytes) -> None:
-        self.connection.out += frame
+    def broken(self) -> ProtocolError | None:
+        if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max:
+            return connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
+        return self.decoder.error
 
     def say(self, channel: int, command: base.Frame) -> None:
         self.connection.out += write_method(self.version, channel, command)
 
-    def _handle(self) -> None:
-        """As much as its share allows."""
-        items, share, at, room = self._held, self.share, 0, False
-        handshake, promises, connection = self._handshake, self.promises, self.connection
-        while share.left > 0 and not handshake.checking and connection.open:
-            try:
-                if share.under_way is not None:
-                    share.go_on()
-                    if share.under_way is not None:
-                        break
-                    continue
-                if at == len(items):
-                    break
-                item = items[at]
-                if type(item) is Publish:
-                    if self.must_wait or not (room or self._has_room(item.run)):
-                        break  # what it brought goes on when it is read again
-                    room = True
-                if promises.waiting and promises.hold_up(item):
-                    break
-                self._doing = item
-                at += 1
-                share.left -= 1
-                self._one(item)
-            except (ChannelFault, ProtocolError) as fault:
-                self._blame(self._doing, fault)
-            except Refused as refusal:
-                if refusal.reason is Reason.CLIENT_MEMORY and self.session is not None:
-                    self.engine.limited(self.session, str(refusal))
-                self._blame(self._doing, fault_of(refusal))
-        del items[:at]
+    def holds_up(self, item: Item) -> bool:
+        return self.promises.waiting and self.promises.hold_up(item)
 
-    @property
-    def must_wait(self) -> bool:
-        """The client is to slow down: it publishes nothing more for now."""
-        return self.session is not None and bool(self.session.paused_by)
-
-    def _has_room(self, run: Run) -> bool:
-        """Asked of the first message that a read has brought."""
-        broker = self.engine.broker
-        if self.session is None or run.exchange not in broker.registry.router.exchanges.by_name:
-            return True  # that is another mistake
-        return not broker.must_wait(self.session, run, self.engine.now())
-
-    def _blame(self, item: Item, fault: ChannelFault | ProtocolError) -> None:
-        """Tell the client what of it went wrong."""
+    def blame(self, fault: HeadwayError) -> None:
+        item = self._doing
+        if isinstance(fault, Refused):
+            if fault.reason is Reason.CLIENT_MEMORY and self.session is not None:
+                self.engine.limited(self.session, str(fault))
+            fault = fault_of(fault)
+        assert isinstance(fault, ChannelFault | ProtocolError)
         method = item.command.index if type(item) is Method else _INDEXES.get(type(item), 0)
         number: int = getattr(item, "channel", 0)
         code = Code(fault.code) if fault.code else Code.SYNTAX_ERROR
         if number in self.channels and (isinstance(fault, ChannelFault) or code.is_soft):
             self._close_channel(number, code, str(fault), method)
         else:
-            self._break_off(connection_fault(code, str(fault)), method)
+            self.break_off(connection_fault(code, str(fault)), method)
 
-    def _one(self, item: Item) -> None:
+    def one(self, item: Item) -> None:
+        self._doing = item
         if type(item) is Publish or type(item) is Acks:
             channel = self._channel(item.channel)
             if channel is not None:
@@ -222,7 +148,7 @@ class AmqpPeer:
             raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not open")
         return None if channel.closing else channel
 
-    # -- the connection ---------------------------------------------------------------------------------------------
+    # -- the connection -----------------------------------------------------------------------------------------------
 
     def _connection_method(self, command: base.Frame) -> None:
         if isinstance(command, commands.Connection.Close):
@@ -238,7 +164,7 @@ class AmqpPeer:
 
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
         self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
-        self._decoder.frame_bytes_max = frame_bytes_max
+        self.decoder.frame_bytes_max = frame_bytes_max
         self._heartbeat_s = heartbeat_s
         self.keep_alive_s = heartbeat_s * SILENCE or inf
 
@@ -256,16 +182,11 @@ class AmqpPeer:
             raise connection_fault(Code.RESOURCE_ERROR, str(error)) from error
         pool = self.session.pool
         share_bytes = int(pool.memory_limit * pool.client_share)
-        self.message_bytes_max = self._decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+        self.message_bytes_max = self.decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
         self.say(0, commands.Connection.OpenOk())
         self.engine.connected(self.connection)
 
-    def checked(self) -> None:
-        """A password was; on with what came meanwhile."""
-        self.connection.go_on()
-        self.engine.turn_soon()
-
-    # -- channels ---------------------------------------------------------------------------------------------------
+    # -- channels -----------------------------------------------------------------------------------------------------
 
     def _open_channel(self, number: int) -> None:
         if self.session is None:
@@ -300,7 +221,7 @@ class AmqpPeer:
         channel = self.channels[number]
         channel.close()
         channel.closing = True
-        self._decoder.forget(number)
+        self.decoder.forget(number)
         self.write(write_close_channel(self.version, number, code, text, method))
 
     # -- what the broker wants ----------------------------------------------------------------------------------------
@@ -309,7 +230,7 @@ class AmqpPeer:
         channel = self.channels.get(effect.channel.number)
         if channel is not None and channel.core is effect.channel and not channel.closing:
             self._close_channel(channel.number, code_of(effect.reason), effect.text, 0)
-            self._after()
+            self.after()
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
         """Ask the client to close; one that cannot be asked, or polls, has its channel closed."""
@@ -321,14 +242,14 @@ class AmqpPeer:
             cancelled(channel, subscription)
         else:
             self._close_channel(channel.number, Code.RESOURCE_ERROR, text, 0)
-        self._after()
+        self.after()
 
     def cancelled(self, subscription: Subscription) -> None:
         """The consumer's queue is gone."""
         channel = self.channels.get(subscription.channel.number)
         if channel is not None and channel.core is subscription.channel and not channel.closing:
             cancelled(channel, subscription)
-            self._after()
+            self.after()
 
     def paused(self, why: str) -> None:
         """The client is not read, for it publishes faster than others can take; without a reason it is again."""
@@ -337,7 +258,7 @@ class AmqpPeer:
                 self.write(write_blocked(why))
             else:
                 self.say(0, commands.Connection.Unblocked())
-            self._after()
+            self.after()
 
     def beat(self, now: float) -> float:
         """Let the client know that we are there, if nothing else has. Returns when to be called again."""
@@ -348,22 +269,14 @@ class AmqpPeer:
         elif now - self._beat_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
             self._beat_s = now
             self.write(HEARTBEAT)
-            self._after()
+            self.after()
             self.engine.turn_soon()
             return now  # as soon as may be, or its own bytes would be taken for somebody else's, and put off the next
         return min(now + self._heartbeat_s / 8, self._beat_s + self._heartbeat_s / 2)
 
-    def pace(self, lanes: int) -> None:
-        """Each lane has a copy of what is published to it: with many, less is read at once (see mqtt.py)."""
-        if self.session is None:
-            return  # it is gone, and its last transaction is done without it
-        share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
-        self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
+    # -- the end ------------------------------------------------------------------------------------------------------
 
-    # -- the end ----------------------------------------------------------------------------------------------------
-
-    def _break_off(self, error: ProtocolError, method: int) -> None:
-        """The client broke the protocol: tell it, and end the connection."""
+    def break_off(self, error: ProtocolError, method: int = 0) -> None:
         self.engine.protocol_error(self.connection, error)
         code = Code(error.code) if error.code else Code.SYNTAX_ERROR
         self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
@@ -373,32 +286,15 @@ class AmqpPeer:
         self._final, self._closing = word, True
         self.connection.say_goodbye(reason, text)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._decoder.buffered_bytes
-
-    def part(self) -> Part:
-        decoder = self._decoder
-        if decoder.waits:
-            return Part(0, 0, decoder.frames)  # it is not read before that is looked at
-        return Part(decoder.buffered_bytes, decoder.missing_bytes, decoder.frames)
-
-    def unfinished(self) -> Words | None:
-        session = self.session
-        if session is None or session.outlet is not self.connection:
-            return b""
-        return self.engine.broker.unfinished(session)
-
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self._closing or self.session is None:
             return self._final
         return write_close_connection(self.version, code_of(reason), text)
 
-    def connection_lost(self, reason: Reason) -> None:
+    def over(self) -> None:
         self._handshake.over()
-        session, self.session = self.session, None
-        if session is None:
-            return
+
+    def leave(self, session: Session, reason: Reason) -> None:
         for channel in self.channels.values():
             if not channel.closing:
                 channel.close()
@@ -406,4 +302,4 @@ class AmqpPeer:
         under_way, self.share.under_way = self.share.under_way, None
         if under_way is not None:  # nothing is left half deleted
             self.engine.broker.registry.chores.begin(under_way, self.engine.now())
-        self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)
+        super().leave(session, reason)

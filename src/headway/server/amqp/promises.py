@@ -14,14 +14,15 @@ from headway.server.connections import Answers
 from headway.wire.amqp.items import Item, Method
 
 if TYPE_CHECKING:
-    from headway.server.amqp.peer import AmqpPeer
+    from headway.server.connections import Connection
+    from headway.server.journal import Keeper
 
 
 class Promises(Answers):
     __slots__ = ("_held",)
 
-    def __init__(self, peer: AmqpPeer) -> None:
-        super().__init__(peer.connection, peer.engine.keeper)
+    def __init__(self, connection: Connection, keeper: Keeper | None) -> None:
+        super().__init__(connection, keeper)
         self._held = False
 
     def hold_up(self, item: Item) -> bool:

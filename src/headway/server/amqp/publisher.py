@@ -16,7 +16,7 @@ from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_t
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 
 if TYPE_CHECKING:
-    from headway.server.amqp.channel import AmqpChannel
+    from headway.server.amqp.ports import ChannelSide
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 HIDDEN = "BCC"
@@ -34,7 +34,7 @@ class Publisher:
 
     __slots__ = ("_channel", "_facts", "_number", "_session", "confirms")
 
-    def __init__(self, channel: AmqpChannel, session: Session) -> None:
+    def __init__(self, channel: ChannelSide, session: Session) -> None:
         self._channel = channel
         self._session = session
         self._facts: dict[bytes, Facts] = {}

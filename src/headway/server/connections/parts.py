@@ -18,13 +18,10 @@ Rules:
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from headway.core.base import format_size
+from headway.core.base import Reason, format_size
 from headway.core.log import Pool
-
-if TYPE_CHECKING:
-    from headway.server.connections.connection import Connection
 
 SMALL_BYTES = 16 * 1024
 SHARE = 0.25
@@ -44,6 +41,17 @@ class Part(NamedTuple):
     """Have come whole before."""
 
 
+class Sender(Protocol):
+    """Who brings packets: a connection."""
+
+    part_bytes: int
+    read_bytes: int
+
+    def hold(self, why: str) -> None: ...
+    def let_go(self, why: str) -> None: ...
+    def say_goodbye(self, reason: Reason, text: str) -> None: ...
+
+
 class Grant(NamedTuple):
     since_s: float
     bytes: int
@@ -60,9 +68,9 @@ class Parts:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self.reading: dict[Connection, Grant] = {}
+        self.reading: dict[Sender, Grant] = {}
         """Who has a grant and is read, the oldest first; somebody, if anybody waits."""
-        self.waiting: dict[Connection, Grant] = {}
+        self.waiting: dict[Sender, Grant] = {}
         """Who waits, for what; in the order they came."""
         self._granted_bytes = 0
 
@@ -70,13 +78,13 @@ class Parts:
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * SHARE)
 
-    def limit_of(self, connection: Connection) -> int:
+    def limit_of(self, connection: Sender) -> int:
         """So much may be read from it at once, while anybody waits."""
         grant = self.reading.get(connection)
         missing = grant.bytes - connection.part_bytes if grant is not None else 0
         return min(connection.read_bytes, max(SMALL_BYTES, missing))
 
-    def came(self, connection: Connection, part: Part, now: float) -> None:
+    def came(self, connection: Sender, part: Part, now: float) -> None:
         """What it has sent of packets that are not whole."""
         if part.bytes != connection.part_bytes:
             self._count(connection, part.bytes)
@@ -98,7 +106,7 @@ class Parts:
             if connection in self.waiting:
                 connection.hold("memory")
 
-    def gone(self, connection: Connection, now: float) -> None:
+    def gone(self, connection: Sender, now: float) -> None:
         """Its connection has ended."""
         self._count(connection, 0)
         grant, wanted = self.reading.pop(connection, None), self.waiting.pop(connection, None)
@@ -108,7 +116,7 @@ class Parts:
             self._granted_bytes -= wanted.granted_bytes
         self._admit(now)
 
-    def idlers(self, now: float) -> list[tuple[Connection, str]]:
+    def idlers(self, now: float) -> list[tuple[Sender, str]]:
         """Who keeps others waiting, and what that is to be told."""
         if not self.waiting:
             return []
@@ -132,6 +140,6 @@ class Parts:
             self._granted_bytes += more
             connection.let_go("memory")
 
-    def _count(self, connection: Connection, part_bytes: int) -> None:
+    def _count(self, connection: Sender, part_bytes: int) -> None:
         self._pool.add_clients(part_bytes - connection.part_bytes)
         connection.part_bytes = part_bytes

@@ -19,7 +19,7 @@ from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
-    from headway.server.mqtt.peer import MqttPeer
+    from headway.server.mqtt.ports import Greeted
 
 CLIENT_ID_BYTES_MAX = 1024
 """It is in every log line, verdict and metric of the client."""
@@ -37,7 +37,7 @@ class Greeting:
 
     __slots__ = ("_due", "_peer", "done")
 
-    def __init__(self, peer: MqttPeer) -> None:
+    def __init__(self, peer: Greeted) -> None:
         self._peer = peer
         self.done = False
         self._due: tuple[int, bytes] | None = None
@@ -71,25 +71,17 @@ class Greeting:
             if users.remembers(packet.username, password):
                 self._admit(packet)
                 return
-            peer.waits = True
-            peer.connection.hold("password")
-            peer.engine.spawn(self._check(peer, packet, packet.username, password))
+            peer.check_password(packet.username, password, lambda right: self._checked(packet, right=right))
 
     @property
     def _anonymous(self) -> bool:
         return self._peer.listener.allows_anonymous(bool(self._peer.engine.logins.users))
 
-    async def _check(self, peer: MqttPeer, packet: Connect, username: str, password: bytes) -> None:
-        right = await peer.engine.check_password(username, password, peer.connection)
-        peer.waits = False
-        if not peer.connection.open:
-            return
-        peer.connection.let_go("password")
+    def _checked(self, packet: Connect, *, right: bool) -> None:
         if right:
             self._admit(packet)
         else:
             self._deny(Code.BAD_USER_OR_PASSWORD, "wrong user name or password")
-        peer.go_on()
 
     def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer

@@ -71,8 +71,8 @@ class Decoder:
     between feeds."""
 
     __slots__ = (
-        "_bytes", "_contents", "_publishes", "_refused", "_rest", "_tail", "error", "frame_bytes_max", "frames",
-        "message_bytes_max", "version",
+        "_bytes", "_contents", "_publishes", "_refused", "_rest", "_tail", "error", "frame_bytes_max",
+        "message_bytes_max", "packets", "version",
     )  # fmt: skip
 
     def __init__(self, message_bytes_max: int) -> None:
@@ -80,8 +80,8 @@ class Decoder:
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.version: Version | None = None
         self.error: ProtocolError | None = None
-        self.frames = 0
-        """Frames taken so far, those of each message counted as one."""
+        self.packets = 0
+        """Frames taken so far, those of each message counted as one packet."""
         self._bytes = 0
         """Taken so far."""
         self._refused = False
@@ -174,7 +174,7 @@ class Decoder:
                     if channel:
                         raise _fault(Code.FRAME_ERROR, f"is a heartbeat on channel {channel}")
                     items.append(Heartbeat())
-                    self.frames += 1
+                    self.packets += 1
                 else:
                     self._content(kind, channel, data[pos + _FRAME_HEADER_BYTES : end - 1], items)
                 pos = end
@@ -206,9 +206,9 @@ class Decoder:
         if given == ACK and end - pos == FRAME_BYTES:
             stop, acks = read_acks(data, pos, channel)
             items.append(acks)
-            self.frames += len(acks.tags)
+            self.packets += len(acks.tags)
             return stop
-        self.frames += 1
+        self.packets += 1
         if given == ACCESS_REQUEST and version.has_tickets:
             items.append(Access(channel))
             return end
@@ -235,7 +235,7 @@ class Decoder:
         stop, ends, bodies = extend_run(data, pos, whole, payload_bytes_max)
         run = Run(address.topic, data[pos : pos + ends[-1]], ends, bodies, exchange=address.exchange)
         items.append(Publish(channel, address, properties, run))
-        self.frames += len(ends)
+        self.packets += len(ends)
         return stop
 
     def _address(self, arguments: bytes) -> Address:
@@ -278,7 +278,7 @@ class Decoder:
         if content.waiting:
             return
         del self._contents[channel]
-        self.frames += 1
+        self.packets += 1
         address, body = content.address, content.body
         if body is not None:
             run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)

@@ -1,0 +1,78 @@
+"""What those who make up a client's side of AMQP know of each other: the arrows point from the peer down to here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pamqp import base
+
+    from headway.core.base import Reason
+    from headway.core.clients import Queues
+    from headway.core.consumer import Channel, Session, Subscription
+    from headway.server.config import ListenerTable
+    from headway.server.connections import Answers, Connection, Share
+    from headway.server.engine import Engine
+    from headway.wire.amqp.versions import Version
+
+Settle = Callable[[Sequence[int]], None]
+
+
+class ClientSide(Protocol):
+    """The peer, as its handshake and its channels know it."""
+
+    engine: Engine
+    connection: Connection
+    listener: ListenerTable
+    version: Version
+    username: str
+    frame_bytes_max: int
+    cancels: bool
+    """The client understands that a server cancels a consumer,"""
+    tells_blocked: bool
+    """... and that it is told when it is not read."""
+    answers: Answers
+    """Confirms."""
+    share: Share
+    waits: bool
+
+    @property
+    def promises(self) -> Answers:
+        """That something is declared, or is no more."""
+    @property
+    def must_wait(self) -> bool: ...
+    def write(self, frame: bytes) -> None: ...
+    def say(self, channel: int, command: base.Frame) -> None: ...
+    def pace(self, lanes: int) -> None: ...
+    def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None: ...
+    def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None: ...
+    def opened(self, name: str) -> None: ...
+    def end_with(self, word: bytes, reason: Reason, text: str) -> None: ...
+
+
+class ChannelSide(Protocol):
+    """A channel, as its commands know it."""
+
+    peer: ClientSide
+    session: Session
+    number: int
+    queues: Queues
+    core: Channel
+    gone: bool
+    flows: bool
+    prefetch: int
+    last_queue: str
+    reply_queue: str
+    tags: dict[str, Subscription]
+
+    @property
+    def named(self) -> Set[int]: ...
+    def now(self) -> float: ...
+    def knows(self, queue: str) -> bool: ...
+    def write(self, frame: bytes) -> None: ...
+    def say(self, command: base.Frame) -> None: ...
+    def answer(self, asked: Any, command: base.Frame) -> None: ...
+    def promise(self, frame: bytes, *, kept: bool) -> None: ...
+    def wake(self) -> None: ...
+    def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None: ...

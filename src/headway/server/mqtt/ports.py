@@ -1,0 +1,36 @@
+"""What those who make up a client's side of MQTT know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Session
+    from headway.server.config import ListenerTable
+    from headway.server.connections import Connection
+    from headway.server.engine import Engine
+    from headway.wire.mqtt.decoder import Decoder
+    from headway.wire.mqtt.replies import Replies
+
+
+class Greeted(Protocol):
+    """The peer, as its greeting knows it: who comes in, and what of it is found out with CONNECT."""
+
+    engine: Engine
+    connection: Connection
+    listener: ListenerTable
+    decoder: Decoder
+    replies: Replies
+    session: Session | None
+    keep_alive_s: float
+    will_due: bool
+    incoming_max: int
+    waits: bool
+
+    @property
+    def granted(self) -> Session: ...
+    def write(self, frame: bytes | None) -> None: ...
+    def release(self, delivery_id: int, code: int = 0) -> None: ...
+    def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None: ...
+    def go_on(self) -> None: ...

@@ -1,0 +1,295 @@
+"""What is the same in every protocol's side of a connection. Its codec makes items of bytes; each is a command.
+
+Rules:
+- Items are handled in the order they came. What is more than a connection's share of a turn waits for the next one, in
+  the same order (share.py); neighbouring bare runs, records that nobody is told of, go to the broker as one command.
+- Nothing is published for a client that is to slow down, or where there is no room: what it brought goes on when it is
+  read again.
+- While a peer ``waits`` nothing of its client is handled, nor read: a password is being checked (in a thread, for it
+  takes long on purpose), or the journal does not know yet what the client is to be told.
+- A client that breaks the protocol is told how; everything before the fault still counts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from headway.core.base import HeadwayError, ProtocolError, Reason
+from headway.core.message import Run
+from headway.server.connections import ITEMS_MAX, Answers, Connection, Part, Share, Words
+
+if TYPE_CHECKING:
+    from headway.core.consumer import CloseChannel, Session, Subscription
+    from headway.server.config import ListenerTable
+    from headway.server.engine import Engine
+
+READS_PER_POOL = 4
+READ_BYTES_MIN = 4096
+
+Item = TypeVar("Item")
+
+
+class Decoder(Protocol[Item]):
+    """What a peer needs of its codec. ``feed`` never raises: what is wrong with the bytes is ``error``."""
+
+    error: ProtocolError | None
+    packets: int
+    """Have come whole."""
+
+    def feed(self, data: bytes, items_max: int = ...) -> list[Item]: ...
+    @property
+    def waits(self) -> bool:
+        """There is more than was asked for."""
+    @property
+    def buffered_bytes(self) -> int:
+        """What is held of packets that have not come whole."""
+    @property
+    def missing_bytes(self) -> int:
+        """Of these is still to come, as far as is known."""
+
+
+class BasePeer(ABC, Generic[Item]):
+    """One client's protocol state. ``session`` is None until the client is let in."""
+
+    __slots__ = (
+        "_held", "_lanes", "answers", "connection", "decoder", "engine", "keep_alive_s", "listener", "session", "share",
+        "waits",
+    )  # fmt: skip
+
+    publishes: ClassVar[frozenset[type]] = frozenset({Run})
+    """Items that bring records: runs, and what has one, as its ``run``."""
+    faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
+    """Errors that are the client's own."""
+
+    def __init__(
+        self, engine: Engine, connection: Connection, listener: ListenerTable, decoder: Decoder[Item]
+    ) -> None:
+        self.engine = engine
+        self.connection = connection
+        self.listener = listener
+        self.decoder = decoder
+        self.session: Session | None = None
+        self.keep_alive_s = inf
+        self.answers = Answers(connection, engine.keeper)
+        """To what it publishes."""
+        self.share = Share()
+        self.waits = False
+        """Nothing that comes is handled at the moment."""
+        self._held: list[Item] = []
+        """Decoded, and not handled yet."""
+        self._lanes = -1
+        """That what it publishes goes to; -1: nothing has been published."""
+
+    # -- what a protocol has of its own -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def one(self, item: Item) -> None:
+        """Do what it says; what takes more than one step is begun with ``share``. Raises one of ``faults``."""
+
+    @abstractmethod
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        """What ends the connection from our side; empty where there is no word for it."""
+
+    @abstractmethod
+    def over(self) -> None:
+        """The connection has ended: nothing that knows the peer is to keep it."""
+
+    def leave(self, session: Session, reason: Reason) -> None:
+        """The client had been let in."""
+        self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)
+
+    def holds_up(self, item: Item) -> bool:
+        """Whether it is to wait, and all behind it."""
+        return False
+
+    def blame(self, fault: HeadwayError) -> None:
+        """Tell the client what went wrong."""
+        assert isinstance(fault, ProtocolError)
+        self.break_off(fault)
+
+    def break_off(self, error: ProtocolError) -> None:
+        """The client broke the protocol: tell it, and end the connection."""
+        self.engine.protocol_error(self.connection, error)
+        self.connection.say_goodbye(error.reason, str(error))
+
+    @property
+    def broken(self) -> ProtocolError | None:
+        """What is wrong with the bytes; everything before it still counts."""
+        return self.decoder.error
+
+    # Where a protocol has no word for these, an advisory says them.
+
+    def beat(self, now: float) -> float:
+        return inf
+
+    def paused(self, why: str) -> None: ...
+    def close_channel(self, effect: CloseChannel) -> None: ...
+    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
+    def cancelled(self, subscription: Subscription) -> None: ...
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> bool:
+        engine, share = self.engine, self.share
+        share.left = granted = engine.share()
+        if data or not self._held:
+            self._held += self.decoder.feed(data, ITEMS_MAX if granted else 0)
+        asked = self._handle()
+        engine.work_left -= granted - share.left
+        return self.after(asked=asked)
+
+    def after(self, *, asked: bool = True) -> bool:
+        """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
+        connection = self.connection
+        more = bool(self._held) or self.share.under_way is not None or self.decoder.waits
+        error = self.broken
+        if error is not None and not more and connection.open:
+            self.break_off(error)
+        elif self.session is None:
+            connection.send_out()
+        elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
+            self.engine.broker.fanout.again[self.session] = None
+        return more and connection.open and not self.waits
+
+    def _handle(self) -> bool:
+        """As much as its share allows. Returns whether that was anything but records that nobody is told of."""
+        items, share, connection, publishes = self._held, self.share, self.connection, self.publishes
+        at, asked, room = 0, share.under_way is not None, False
+        while share.left > 0 and not self.waits and connection.open:
+            try:
+                if share.under_way is not None:
+                    share.go_on()
+                    if share.under_way is not None:
+                        break
+                    continue
+                if at == len(items):
+                    break
+                item = items[at]
+                kind = type(item)
+                if kind in publishes:
+                    session = self.session
+                    if session is not None and (session.paused_by or not (room or self._has_room(session, item))):
+                        break
+                    room = True
+                if kind is Run:
+                    at += self._publish_runs(items, at)
+                elif self.holds_up(item):
+                    break
+                else:
+                    at += 1
+                    share.left -= 1
+                    asked = True
+                    self.one(item)
+            except self.faults as fault:
+                self.blame(fault)
+        del items[:at]
+        return asked
+
+    @property
+    def granted(self) -> Session:
+        assert self.session is not None
+        return self.session
+
+    @property
+    def must_wait(self) -> bool:
+        """The client is to slow down: it publishes nothing more for now."""
+        return self.session is not None and bool(self.session.paused_by)
+
+    def _has_room(self, session: Session, item: Any) -> bool:
+        """Asked of the first records that a read has brought."""
+        broker = self.engine.broker
+        if not broker.short_of_room:
+            return True
+        run: Run = item if isinstance(item, Run) else item.run
+        if run.exchange not in broker.registry.router.exchanges.by_name:
+            return True  # that is another mistake
+        return not broker.must_wait(session, run, self.engine.now())
+
+    def _publish_runs(self, items: list[Any], at: int) -> int:
+        """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many; of the
+        one behind them there may be less left."""
+        share, session = self.share, self.granted
+        runs: list[Run] = []
+        for item in islice(items, at, None):
+            if type(item) is not Run or item.topic[0] == "$":
+                break
+            runs.append(item)
+        if not runs:  # topics that start with $ are the broker's own
+            session.refused_records += len(items[at])
+            share.left -= 1
+            return 1
+        engine = self.engine
+        count, taken, work, refused, rest = engine.broker.publish_some(session, runs, engine.now(), share.left)
+        share.left -= work
+        if refused is None:
+            self.pace(taken // count)
+        else:
+            session.refused_records += 1  # there is no answer; the client's counters show it
+        if rest is None:
+            return count
+        items[at + count - 1] = rest
+        return count - 1
+
+    def pace(self, lanes: int) -> None:
+        """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up
+        more memory than there is before anybody could be told to wait."""
+        if lanes != self._lanes and self.session is not None:  # None: its last transaction is done without it
+            self._lanes = lanes
+            share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
+            self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
+
+    def go_on(self) -> None:
+        """With what came while nothing was handled."""
+        if not self.waits:
+            self.connection.go_on()
+            self.engine.turn_soon()
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self.decoder.buffered_bytes
+
+    def part(self) -> Part:
+        decoder = self.decoder
+        if decoder.waits:
+            return Part(0, 0, decoder.packets)  # it is not read before that is looked at
+        return Part(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def write(self, frame: bytes | None) -> None:
+        if frame is not None:
+            self.connection.out += frame
+
+    def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
+        """``done`` is told if it was right, and what came meanwhile goes on; unless nobody is there any more."""
+        self.waits = True
+        self.connection.hold("password")
+        self.engine.spawn(self._check(username, password, done))
+
+    async def _check(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
+        right = await self.engine.check_password(username, password, self.connection)
+        self.waits = False
+        if self.connection.open:
+            self.connection.let_go("password")
+            done(right)
+            self.go_on()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> Words | None:
+        """What is left of a record that is half sent on this connection; None: it cannot be read."""
+        session = self.session
+        if session is None or session.outlet is not self.connection:
+            return b""
+        return self.engine.broker.unfinished(session)
+
+    def connection_lost(self, reason: Reason) -> None:
+        self.over()
+        session, self.session = self.session, None
+        if session is not None:
+            self.leave(session, reason)
+        self.share.under_way = None

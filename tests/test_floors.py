@@ -31,14 +31,23 @@ FLOORS = [
 ]
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
+PROTOCOLS = sorted(path.parent.name for path in (SOURCE / "wire").glob("*/__init__.py"))
+"""None is named by those who are not of it, nor by another."""
+NAMES_A_PROTOCOL = {
+    "server.engine.letters": "headers of dead letters are those of AMQP's properties",
+    "server.journal.words": "tables are kept in AMQP's form",
+    "server.streams.cursors": "who polls over HTTP reads what MQTT 5 would be sent",
+}
+"""But by these, for now."""
+
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "policy", "consumer", "delivery", "routing", "queue", "clients",
         "governance", "telemetry",
     ],
     "server": [
-        "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", "mqtt", "amqp", "http",
-        "streams", "admin",
+        "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", *PROTOCOLS,
+        "http", "streams", "admin",
     ],
 }  # fmt: skip
 """From the ground up, too."""
@@ -151,7 +160,16 @@ def inner_breach(found: Import) -> str | None:
         return f"{floor} lies below {target_floor} and imports nothing from it"
     if floor == "wire" and target_floor == "core" and rest[:1] not in [[name] for name in WIRE_MAY_USE]:
         return f"wire knows only the leaves of core: {', '.join(sorted(WIRE_MAY_USE))}"
-    return room_breach(found, target_floor, rest)
+    return protocol_breach(found, target_floor, rest) or room_breach(found, target_floor, rest)
+
+
+def protocol_breach(found: Import, target_floor: str, rest: list[str]) -> str | None:
+    floors, protocol, own = {found.floor, target_floor}, rest[0] if rest else "", found.file.split(".")[1:2]
+    if not floors <= {"wire", "server"} or protocol not in PROTOCOLS or own == [protocol]:
+        return None
+    if found.file in NAMES_A_PROTOCOL:
+        return None
+    return f"{protocol} is named by nobody but its own: what others need is in its CODEC and its PEER"
 
 
 def room_breach(found: Import, target_floor: str, rest: list[str]) -> str | None:
@@ -257,6 +275,9 @@ def test_no_file_is_too_long() -> None:
         ("core.base.errors", "from headway.wire import mqtt", "core lies below wire"),
         ("core.message.record", "from . import errors", "in full"),
         ("wire.mqtt.scan", "from headway.core.log import Lane", "only the leaves of core"),
+        ("wire.partial", "from headway.wire.mqtt.codes import Code", "named by nobody but"),
+        ("server.amqp.peer", "from headway.wire.mqtt.codes import Code", "named by nobody but"),
+        ("server.listener", "from headway.server.mqtt import MqttPeer", "named by nobody but"),
         ("server.loop", "from headway.cli import main", "server lies below cli"),
         ("server.loop", "import paho.mqtt.client", "only in demo"),
         ("cli.top", "import pyspark", "only in pipeline"),

@@ -7,17 +7,16 @@ import logging
 import socket
 from collections.abc import Callable
 
-from headway.server.amqp import AmqpPeer
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection, Peer, bound
 from headway.server.engine import Engine
-from headway.server.mqtt import MqttPeer
+from headway.server.protocols import PROTOCOLS, peer_of
 
 log = logging.getLogger("headway")
 
 BACKLOG = 4096
 ACCEPTS_PER_TURN = 64
-PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {"mqtt": MqttPeer, "amqp": AmqpPeer}
+PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: peer_of(name) for name in PROTOCOLS}
 RETRY_S = 0.5
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 

@@ -2,6 +2,8 @@
 
 from headway.server.amqp.peer import AmqpPeer
 
+PEER = AmqpPeer
+
 __all__ = [
-    "AmqpPeer",
+    "AmqpPeer", "PEER",
 ]

@@ -28,11 +28,10 @@ from headway.core.base import (
 from headway.core.message import BadKey, BadTopic, KeyOf, compile_key, validate_filter, validate_topic
 from headway.server.config import host
 from headway.server.config.auth import check_digest, check_hash
+from headway.server.protocols import PROTOCOLS
 
 T = TypeVar("T")
 
-PORTS = {"mqtt": 1883, "amqp": 5672}
-"""Protocols of listeners, and where clients look for them."""
 NAME_CHARS_MAX = 100
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -251,9 +250,10 @@ def _fsync(value: object) -> str | float:
 
 def _listener(value: object) -> Url:
     scheme = value.partition(":")[0].strip() if isinstance(value, str) else ""
-    if scheme in PORTS or not scheme or "://" not in str(value):
-        return parse_url(value, scheme if scheme in PORTS else "mqtt", PORTS.get(scheme, 1883))
-    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(PORTS)})")
+    if scheme in PROTOCOLS or not scheme or "://" not in str(value):
+        name = scheme if scheme in PROTOCOLS else next(iter(PROTOCOLS))
+        return parse_url(value, name, PROTOCOLS[name].port)
+    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(PROTOCOLS)})")
 
 
 def _admin(value: object) -> Url | None:

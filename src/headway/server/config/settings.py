@@ -39,6 +39,7 @@ from headway.server.config.fields import (
     one_of,
     size,
 )
+from headway.server.protocols import PROTOCOLS
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_S = 86_400.0
@@ -99,13 +100,11 @@ class ListenerTable(Table):
 
     @property
     def packet_bytes_max(self) -> int:
-        """The largest packet; of AMQP, whose packets are but parts of it, the largest message."""
-        return self.packet_bytes_given or (1_000_000 if self.url.scheme == "mqtt" else 16_000_000)
+        return self.packet_bytes_given or PROTOCOLS[self.url.scheme].packet_bytes_max
 
     @property
     def in_flight_max(self) -> int:
-        """In AMQP who sets no prefetch wants whatever there is."""
-        return self.in_flight_given or (1024 if self.url.scheme == "mqtt" else 65_535)
+        return self.in_flight_given or PROTOCOLS[self.url.scheme].in_flight_max
 
     def allows_anonymous(self, users: bool) -> bool:
         """As written; else who is on this machine may come in without a name, as long as there are no ``users``."""

@@ -16,11 +16,11 @@ from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.keeper import BACKLOG_BYTES_MAX, Keeper
 from headway.server.journal.progress import Progress
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
+from headway.server.protocols import QUEUES
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL, Files
 from headway.store.journal.journal import Journal
 from headway.store.staged import STAGED
-from headway.wire.amqp.dialect import AmqpDialect
 
 log = logging.getLogger("headway")
 
@@ -46,7 +46,7 @@ def start(
         keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now, turn_soon)
         broker.keep(keeper.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, AmqpDialect(), progress)
+        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, QUEUES, progress)
     except (Corrupt, Locked) as error:
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:

@@ -17,12 +17,12 @@ import msgspec
 from headway.core.clients import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.log import Fact, KeptRun, Place
-from headway.core.message import NO_PROPERTIES, Properties, Run
+from headway.core.message import NO_PROPERTIES, Dialect, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
+from headway.server.protocols import DIALECTS
 from headway.store.journal.batch import Entry, StoredEntry
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read as read_properties
-from headway.wire.mqtt.dialect import MqttDialect
 
 RUN, FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
 """Kinds of entries. A snapshot is all there is, at the beginning of a segment."""
@@ -175,11 +175,11 @@ def _merged(parts: list[_Written], sequence: int, wall_offset_s: float) -> ReadR
 
 
 class _Request(msgspec.Struct):
-    """A ``SubscribeRequest`` of MQTT."""
+    """A ``SubscribeRequest``, its dialects aside."""
 
     filter: str
-    dialect: MqttDialect
-    shared_dialect: MqttDialect | None = None
+    dialect: Any
+    shared_dialect: Any = None
     qos: int = 0
     no_local: bool = False
     retain_as_published: bool = False
@@ -232,11 +232,17 @@ def read_fact(stored: StoredEntry, wall_offset_s: float) -> Fact:
                 terms = terms._replace(gone_s=terms.gone_s - wall_offset_s)
         case "subscription" if terms is not None:
             asked = msgspec.convert(terms[1], _Request)
+            asked.dialect, asked.shared_dialect = _dialect(asked.dialect), _dialect(asked.shared_dialect)
             request = SubscribeRequest(**msgspec.structs.asdict(asked))
             terms = SubscriptionTerms(terms[0], request, terms[2])
         case "queue" if terms is not None:
             terms = QueueKeptTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))
     return Fact(stored.sequence, what, name, terms)
+
+
+def _dialect(raw: Any) -> Dialect | None:
+    """As its codec wrote it."""
+    return None if raw is None else msgspec.convert(raw, DIALECTS[raw.get("dialect")])
 
 
 def _table(arguments: tuple[tuple[str, object], ...]) -> bytes:

@@ -2,6 +2,8 @@
 
 from headway.server.mqtt.peer import MqttPeer
 
+PEER = MqttPeer
+
 __all__ = [
-    "MqttPeer",
+    "MqttPeer", "PEER",
 ]

@@ -32,6 +32,7 @@ from headway.server.journal import (
     unwanted,
 )
 from headway.server.offline.folder import opened
+from headway.server.protocols import QUEUES
 from headway.store.journal.batch import Entry
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
@@ -39,7 +40,6 @@ from headway.store.journal.journal import Journal
 from headway.store.journal.losses import read_losses
 from headway.store.journal.reader import StreamReader
 from headway.store.journal.stream import Stream
-from headway.wire.amqp.dialect import AmqpDialect
 
 
 class Holder(NamedTuple):
@@ -72,7 +72,7 @@ class _Again:
         self.broker.keep(self.ledger, archive)
         shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
-        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, AmqpDialect())
+        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, QUEUES)
         self.ledger.drop(found.reserved)
         self.snapshots = found.snapshots
 

@@ -1,0 +1,40 @@
+"""Protocols, found and not named: each is a folder in ``wire`` and one in ``server``, of one name, which is also the
+scheme of its listeners' URLs.
+
+``wire/NAME/codec.py`` has its ``CODEC``; ``server/NAME`` shows its ``PEER``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from headway import wire
+from headway.core.message import Dialect
+from headway.wire.codec import Codec
+
+
+def _found() -> dict[str, Codec]:
+    names = [module.name for module in iter_modules(wire.__path__) if module.ispkg]
+    codecs: dict[str, Codec] = {name: import_module(f"{wire.__name__}.{name}.codec").CODEC for name in names}
+    return dict(sorted(codecs.items(), key=lambda item: item[1].port))
+
+
+def _by_tag(dialects: list[type[Any]]) -> dict[object, type[Dialect]]:
+    tagged = {dialect.__struct_config__.tag: dialect for dialect in dialects}
+    assert len(tagged) == len(dialects), "two dialects that the journal cannot tell apart"
+    return tagged
+
+
+PROTOCOLS = _found()
+"""By name."""
+DIALECTS = _by_tag([dialect for codec in PROTOCOLS.values() for dialect in codec.dialects])
+"""Those that the journal keeps, by their tag."""
+(QUEUES,) = [codec.queues for codec in PROTOCOLS.values() if codec.queues is not None]
+"""The dialect of queues."""
+
+
+def peer_of(name: str) -> Any:
+    """What makes the protocol's side of a connection of an engine, a connection and its listener's table."""
+    return import_module(f"headway.server.{name}").PEER

@@ -1,0 +1,8 @@
+"""MQTT, to those who know no protocol."""
+
+from __future__ import annotations
+
+from headway.wire.codec import Codec
+from headway.wire.mqtt.dialect import MqttDialect
+
+CODEC = Codec(port=1883, packet_bytes_max=1_000_000, in_flight_max=1024, dialects=(MqttDialect,))

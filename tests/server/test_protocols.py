@@ -1,0 +1,44 @@
+"""Protocols say what they are; the journal keeps their dialects, and names none."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.clients import SubscriptionTerms
+from headway.core.consumer import SubscribeRequest
+from headway.core.log import Fact
+from headway.core.message import Dialect
+from headway.server.journal.words import fact_entry, read_fact
+from headway.server.protocols import DIALECTS, PROTOCOLS, QUEUES, peer_of
+from headway.store.journal.batch import StoredEntry
+from headway.wire.amqp.dialect import AmqpDialect
+from headway.wire.mqtt.dialect import MqttDialect
+
+
+class Tagged(MqttDialect, frozen=True, tag_field="dialect", tag="tagged"):
+    """Another's."""
+
+
+def again(dialect: Dialect, shared: Dialect | None = None) -> SubscribeRequest:
+    """A subscription, as it is after a restart."""
+    terms = SubscriptionTerms("client", SubscribeRequest("a/#", dialect, shared, qos=1), 7)
+    entry = fact_entry(Fact(1, "subscription", 3, terms), 0.0)
+    data = b"".join(bytes(part) for part in entry.data)
+    found = read_fact(StoredEntry(entry.kind, 1, 0, data), 0.0).terms
+    assert isinstance(found, SubscriptionTerms)
+    return found.request
+
+
+def test_what_they_say_of_themselves() -> None:
+    assert [(name, codec.port) for name, codec in PROTOCOLS.items()] == [("mqtt", 1883), ("amqp", 5672)]
+    assert AmqpDialect() == QUEUES
+    assert [peer_of(name).__name__ for name in PROTOCOLS] == ["MqttPeer", "AmqpPeer"]
+
+
+def test_a_subscription_comes_back_in_the_dialect_it_was_kept_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DIALECTS, "tagged", Tagged)
+    for dialect in (MqttDialect(5, 1, 9, offsets=True), Tagged(4, 2)):
+        found = again(dialect, dialect)
+        assert (type(found.dialect), found.dialect) == (type(dialect), dialect)
+        assert (type(found.shared_dialect), found.shared_dialect) == (type(dialect), dialect)
+    assert again(MqttDialect(4)).shared_dialect is None

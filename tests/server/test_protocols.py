@@ -8,7 +8,9 @@ from headway.core.clients import SubscriptionTerms
 from headway.core.consumer import SubscribeRequest
 from headway.core.log import Fact
 from headway.core.message import Dialect
+from headway.server.amqp import AmqpPeer
 from headway.server.journal.words import fact_entry, read_fact
+from headway.server.mqtt import MqttPeer
 from headway.server.protocols import DIALECTS, PROTOCOLS, QUEUES, peer_of
 from headway.store.journal.batch import StoredEntry
 from headway.wire.amqp.dialect import AmqpDialect
@@ -30,9 +32,10 @@ def again(dialect: Dialect, shared: Dialect | None = None) -> SubscribeRequest:
 
 
 def test_what_they_say_of_themselves() -> None:
-    assert [(name, codec.port) for name, codec in PROTOCOLS.items()] == [("mqtt", 1883), ("amqp", 5672)]
+    assert (PROTOCOLS["mqtt"].port, PROTOCOLS["amqp"].port) == (1883, 5672)
+    assert next(iter(PROTOCOLS)) == "mqtt", "what a listener without one is shown as an example"
     assert AmqpDialect() == QUEUES
-    assert [peer_of(name).__name__ for name in PROTOCOLS] == ["MqttPeer", "AmqpPeer"]
+    assert (peer_of("mqtt"), peer_of("amqp")) == (MqttPeer, AmqpPeer)
 
 
 def test_a_subscription_comes_back_in_the_dialect_it_was_kept_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,9 @@ class BasePeer(ABC, Generic[Item]):
             self._held += self.decoder.feed(data, ITEMS_MAX if granted else 0)
         asked = self._handle()
         engine.work_left -= granted - share.left
-        return self.after(asked=asked)
+        return self.after(asked)
 
-    def after(self, *, asked: bool = True) -> bool:
+    def after(self, asked: bool = True) -> bool:
         """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
         connection = self.connection
         more = bool(self._held) or self.share.under_way is not None or self.decoder.waits
@@ -157,33 +157,33 @@ class BasePeer(ABC, Generic[Item]):
 
     def _handle(self) -> bool:
         """As much as its share allows. Returns whether that was anything but records that nobody is told of."""
-        items, share, connection, publishes = self._held, self.share, self.connection, self.publishes
-        at, asked, room = 0, share.under_way is not None, False
-        while share.left > 0 and not self.waits and connection.open:
+        items, share, connection, broker = self._held, self.share, self.connection, self.engine.broker
+        at, count, asked, room, publishes = 0, len(items), share.under_way is not None, False, self.publishes
+        while (at < count or share.under_way is not None) and share.left > 0 and not self.waits and connection.open:
             try:
                 if share.under_way is not None:
                     share.go_on()
                     if share.under_way is not None:
                         break
                     continue
-                if at == len(items):
-                    break
                 item = items[at]
                 kind = type(item)
                 if kind in publishes:
                     session = self.session
-                    if session is not None and (session.paused_by or not (room or self._has_room(session, item))):
+                    if session is not None and (
+                        session.paused_by or (not room and broker.short_of_room and self._no_room(session, item))
+                    ):
                         break
                     room = True
-                if kind is Run:
-                    at += self._publish_runs(items, at)
-                elif self.holds_up(item):
+                    if kind is Run:
+                        at += self._publish_runs(session, items, at)
+                        continue
+                if self.holds_up(item):
                     break
-                else:
-                    at += 1
-                    share.left -= 1
-                    asked = True
-                    self.one(item)
+                at += 1
+                share.left -= 1
+                asked = True
+                self.one(item)
             except self.faults as fault:
                 self.blame(fault)
         del items[:at]
@@ -199,20 +199,20 @@ class BasePeer(ABC, Generic[Item]):
         """The client is to slow down: it publishes nothing more for now."""
         return self.session is not None and bool(self.session.paused_by)
 
-    def _has_room(self, session: Session, item: Any) -> bool:
-        """Asked of the first records that a read has brought."""
+    def _no_room(self, session: Session, item: Any) -> bool:
+        """Asked of the first records that a read has brought, where there may be no room for them."""
         broker = self.engine.broker
-        if not broker.short_of_room:
-            return True
         run: Run = item if isinstance(item, Run) else item.run
         if run.exchange not in broker.registry.router.exchanges.by_name:
-            return True  # that is another mistake
-        return not broker.must_wait(session, run, self.engine.now())
+            return False  # that is another mistake
+        return broker.must_wait(session, run, self.engine.now())
 
-    def _publish_runs(self, items: list[Any], at: int) -> int:
+    def _publish_runs(self, session: Session | None, items: list[Any], at: int) -> int:
         """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many; of the
         one behind them there may be less left."""
-        share, session = self.share, self.granted
+        if session is None:
+            raise ProtocolError("it has not said who it is", reason=Reason.PROTOCOL_ERROR)
+        share = self.share
         runs: list[Run] = []
         for item in islice(items, at, None):
             if type(item) is not Run or item.topic[0] == "$":

@@ -35,7 +35,6 @@ PROTOCOLS = sorted(path.parent.name for path in (SOURCE / "wire").glob("*/__init
 """None is named by those who are not of it, nor by another."""
 NAMES_A_PROTOCOL = {
     "server.engine.letters": "headers of dead letters are those of AMQP's properties",
-    "server.journal.words": "tables are kept in AMQP's form",
     "server.streams.cursors": "who polls over HTTP reads what MQTT 5 would be sent",
 }
 """But by these, for now."""

@@ -34,7 +34,7 @@ def again(dialect: Dialect, shared: Dialect | None = None) -> SubscribeRequest:
 def test_what_they_say_of_themselves() -> None:
     assert (PROTOCOLS["mqtt"].port, PROTOCOLS["amqp"].port) == (1883, 5672)
     assert next(iter(PROTOCOLS)) == "mqtt", "what a listener without one is shown as an example"
-    assert AmqpDialect() == QUEUES
+    assert AmqpDialect() == QUEUES.dialect
     assert (peer_of("mqtt"), peer_of("amqp")) == (MqttPeer, AmqpPeer)
 
 

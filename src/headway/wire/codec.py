@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from headway.core.message import Dialect
+
+
+class QueueForm(NamedTuple):
+    """How queues keep what is published to them, and the journal what is said of them, whoever speaks to them."""
+
+    dialect: Dialect
+    write_table: Callable[[dict[str, Any]], bytes]
+    """Arguments of exchanges and bindings,"""
+    read_table: Callable[[bytes], dict[str, Any]]
+    """... and back."""
+    read_headers: Callable[[bytes], dict[str, Any]]
+    """What exchanges may route by, of native properties."""
 
 
 class Codec(NamedTuple):
@@ -17,5 +30,5 @@ class Codec(NamedTuple):
     dialects: tuple[type[Dialect], ...] = ()
     """Of subscriptions that the journal keeps: msgspec structs, each tagged with a name of its own as ``dialect``. One
     may be without, for it was the first there was."""
-    queues: Dialect | None = None
-    """In which queues keep their records, whoever writes to them and reads from them: one protocol has it."""
+    queues: QueueForm | None = None
+    """One protocol has it."""

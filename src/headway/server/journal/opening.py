@@ -46,7 +46,7 @@ def start(
         keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now, turn_soon)
         broker.keep(keeper.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, QUEUES, progress)
+        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, QUEUES.dialect, progress)
     except (Corrupt, Locked) as error:
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:

@@ -19,10 +19,8 @@ from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOpti
 from headway.core.log import Fact, KeptRun, Place
 from headway.core.message import NO_PROPERTIES, Dialect, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
-from headway.server.protocols import DIALECTS
+from headway.server.protocols import DIALECTS, QUEUES
 from headway.store.journal.batch import Entry, StoredEntry
-from headway.wire.amqp.primitives import read_bare_table, write_table
-from headway.wire.amqp.properties import read as read_properties
 
 RUN, FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
 """Kinds of entries. A snapshot is all there is, at the beginning of a segment."""
@@ -96,7 +94,7 @@ class _Written(NamedTuple):
 def _read_head(head: bytes) -> tuple[Head, Properties, dict[str, object] | None]:
     read = _decode_head(head)
     properties = read.properties or NO_PROPERTIES
-    headers = read_properties(properties.native).headers or None if properties.native else None
+    headers = QUEUES.read_headers(properties.native) or None if properties.native else None
     form = tuple(read.form) if isinstance(read.form, list) else read.form
     return read._replace(form=form), properties, headers
 
@@ -246,11 +244,11 @@ def _dialect(raw: Any) -> Dialect | None:
 
 
 def _table(arguments: tuple[tuple[str, object], ...]) -> bytes:
-    return write_table(dict(arguments))
+    return QUEUES.write_table(dict(arguments))
 
 
 def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
-    return frozen(read_bare_table(raw[4:], "arguments"))
+    return frozen(QUEUES.read_table(raw))
 
 
 # -- places -----------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class _Again:
         self.broker.keep(self.ledger, archive)
         shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
-        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, QUEUES)
+        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, QUEUES.dialect)
         self.ledger.drop(found.reserved)
         self.snapshots = found.snapshots
 

@@ -32,7 +32,7 @@ PROTOCOLS = _found()
 DIALECTS = _by_tag([dialect for codec in PROTOCOLS.values() for dialect in codec.dialects])
 """Those that the journal keeps, by their tag."""
 (QUEUES,) = [codec.queues for codec in PROTOCOLS.values() if codec.queues is not None]
-"""The dialect of queues."""
+"""In which form queues keep records."""
 
 
 def peer_of(name: str) -> Any:

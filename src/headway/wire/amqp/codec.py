@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from headway.wire.amqp.dialect import AmqpDialect
-from headway.wire.codec import Codec
+from headway.wire.amqp.primitives import read_bare_table, write_table
+from headway.wire.amqp.properties import read
+from headway.wire.codec import Codec, QueueForm
 
-CODEC = Codec(port=5672, packet_bytes_max=16_000_000, in_flight_max=65_535, queues=AmqpDialect())
+QUEUES = QueueForm(
+    AmqpDialect(), write_table, lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers
+)
+CODEC = Codec(port=5672, packet_bytes_max=16_000_000, in_flight_max=65_535, queues=QUEUES)

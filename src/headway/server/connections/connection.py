@@ -31,9 +31,9 @@ log = logging.getLogger("headway")
 TCP_INFO_BYTES = 232
 """struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
 OUT_BYTES_MAX = 128 * 1024
+"""More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 UNCOUNTED_BYTES = 1024
 """So much of a packet that has not come whole is part of what any connection takes up."""
-"""More than this of answers is not kept for a client that does not read them; it is not read either, then."""
 FIRST_READ_BYTES = 16 * 1024
 
 

@@ -134,31 +134,13 @@ class BasePeer(ABC, Generic[Item]):
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> bool:
-        engine, share = self.engine, self.share
+        """As much as its share allows."""
+        engine, share, connection, items = self.engine, self.share, self.connection, self._held
         share.left = granted = engine.share()
-        if data or not self._held:
-            self._held += self.decoder.feed(data, ITEMS_MAX if granted else 0)
-        asked = self._handle()
-        engine.work_left -= granted - share.left
-        return self.after(asked)
-
-    def after(self, asked: bool = True) -> bool:
-        """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
-        connection = self.connection
-        more = bool(self._held) or self.share.under_way is not None or self.decoder.waits
-        error = self.broken
-        if error is not None and not more and connection.open:
-            self.break_off(error)
-        elif self.session is None:
-            connection.send_out()
-        elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
-            self.engine.broker.fanout.again[self.session] = None
-        return more and connection.open and not self.waits
-
-    def _handle(self) -> bool:
-        """As much as its share allows. Returns whether that was anything but records that nobody is told of."""
-        items, share, connection, broker = self._held, self.share, self.connection, self.engine.broker
-        at, count, asked, room, publishes = 0, len(items), share.under_way is not None, False, self.publishes
+        if data or not items:
+            items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
+        asked = share.under_way is not None  # for anything but records that nobody is told of
+        at, count, room, publishes = 0, len(items), False, self.publishes
         while (at < count or share.under_way is not None) and share.left > 0 and not self.waits and connection.open:
             try:
                 if share.under_way is not None:
@@ -171,7 +153,7 @@ class BasePeer(ABC, Generic[Item]):
                 if kind in publishes:
                     session = self.session
                     if session is not None and (
-                        session.paused_by or (not room and broker.short_of_room and self._no_room(session, item))
+                        session.paused_by or (not room and engine.broker.short_of_room and self._no_room(session, item))
                     ):
                         break
                     room = True
@@ -187,7 +169,21 @@ class BasePeer(ABC, Generic[Item]):
             except self.faults as fault:
                 self.blame(fault)
         del items[:at]
-        return asked
+        engine.work_left -= granted - share.left
+        return self.after(asked)
+
+    def after(self, asked: bool = True) -> bool:
+        """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
+        connection = self.connection
+        more = bool(self._held) or self.share.under_way is not None or self.decoder.waits
+        error = self.broken
+        if error is not None and not more and connection.open:
+            self.break_off(error)
+        elif self.session is None:
+            connection.send_out()
+        elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
+            self.engine.broker.fanout.again[self.session] = None
+        return more and connection.open and not self.waits
 
     @property
     def granted(self) -> Session:

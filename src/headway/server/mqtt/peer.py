@@ -88,12 +88,13 @@ class MqttPeer(BasePeer[Item]):
     # -- packets ------------------------------------------------------------------------------------------------------
 
     def one(self, item: Item) -> None:
+        if type(item) is Publish:
+            self._publish(item)
+            return
         if type(item) is PubAck:
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())
             return
         match item:
-            case Publish():
-                self._publish(item)
             case PubRec():
                 self._received(item)
             case PubRel():

@@ -1,21 +1,21 @@
 """What must hold of the broker's books after every turn, when all has settled, and when all is over.
 
-Everything is counted anew from lanes, chunks and stretches, and compared with the running totals.
+What each part knows of itself it asserts itself (``check``); here is what only the whole shows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.sim.audit import standing
 from tests.sim.queues.model import PRESSURE, QueueModel, State
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
-from headway.core.log.chunk import Chunk
 from headway.core.log.cursor import Cursor
 from headway.core.log.lane import Lane
 from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.queue.queue import queue_of
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World
@@ -56,40 +56,19 @@ def _cursors(feed: Feed) -> list[Cursor]:
 
 def _lane(feed: Feed) -> None:
     lane, cursors = feed.lane, _cursors(feed)
-    chunks = list(lane.chunks())
     assert len(cursors) == feed.reading
     assert set(feed.listening) <= set(feed.queues)
-    standing: Counter[Chunk] = Counter()
-    for cursor in cursors:
-        if cursor.floor is not None:
-            assert cursor.floor in chunks, "a cursor's floor was dropped"
-            standing[cursor.floor] += 1
-        if cursor.chunk is not None:
-            assert cursor.chunk in chunks, "a cursor's chunk was dropped"
-            assert cursor.chunk.start <= cursor.position <= cursor.chunk.stop
-            assert cursor.chunk.at_boundary(cursor.position)
-        assert all(chunk in chunks for chunk in cursor.unacknowledged.values()), "a chunk in flight was dropped"
-    assert lane.holding == sum(bool(cursor.unacknowledged) for cursor in cursors)
-    for chunk in chunks:
-        assert len(chunk.standing) == standing[chunk], f"{len(chunk.standing)} standing, {standing[chunk]} cursors"
-        assert chunk.size == (len(chunk.data) if chunk.spill is None else chunk.ends[-1])
-    assert lane.first.standing or lane.first is lane.tail, "what nobody needs is still held"
+    standing(feed, cursors)
+    assert all(cursor.at_boundary for cursor in cursors)
+    for queue in map(queue_of, feed.queues):
+        queue.backlog.check()
     if not any(queue.backlog.has_more for queue in feed.queues) and not lane.holding:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 
 
 def _pool(world: World) -> None:
-    pool, memory, disk = world.pool, 0, 0
-    for feed in world.broker.registry.router.feeds.values():
-        for chunk in feed.lane.chunks():
-            if chunk.spill is None:
-                memory += len(chunk.data)
-            else:
-                disk += chunk.size
-                memory += chunk.index_bytes
-    assert pool.memory_bytes == memory, f"{pool.memory_bytes} bytes counted, {memory} there"
-    assert pool.disk_bytes == disk, f"{pool.disk_bytes} bytes on disk counted, {disk} there"
-    assert disk == sum(handle.size for handle in world.disk.held)
+    world.pool.check([feed.lane for feed in world.broker.registry.router.feeds.values()])
+    assert world.pool.disk_bytes == sum(handle.size for handle in world.disk.held)
 
 
 def _in_flight(world: World) -> None:

@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
-from operator import sub
+from operator import lt, sub
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.message import FREE, KEPT, PROMISED, Frames, Hold, Run
@@ -302,6 +302,29 @@ class Chunk:
             counts[publisher] = counts.get(publisher, 0) + stop - index
             index = stop
         return counts
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what always holds. It goes through all records."""
+        count, ends, runs = len(self.ends), self.ends, self.run_first
+        assert all(map(lt, ends, ends[1:])), "records end behind each other"
+        assert not count or ends[0] > 0
+        assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
+        assert self.spill is not None or len(self.data) == self.size, "its bytes are in memory, or on disk"
+        assert all(map(lt, runs, runs[1:])), "runs begin behind each other"
+        assert not count or (runs[0] == 0 and runs[-1] < count)
+        columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_hold)
+        assert all(len(column) == len(runs) for column in columns)
+        assert all(map(lt, self.run_sequence, self.run_sequence[1:])), "sequences only grow"
+        assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
+        assert self.holes is None or len(self.holes) == count
+        assert self.expiries is None or len(self.expiries) == count
+        assert sum(self.by_publisher.values()) == count, "every record has one publisher"
+        assert self.soonest_s == min(self.run_expires, default=inf)
+        assert self.free == all(hold == FREE for hold in self.run_hold)
+        for cursor in self.standing:
+            assert cursor.floor is self, "a cursor stands in its floor, and nowhere else"
 
 
 def _extended(

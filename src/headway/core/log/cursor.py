@@ -267,6 +267,28 @@ class Cursor:
             self.step()  # or it would keep a chunk that it has read
             self._lower_to(self.chunk)
 
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what always holds, whoever moved it. It goes through all that is unacknowledged."""
+        chunk, floor, waiting = self.chunk, self.floor, self.unacknowledged
+        assert 0 <= self.position <= self.lane.end, "nobody is ahead of its lane"
+        if chunk is not None:
+            assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
+        if floor is None:
+            assert chunk is None
+            assert not waiting, "what is not acknowledged keeps its chunk"
+            return
+        assert self in floor.standing, "a cursor stands in its floor"
+        oldest = next(iter(waiting.values()), chunk)
+        assert oldest is not None, "who wants nothing keeps nothing"
+        assert floor.start <= oldest.start, "nothing older is wanted than what is kept"
+        assert waiting or floor is chunk, "who has settled everything keeps its own chunk alone"
+        for number, one in waiting.items():
+            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is kept for it"
+            assert floor.start <= one.start
+        assert not NOTHING
+
     def _lower_to(self, chunk: Chunk | None) -> None:
         floor = self.floor
         if chunk is floor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from math import isclose
 
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.pool import GRACE_S, Pool
@@ -259,6 +260,45 @@ class Lane:
             portions.append((stop - chunk.start) / standing)
         totals = accumulate(reversed(portions))
         return dict(zip(reversed(chunks), totals, strict=True))
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what always holds of it, its chunks, and the cursors that stand in them. It goes through all records.
+        """
+        chunks = list(self.chunks())
+        position, number, sequence = self.first.start, self.first.first_number, 0
+        for chunk in chunks:
+            chunk.check()
+            assert (chunk.start, chunk.first_number) == (position, number), "a chunk begins where the last one ends"
+            position, number = chunk.stop, number + len(chunk)
+            if chunk.ends:
+                assert chunk.run_sequence[0] > sequence, "sequences only grow"
+                sequence = chunk.last_sequence
+            for cursor in chunk.standing:
+                assert cursor.lane is self
+                cursor.check()
+        assert (self.end, self.count) == (position, number), "positions and numbers add up"
+        assert max(sequence, self.dropped_sequence) <= self.last_sequence
+        assert chunks[-1] is self.tail
+        assert self.to_spill in chunks
+        assert self.first.standing or self.first is self.tail, "what nobody needs is let go of"
+        resident = [chunk for chunk in chunks if chunk.spill is None]
+        spilled = [chunk for chunk in chunks if chunk.spill is not None]
+        assert self.resident_bytes == sum(chunk.size for chunk in resident)
+        assert self.spilling_bytes == sum(chunk.size for chunk in resident if chunk.spilling)
+        assert self.spilled_bytes == sum(chunk.spill.disk_bytes for chunk in spilled if chunk.spill is not None)
+        assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
+        standing = [cursor for chunk in chunks for cursor in chunk.standing]
+        assert self.holding == sum(bool(cursor.unacknowledged) for cursor in standing)
+        if self.stood is None:
+            assert self.first is self.tail, "one chunk: nobody asks where cursors stand"
+        else:
+            assert set(self.stood) == {chunk for chunk in chunks if chunk.standing}
+        if standing:
+            shares = self.held_shares()
+            held = sum(shares[chunk] * len(chunk.standing) for chunk in shares)
+            assert isclose(held, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares add up to what is held"
 
 
 def worth_writing(chunk: Chunk) -> bool:

@@ -26,6 +26,7 @@ A lane belongs to one pool; a chunk's bytes are counted once, however many curso
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headway.core.base import Ranking
@@ -193,3 +194,23 @@ class Pool:
     @property
     def disk_full(self) -> bool:
         return self.disk_bytes > self.disk_limit
+
+    def check(self, lanes: Collection[Lane]) -> None:
+        """Assert that the counts add up. ``lanes``: all that there are in it."""
+        counts = (self.clients_bytes, self.state_bytes, self.spilling_bytes, self.disk_bytes, self.closed_bytes)
+        assert min(counts) >= 0, "nothing takes up less than nothing"
+        memory = self.state_bytes + self.clients_counted_bytes + sum(lane.memory_bytes for lane in lanes)
+        assert self.memory_bytes == memory, f"{self.memory_bytes} bytes counted, {memory} there"
+        disk = sum(lane.spilled_bytes for lane in lanes)
+        assert self.disk_bytes == disk, f"{self.disk_bytes} bytes on disk counted, {disk} there"
+        assert self.spilling_bytes == sum(lane.spilling_bytes for lane in lanes)
+        assert self.closed_bytes == sum(self.closed.values())
+        assert self.memory_bytes <= self.memory_peak_bytes
+        assert self.disk_bytes <= self.disk_peak_bytes
+        for lane in lanes:
+            assert lane.pool is self
+            memory_known, disk_known = self.resident.known(lane), self.spilled.known(lane)
+            if memory_known is not None:
+                most = memory_known + KNOWN_WITHIN_BYTES if memory_known else 0
+                assert lane.staying_bytes <= most, "a lane holds more than its pool knows"
+            assert disk_known is None or lane.spilled_bytes <= disk_known, "its pool does not know of all on disk"

@@ -133,6 +133,20 @@ class State:
             entry.passes = None
         entry.record = None
 
+    def check(self) -> None:
+        """Assert what always holds. It goes through all entries."""
+        size = entries = last = 0
+        entry = self._ends.after
+        while entry.record is not None:
+            assert entry.after.before is entry
+            assert entry.record.sequence > last, "the state is in order"
+            assert self._entries[entry.key] is entry
+            size, entries, last = size + _size(entry.record), entries + 1, entry.record.sequence
+            entry = entry.after
+        assert entry is self._ends
+        assert entries == len(self._entries)
+        assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
+
     def read(self, after: int, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
         """A pass over the records with ``after`` < sequence <= ``upto`` that are accepted."""
         return StatePass(self, after, upto, accept)

@@ -1,7 +1,6 @@
 """Backlogs: what a queue has still to hand out. It has no records, it reads lanes as any consumer does.
 
-A queue's place is a list of *stretches*: cursors, each in the lane of one feed up to where the queue left it for
-another (its bindings changed); nearly always there is one, which has no end.
+A queue's place is a list of stretches (stretch.py), read one after the other.
 
 A record that is out of its lane's order is *taken*: given back by a member, or of a queue that goes by priority. It is
 a reference (chunk and index) on a heap ordered by priority and place, so what comes back takes its old place again; it
@@ -10,55 +9,16 @@ keeps its chunk as an unacknowledged one does. What is taken comes before what i
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from headway.core.consumer import Feed, Reader
+from headway.core.consumer import Feed
 from headway.core.delivery import record_at
-from headway.core.log import Chunk, Cursor, Lane
+from headway.core.log import Chunk, Cursor
 from headway.core.queue.owner import Owner
+from headway.core.queue.stretch import Source, Stretch
 from headway.core.routing import Registry
-
-
-class Source(Protocol):
-    """Records that come from elsewhere than from publishers."""
-
-    def fill(self, lane: Lane) -> bool:
-        """Append some more, or look for it as far as one step goes. False: there is no more. Raises OSError."""
-
-
-class Stretch(Cursor):
-    """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
-
-    __slots__ = ("feed", "order", "source", "stop_number", "stop_position")
-
-    def __init__(self, reader: Reader, feed: Feed, order: int, source: Source | None = None) -> None:
-        super().__init__(feed.lane, reader)
-        self.source = source
-        """Fills the lane, as long as there is more."""
-        self.feed = feed
-        self.order = order
-        self.stop_number: int | None = None
-        self.stop_position = 0
-
-    @property
-    def end_number(self) -> int:
-        return self.lane.count if self.stop_number is None or self.source is not None else self.stop_number
-
-    @property
-    def end_position(self) -> int:
-        return self.lane.end if self.stop_number is None or self.source is not None else self.stop_position
-
-    @property
-    def finished(self) -> bool:
-        """There is nothing to come but by the next stretch."""
-        return self.source is None and self.stop_number is not None and self.position >= self.stop_position
-
-    def fill(self) -> None:
-        """Have more to give, if there is a source that has. Raises OSError."""
-        if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
-            self.source = None
-            self.stop_number, self.stop_position = self.lane.count, self.lane.end
 
 
 class Place(NamedTuple):
@@ -97,6 +57,10 @@ class Backlog:
         self.handed_records = 0
         self.handed_bytes = 0
         """Given to whichever member, or left out, since the queue began; some twice."""
+        self._requeued_records = 0
+        """Those that came back in between."""
+        self._passed_records = 0
+        """Records of stretches that were read to their end."""
         self._queue = queue
         self._registry = registry
         self._taken: list[Place] = []
@@ -144,6 +108,7 @@ class Backlog:
             self._fill()
 
     def _done_with(self, stretch: Stretch) -> None:
+        self._passed_records += stretch.passed_records
         stretch.detach()
         self.settling[stretch] = None
         self._settled(stretch)
@@ -296,6 +261,7 @@ class Backlog:
 
     def take(self, stretch: Stretch, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
         """Put a record that is out of order where it belongs."""
+        self._requeued_records += returns > 0
         rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
         self.put(Place(rank, stretch.order, chunk.first_number + index, stretch, chunk, index, returns, late))
 
@@ -359,3 +325,27 @@ class Backlog:
         """So much is out of it, to a member or to nobody."""
         self.handed_records += records
         self.handed_bytes += size
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what always holds, while the queue lasts. It goes through all that is taken or unacknowledged."""
+        passed = self._passed_records + sum(stretch.passed_records for stretch in self.stretches)
+        out = self.handed_records - self._requeued_records + self._taken_records
+        assert out == passed, f"{passed} records passed, {out} handed out, left out or taken: some are lost or doubled"
+        orders = [stretch.order for stretch in self.stretches]
+        assert orders == sorted(set(orders))
+        assert all(stretch.stop_number is not None for stretch in self.stretches[:-1]), "one is read after the other"
+        for stretch in [*self.stretches, *self.settling]:
+            stretch.check()
+            assert stretch.position <= stretch.end_position
+        assert all(stretch.unacknowledged and not stretch.attached for stretch in self.settling)
+        places = [place for place in self._taken if place.key not in self._withdrawn]
+        assert len(places) == self._taken_records
+        assert self._taken == [] or self._taken[0] == min(self._taken), "the next one is on top"
+        assert self._taken == [] or self._taken[0].key not in self._withdrawn
+        assert self._taken_bytes == sum(place.size for place in places)
+        assert self._taken_of == Counter(place.chunk for place in places)
+        assert self._late == {place.key: place for place in places if place.late}
+        for place in places:
+            assert place.stretch.unacknowledged[place.number] is place.chunk, "what is taken keeps its chunk"

@@ -15,10 +15,11 @@ from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
 from headway.core.delivery import PUMP_BYTES, Fanout, doom
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog, Place, Stretch
+from headway.core.queue.backlog import Backlog, Place
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
 from headway.core.queue.owner import Owner
+from headway.core.queue.stretch import Stretch
 from headway.core.queue.writing import has_room, send_batch, send_one
 from headway.core.routing import TAKEN_WORK, Registry
 

@@ -23,10 +23,11 @@ from headway.core.consumer import DeadLetter, Delivery, Feed, QueueTerms, Reader
 from headway.core.delivery import Fanout, lose
 from headway.core.log import Chunk, Cursor, Kept
 from headway.core.message import Run
-from headway.core.queue.backlog import Backlog, Source, Stretch
+from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, Got
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
+from headway.core.queue.stretch import Source, Stretch
 from headway.core.routing import Registry
 
 

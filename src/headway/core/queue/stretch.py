@@ -1,0 +1,62 @@
+"""Stretches: parts of what a queue reads. Each is a cursor in the lane of one feed, up to where the queue left it for
+another (its bindings changed). Nearly always there is one, which has no end.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headway.core.consumer import Feed, Reader
+from headway.core.log import Chunk, Cursor, Lane
+
+
+class Source(Protocol):
+    """Records that come from elsewhere than from publishers."""
+
+    def fill(self, lane: Lane) -> bool:
+        """Append some more, or look for it as far as one step goes. False: there is no more. Raises OSError."""
+
+
+class Stretch(Cursor):
+    """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
+
+    __slots__ = ("feed", "first_number", "order", "source", "stop_number", "stop_position")
+
+    def __init__(self, reader: Reader, feed: Feed, order: int, source: Source | None = None) -> None:
+        super().__init__(feed.lane, reader)
+        self.source = source
+        """Fills the lane, as long as there is more."""
+        self.feed = feed
+        self.order = order
+        self.stop_number: int | None = None
+        self.stop_position = 0
+        self.first_number = feed.lane.count
+        """Of its records."""
+
+    @property
+    def end_number(self) -> int:
+        return self.lane.count if self.stop_number is None or self.source is not None else self.stop_number
+
+    @property
+    def end_position(self) -> int:
+        return self.lane.end if self.stop_number is None or self.source is not None else self.stop_position
+
+    @property
+    def finished(self) -> bool:
+        """There is nothing to come but by the next stretch."""
+        return self.source is None and self.stop_number is not None and self.position >= self.stop_position
+
+    def fill(self) -> None:
+        """Have more to give, if there is a source that has. Raises OSError."""
+        if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
+            self.source = None
+            self.stop_number, self.stop_position = self.lane.count, self.lane.end
+
+    def stand_at(self, chunk: Chunk, index: int) -> None:
+        super().stand_at(chunk, index)
+        self.first_number = self.number
+
+    @property
+    def passed_records(self) -> int:
+        """Records that it has left behind it."""
+        return self.number - self.first_number

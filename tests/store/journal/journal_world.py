@@ -82,8 +82,10 @@ class World:
             except PowerLoss:
                 self.counts["power losses within an operation"] += 1
                 self.lose_power()
+            self.journal.check()
         self.heal()
         self.mend()
+        self.journal.check()
         self.lose_power()
 
     # -- what happens -----------------------------------------------------------------------------------------------

@@ -144,6 +144,7 @@ class Cursor:
     def _move_to(self, position: int) -> None:
         chunk = self.chunk
         assert chunk is not None
+        assert self.position <= position <= self.lane.end, "a cursor never goes back, nor beyond its lane"
         self.position = position
         while chunk.next is not None and position >= chunk.stop:
             chunk = chunk.next

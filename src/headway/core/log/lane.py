@@ -91,6 +91,7 @@ class Lane:
 
     def append(self, run: Run, frames: Frames, sequence: int, now: float) -> None:
         """Append a run; whole records, chunks of about 64 KiB."""
+        assert sequence > self.tail.last_sequence, "sequences only grow"
         ends = frames.ends
         total = len(ends)
         size = ends[-1]
@@ -180,6 +181,8 @@ class Lane:
             self.pool.memory_bytes -= chunk.index_bytes
             chunk.spill.release()
             chunk.spill = None
+        assert self.resident_bytes >= 0 <= self.pool.memory_bytes, "more was let go of than there was"
+        assert self.spilled_bytes >= 0 <= self.pool.disk_bytes
         chunk.size = 0
 
     # -- spill ------------------------------------------------------------------------------------------------------
@@ -279,7 +282,7 @@ class Lane:
                 assert cursor.lane is self
                 cursor.check()
         assert (self.end, self.count) == (position, number), "positions and numbers add up"
-        assert max(sequence, self.dropped_sequence) <= self.last_sequence
+        assert sequence <= self.last_sequence
         assert chunks[-1] is self.tail
         assert self.to_spill in chunks
         assert self.first.standing or self.first is self.tail, "what nobody needs is let go of"

@@ -107,11 +107,13 @@ class Pool:
 
     def add_state(self, size: int) -> None:
         self.state_bytes += size
+        assert self.state_bytes >= 0
         self.add_memory(size)
 
     def add_clients(self, size: int) -> None:
         before = self.clients_counted_bytes
         self.clients_bytes += size
+        assert self.clients_bytes >= 0
         self.add_memory(self.clients_counted_bytes - before)
 
     @property
@@ -141,6 +143,7 @@ class Pool:
 
     def open(self, lane: Lane) -> None:
         self.closed_bytes -= self.closed.pop(lane, 0)
+        assert self.closed_bytes >= 0
 
     def to_spill_bytes(self) -> int:
         """How much more should leave memory now; 0 below the high-water mark."""

@@ -281,6 +281,7 @@ class Backlog:
     def _not_taken(self, place: Place) -> None:
         self._taken_bytes -= place.size
         left = self._taken_of[place.chunk] = self._taken_of[place.chunk] - 1
+        assert left >= 0 <= self._taken_bytes
         if not left:
             del self._taken_of[place.chunk]
         if place.late:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from headway.store.journal import batch
@@ -91,9 +92,12 @@ class Catalogue:
 
     def add(self, packed: Packed, offset: int) -> None:
         """A batch that the last segment has at ``offset``, or is going to have; it is kept."""
+        number, first = packed.header.number, packed.header.first_sequence
         with self._lock:
             if not self._kept:
-                self._kept_from = packed.header.number
+                self._kept_from = number
+            assert number == self._kept_from + len(self._kept), "a batch's number follows the one before"
+            assert not first or first > self._segments[-1].last_sequence, "sequences only grow"
             self._segments[-1].add(offset, packed.header)
             self._kept.append(packed)
             self.kept_bytes += packed.size
@@ -136,6 +140,20 @@ class Catalogue:
 
     def close(self) -> None:
         self._file_cache.close()
+
+    def check(self) -> None:
+        """Assert what always holds. It goes through all entries of all segments."""
+        with self._lock:
+            for segment in self._segments:
+                segment.check()
+            for one, following in pairwise(segment.header for segment in self._segments):
+                assert one.ordinal < following.ordinal, "segments are in order"
+                assert one.first_number <= following.first_number
+            for segment, behind in pairwise(self._segments):
+                assert segment.last_sequence <= behind.header.last_sequence, "sequences only grow"
+            numbers = [packed.header.number for packed in self._kept]
+            assert not numbers or numbers == list(range(self._kept_from, self._kept_from + len(numbers)))
+            assert self.kept_bytes == sum(packed.size for packed in self._kept)
 
     # -- looking up -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import le, lt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,6 +87,22 @@ class SegmentIndex:
         self._last.append(self.last_sequence)
         self._time.append(header.time_us)
         self.end = offset + size
+
+    def check(self) -> None:
+        """Assert what always holds. It goes through all entries."""
+        columns = (self._number, self._size, self._first, self._last, self._time)
+        assert all(len(column) == len(self) for column in columns)
+        assert not self._batches or len(self._batches) == len(self)
+        assert self.batches == (sum(self._batches) if self._batches else len(self))
+        ends = [offset + size for offset, size in zip(self._offset, self._size, strict=True)]
+        assert all(map(le, [SEGMENT_HEADER_BYTES, *ends], [*self._offset, self.end])), "batches do not overlap"
+        assert all(map(lt, self._number, self._number[1:])), "numbers only grow"
+        lasts = [self.header.last_sequence, *self._last]
+        assert all(map(le, lasts, lasts[1:])), "sequences only grow"
+        assert self.last_sequence == lasts[-1]
+        assert all(first > before for first, before in zip(self._first, lasts, strict=False) if first)
+        assert self.own_first == next(filter(None, self._first), 0)
+        assert self.own_last == (self.last_sequence if self.own_first else 0)
 
     def cut(self, number: int) -> None:
         """Forget the batches from this number on. Not of a thinned one."""

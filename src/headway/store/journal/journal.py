@@ -62,6 +62,11 @@ class Journal:
             self._files.close(self._lock_fd)
             self._lock_fd = None
 
+    def check(self) -> None:
+        """Assert what always holds of its streams between two calls."""
+        for stream in self._streams.values():
+            stream.check()
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     @property

@@ -76,6 +76,12 @@ class Stream:
         self._close_fd()
         self._catalogue.close()
 
+    def check(self) -> None:
+        """Assert what always holds between two calls. It goes through all segments."""
+        self._catalogue.check()
+        kept = [packed.header.number for packed in self._catalogue.kept]
+        assert kept == list(range(self._synced + 1, self._next_number)), "what is not on disk is kept"
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     @property

@@ -34,6 +34,7 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.policy import parse_policies
+from headway.core.queue.queue import queue_of
 from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
 from headway.wire.mqtt.client import connect, encode_publish
@@ -312,8 +313,19 @@ class Stage:
             self._carry_out()
             busy = [client.read(inf) for client in list(self.clients.values()) if client.reads == inf]
             if not any(busy) and not self.broker.has_work:
+                self.check()
                 return
         raise AssertionError("the turn does not end")
+
+    def check(self) -> None:
+        """The broker's own invariants."""
+        feeds = self.broker.registry.router.feeds.values()
+        for feed in feeds:
+            feed.lane.check()
+            for queue in map(queue_of, feed.queues):
+                queue.backlog.check()
+        for pool in self.broker.registry.distinct_pools():
+            pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])
 
     def _carry_out(self) -> None:
         for effect in self.broker.take_effects():

@@ -282,9 +282,7 @@ class Cursor:
             return
         assert self in floor.standing, "a cursor stands in its floor"
         oldest = next(iter(waiting.values()), chunk)
-        assert oldest is not None, "who wants nothing keeps nothing"
-        assert floor.start <= oldest.start, "nothing older is wanted than what is kept"
-        assert waiting or floor is chunk, "who has settled everything keeps its own chunk alone"
+        assert floor is oldest, "it keeps what it wants and nothing older"
         for number, one in waiting.items():
             assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is kept for it"
             assert floor.start <= one.start

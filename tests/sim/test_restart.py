@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from random import Random
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -137,7 +136,7 @@ def durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(chance, "terms", durable_terms)
     # The simulator writes headers as JSON, not as AMQP does.
-    monkeypatch.setattr(words, "read_properties", lambda raw: SimpleNamespace(headers=dict(json.loads(raw))))
+    monkeypatch.setattr(words, "QUEUES", words.QUEUES._replace(read_headers=lambda raw: dict(json.loads(raw))))
 
 
 @pytest.mark.usefixtures("durable")

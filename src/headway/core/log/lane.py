@@ -282,7 +282,7 @@ class Lane:
                 assert cursor.lane is self
                 cursor.check()
         assert (self.end, self.count) == (position, number), "positions and numbers add up"
-        assert sequence <= self.last_sequence
+        assert sequence in (0, self.last_sequence), "what came last is at the end"
         assert chunks[-1] is self.tail
         assert self.to_spill in chunks
         assert self.first.standing or self.first is self.tail, "what nobody needs is let go of"

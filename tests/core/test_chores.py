@@ -174,7 +174,7 @@ def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
     assert commit is not None
     sessions = [fact for fact in commit.facts if fact.what == "session"]
     assert [(fact.name, fact.terms is None) for fact in sessions] == [("c", True), ("c", False)]
-    told = [fact for fact in ledger.snapshot(0)[0] if fact.what == "subscription"]
+    told = [fact for fact in ledger.all_facts() if fact is not None and fact.what == "subscription"]
     assert [fact.terms.request.filter for fact in told] == ["mine"]  # type: ignore[attr-defined]
 
 

@@ -37,7 +37,8 @@ def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(kept: K
         kept.turn()
         assert owner.get("q", acks=True) is not None
         kept.turn()
-    [place] = kept.tape.ledger.snapshot(kept.broker.registry.sequence)[1]
+    [one] = kept.tape.ledger.kept.values()
+    place = one.whole_place(kept.broker.registry.sequence)
     assert len(place.settled) == 2, "one stretch"
 
 

@@ -103,10 +103,12 @@ class Publisher:
 
 
 class JournalStage:
-    def __init__(self, files: FakeFiles | None = None, *, thread: bool = False, config: str = "") -> None:
+    def __init__(
+        self, files: FakeFiles | None = None, *, thread: bool = False, config: str = "", memory: str = "8MB"
+    ) -> None:
         self.files = files or FakeFiles()
         self.loop = PretendedLoop()
-        settings = parse_settings(CONFIG + config)
+        settings = parse_settings(CONFIG.replace('memory = "8MB"', f'memory = "{memory}"') + config)
         self.broker: Broker = make_broker(settings)
         self.keeper: Keeper = start(
             settings.journal, settings.topics, self.broker, cast(asyncio.AbstractEventLoop, self.loop),

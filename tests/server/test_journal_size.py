@@ -13,7 +13,7 @@ from headway.core.clients.folding import Folding
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log.ledger import MAIN, Fact
-from headway.server.journal import keeper, words
+from headway.server.journal import keeper, snapshot, words
 from headway.store.journal.verify import verify
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -104,7 +104,7 @@ def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) ->
     stage.declare("q")
     Publisher(stage).publish("q", 1)
     stage.turn()
-    monkeypatch.setattr(keeper, "places_entry", lambda places, sequence, kind=words.PLACES: words.places_entry(
+    monkeypatch.setattr(snapshot, "places_entry", lambda places, sequence, kind=words.PLACES: words.places_entry(
         places, sequence, words.PLACES if kind == words.SNAPSHOT_PLACES else kind))  # fmt: skip
     stage.keeper._snapshot_due = True
     stage.declare("q2")

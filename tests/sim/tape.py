@@ -7,7 +7,7 @@ order, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
 from headway.core.broker import Broker
@@ -20,16 +20,12 @@ from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.routing.registry import Limits
 from headway.server.journal.handle import Shelf
+from headway.server.journal.needs import Needs
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
+from headway.server.journal.snapshot import Snapshot
 from headway.server.journal.tidying import Stretch, unwanted
-from headway.server.journal.words import (
-    SNAPSHOT_FACT,
-    SNAPSHOT_PLACES,
-    fact_entry,
-    places_entry,
-    run_entry,
-)
+from headway.server.journal.words import fact_entry, places_entry, run_entry
 from headway.store.journal.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
@@ -117,7 +113,15 @@ class NothingRecorded:
 
 
 class Tape:
-    def __init__(self, broker: Broker, dialect: Dialect) -> None:
+    def __init__(self, broker: Broker, dialect: Dialect, *, slices: int = 10**9) -> None:
+        """``slices``: so many things are looked at in a turn by what looks at all there is."""
+        self.slices = slices
+        self.sliced = 0
+        """Snapshots that took several turns."""
+        self.seen: Callable[[Snapshot, float], object] | None = None
+        """Is shown each snapshot that is to be written."""
+        self._snapshot: Snapshot | None = None
+        self._needs: Needs | None = None
         self.main, self.retained = TapeStream(), TapeStream()
         self.broker = broker
         self.dialect = dialect
@@ -132,13 +136,22 @@ class Tape:
 
     def take(self, now: float) -> None:
         """The end of a turn."""
+        self._take(now)
+        self._go_through(now)
+
+    def _take(self, now: float) -> None:
         commit = self.ledger.take(self.broker.registry.sequence)
         if commit is None:
             return
         entries = [run_entry(kept, WALL_OFFSET_S) for kept in commit.runs]
         for kept in commit.runs:
             self.written.update(range(kept.sequence, kept.sequence + len(kept.run)))
-        entries += [fact_entry(fact, WALL_OFFSET_S) for fact in commit.facts]
+        told = [(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts]
+        entries += [entry for _, entry in told]
+        if self._snapshot is not None:
+            self._snapshot.told(told, commit.places)
+        if self._needs is not None:
+            self._needs.told(commit.places)
         for fact in commit.facts:
             if isinstance(fact.terms, SubscriptionTerms | QueueKeptTerms):
                 self.began.setdefault(fact.terms.place, fact.sequence)
@@ -151,20 +164,38 @@ class Tape:
             self.retained.write([self._log.entry(topic) for topic in commit.retained], now)
 
     def roll(self, now: float) -> None:
-        """A new segment; old ones go if nobody needs them. The real one has a mark in it with a sequence of its own,
-        which the simulator's models would take for a record."""
-        self.take(now)
-        registry = self.broker.registry
-        sequence = registry.sequence
-        facts, places = self.ledger.snapshot(sequence)
+        """A new segment, as soon as all that stands at its beginning has been looked at; old ones go if nobody needs
+        them. The real one has a mark in it with a sequence of its own, which the simulator's models would take for a
+        record."""
+        self._take(now)
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self.broker, self.ledger, NothingRecorded())
+            self._go_through(now)
+            self.sliced += self._snapshot is not None
+
+    def _go_through(self, now: float) -> None:
+        """The real one looks at both in a slice, and writes what was not whole before it in the next turn."""
+        if self._snapshot is not None:
+            self._snapshot.go_on(self.slices)
+            if self._snapshot.whole:
+                self._begin_segment(self._snapshot, now)
+                self._snapshot = None
+        if self._needs is not None:
+            self._needs.go_on(self.slices)
+            if self._needs.whole:
+                self.freed += self.main.free(self._needs.main)
+                idle = unwanted(self.broker, self.ledger, (), self.main.stretches())
+                self.freed_between += self.main.free_between(idle)
+                self._needs = None
+
+    def _begin_segment(self, snapshot: Snapshot, now: float) -> None:
+        sequence = self.broker.registry.sequence
+        if self.seen is not None:
+            self.seen(snapshot, now)
         self.main.roll(sequence)
-        self.main.write([
-            *(fact_entry(fact, WALL_OFFSET_S, SNAPSHOT_FACT) for fact in facts),
-            places_entry(places, sequence, SNAPSHOT_PLACES),
-        ], now)  # fmt: skip
-        self.freed += self.main.free(self.ledger.needed_sequence(registry.sequence))
-        idle = unwanted(self.broker, self.ledger, (), self.main.stretches())
-        self.freed_between += self.main.free_between(idle)
+        self.main.write(snapshot.entries(sequence, self.ledger.reserved)[1:], now)
+        if self._needs is None:
+            self._needs = Needs(self.ledger, sequence, ())
 
     def restored(self, now: float) -> tuple[Broker, Ledger]:
         """A broker as it would be if the process had died now, and been started again."""
@@ -176,6 +207,11 @@ class Tape:
         streams = {MAIN: self.main, RETAINED: self.retained}
         restore(broker, streams, Shelf([], NothingRecorded()), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
         return broker, ledger
+
+
+def slices_of(seed: int) -> int:
+    """With some seeds what looks at all there is takes many turns, in which the process may die."""
+    return (10**9, 2, 7)[seed % 3]
 
 
 class Wanted:

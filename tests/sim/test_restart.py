@@ -13,7 +13,7 @@ from tests.sim.once.world import World as OnceWorld
 from tests.sim.queues import chance
 from tests.sim.queues.world import World as QueueWorld
 from tests.sim.seeds import counts_of, run_seed, seeds_of_the_day, steps_of_the_day
-from tests.sim.tape import Tape, assert_the_same
+from tests.sim.tape import Tape, assert_the_same, slices_of
 from tests.sim.world import World
 
 from headway.core.broker import Broker
@@ -56,7 +56,7 @@ class Taped:
 class DurableQueues(Taped, QueueWorld):
     def _begin(self) -> None:
         self.dice = Random(self.seed)
-        self.tape = Tape(self.broker, PLAIN)
+        self.tape = Tape(self.broker, PLAIN, slices=slices_of(self.seed))
         declare = self.broker.queues.declare_exchange
 
         def durable(exchange: object) -> None:
@@ -75,7 +75,7 @@ class DurableTopics(Taped, World):
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
         super().__init__(seed)
-        self.tape = Tape(self.broker, PLAIN)
+        self.tape = Tape(self.broker, PLAIN, slices=slices_of(seed))
 
     def turn(self) -> None:
         super().turn()
@@ -201,10 +201,11 @@ def test_an_id_that_is_free_before_the_journal_knows_is_found(monkeypatch: pytes
 @pytest.mark.usefixtures("durable")
 def test_much_is_compared() -> None:
     for kind in (DurableQueues, DurableTopics):
-        worlds = [kind(seed) for seed in range(1, 6)]
+        worlds = [kind(seed) for seed in range(1, 8)]
         for world in worlds:
             world.run(100)
         assert sum(world.looks for world in worlds) > 10
         assert sum(world.compared for world in worlds) > 200
         assert sum(world.tape.freed for world in worlds) > 3
-    assert sum(world.tape.freed_between for world in worlds) > 3
+        assert sum(world.tape.sliced for world in worlds) > 3
+    assert sum(world.tape.freed_between for world in worlds) > 1

@@ -12,7 +12,7 @@ import pytest
 from tests.core.queues_stage import PLAIN, run_of
 from tests.core.stage import SHARED
 from tests.sim.outlet import PretendedOutlet
-from tests.sim.tape import Tape, assert_the_same
+from tests.sim.tape import Tape, assert_the_same, slices_of
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import Broker
@@ -37,7 +37,7 @@ class Churn:
     def __init__(self, seed: int) -> None:
         self.dice, self.now = Random(seed), 1.0
         self.broker = Broker({"": Limits()}, {"": Pool("global", 10**8, 0, 1.0)})
-        self.tape = Tape(self.broker, PLAIN)
+        self.tape = Tape(self.broker, PLAIN, slices=slices_of(seed))
         self.operator = self._session("operator", expiry_s=0.0)
         self.channel = Channel(NO_LIMIT, NO_LIMIT, 1, self.operator.number)
         self.compared = self.gone = 0
@@ -154,7 +154,7 @@ def told(ledger: Ledger) -> set[object]:
     """All there is, as a snapshot would say it; of sessions and exchanges their names, of deliveries nothing."""
     return {
         (fact.what, fact.name, "" if fact.what in ("session", "exchange") else fact.terms)
-        for fact in ledger.all_facts() if fact.what != "flight"
+        for fact in ledger.all_facts() if fact is not None and fact.what != "flight"
     }  # fmt: skip
 
 

@@ -62,6 +62,11 @@ class Standing:
         at = bisect_right(self._pairs, (sequence, inf)) - 1
         return at >= 0 and sequence <= self._pairs[at][1]
 
+    def place(self, number: int) -> Place:
+        """All of it, as one place with this number."""
+        above = [end for pair in self._pairs if pair[1] >= self.upto for end in pair]
+        return Place(number, self.upto, 0 if self.conflated else self.fresh, tuple(above))
+
     def close(self) -> None:
         """Nothing more is added."""
         merged: list[tuple[int, int]] = []

@@ -19,6 +19,9 @@ from headway.core.routing import PREDECLARED, Binding, Exchange, Registry
 
 OBITUARIES_MAX = 10_000
 
+_Told = tuple[str, object, object]
+"""A fact but for its sequence."""
+
 
 class SessionTerms(NamedTuple):
     listener: str
@@ -214,7 +217,7 @@ class Keeping:
         if ledger is None or kept is None:
             return
         queue.kept = None
-        for stretch in kept.cursors:
+        for stretch in (*queue.backlog.settling, *queue.backlog.stretches):
             stretch.kept = None
         ledger.forget(kept)
         self._registry.keep_feed(queue.feed, -1)
@@ -285,48 +288,80 @@ class Keeping:
 
     # -- all there is -----------------------------------------------------------------------------------------------
 
-    def facts(self) -> list[Fact]:
-        return [Fact(self._registry.sequence, what, name, terms) for what, name, terms in self._all()]
+    def facts(self) -> Iterator[Fact | None]:
+        """In an order in which they can be made again; see ``Ledger.all_facts``."""
+        for kind in (self._all_exchanges, self._all_queues, self._all_bindings, self._all_sessions,
+                     self._all_obituaries, self._all_subscriptions, self._all_batches):  # fmt: skip
+            for told in kind():
+                yield None if told is None else Fact(self._registry.sequence, *told)
 
-    def _all(self) -> Iterator[tuple[str, object, object]]:
-        """In an order in which they can be made again."""
-        registry = self._registry
+    def _all_exchanges(self) -> Iterator[_Told | None]:
+        there = self._registry.router.exchanges.by_name
         predeclared = {name for name, _ in PREDECLARED}
-        exchanges = registry.router.exchanges.by_name
-        for exchange in exchanges.values():
-            if exchange.durable and exchange.name not in predeclared:
-                yield "exchange", exchange.name, exchange
-        for queue in self._listeners:
-            yield "queue", queue.name, self._queue_terms(queue)
-        for exchange in exchanges.values():
-            for binding in exchange.bindings.all:
-                if self.outlives(binding):
-                    yield "binding", binding, True
-        for session in registry.sessions.values():
+        for name in list(there):
+            exchange = there.get(name)
+            said = exchange is not None and exchange.durable and name not in predeclared
+            yield ("exchange", name, exchange) if said else None
+
+    def _all_queues(self) -> Iterator[_Told | None]:
+        for queue in list(self._listeners):
+            yield ("queue", queue.name, self._queue_terms(queue)) if queue in self._listeners else None
+
+    def _all_bindings(self) -> Iterator[_Told | None]:
+        there = self._registry.router.exchanges.by_name
+        for name in list(there):
+            for binding in list(there[name].bindings.all) if name in there else ():
+                said = name in there and binding in there[name].bindings.all and self.outlives(binding)
+                yield ("binding", binding, True) if said else None
+
+    def _all_sessions(self) -> Iterator[_Told | None]:
+        for session in list(self._registry.sessions.values()):
             if session.kept:
                 yield "session", session.client, _session_terms(session)
                 yield from _underway(session)
-        for of, told in self._obituaries.items():
-            yield "deleted", of, told
-        for number, subscription in self._subscriptions.items():
-            if not subscription.session.kept:
-                continue  # it ended with its session, whose name may be another's by now
-            yield "subscription", number, self._terms(subscription)
-        for writer, batch in self.batches.items():
-            yield "batch", writer, batch
+            else:
+                yield None
+
+    def _all_obituaries(self) -> Iterator[_Told | None]:
+        for of in list(self._obituaries):
+            told = self._obituaries.get(of)
+            yield ("deleted", of, told) if told is not None else None
+
+    def _all_subscriptions(self) -> Iterator[_Told | None]:
+        for number in list(self._subscriptions):
+            subscription = self._subscriptions.get(number)
+            if subscription is not None and subscription.session.kept:
+                yield "subscription", number, self._terms(subscription)
+            else:
+                yield None  # it ended with its session, whose name may be another's by now
+
+    def _all_batches(self) -> Iterator[_Told | None]:
+        for writer in list(self.batches):
+            batch = self.batches.get(writer)
+            yield ("batch", writer, batch) if batch is not None else None
 
 
-def _underway(session: Session) -> Iterator[tuple[str, object, object]]:
+def _underway(session: Session) -> Iterator[_Told | None]:
     """What of exactly-once deliveries is under way, in and out."""
-    for packet_id in session.incoming:
-        yield "arrived", (session.client, packet_id), True
-    for delivery_id, delivery in session.channel.in_flight.items():
-        if delivery.subscription.request.qos == EXACTLY_ONCE:
+    channel = session.channel
+    for packet_id in list(session.incoming):
+        if not session.kept:
+            return
+        yield ("arrived", (session.client, packet_id), True) if packet_id in session.incoming else None
+    for delivery_id in list(channel.in_flight):
+        delivery = channel.in_flight.get(delivery_id)
+        if not session.kept:
+            return
+        if delivery is not None and delivery.subscription.request.qos == EXACTLY_ONCE:
             kept, sequence = stands_for(delivery)
             place = kept.number if kept is not None and sequence else 0
             yield "flight", (session.client, delivery_id), (place, sequence, delivery.released)
-    for delivery_id in session.channel.doubtful:
-        yield "flight", (session.client, delivery_id), (0, 0, True)
+        else:
+            yield None
+    for delivery_id in list(channel.doubtful):
+        if not session.kept:
+            return
+        yield ("flight", (session.client, delivery_id), (0, 0, True)) if delivery_id in channel.doubtful else None
 
 
 def _session_terms(session: Session) -> SessionTerms:

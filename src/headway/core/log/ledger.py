@@ -10,23 +10,18 @@ Rules:
   comes after record *s* and before the next.
 - What is collected between two calls of ``take`` is one *commit* and has a number. Whoever published a kept run is told
   so only once its commit is on disk.
-- A segment of the main stream begins with all the facts and places there are (``snapshot``), so that what is older can
-  be deleted.
+- A segment of the main stream begins with all the facts and places there are, so that what is older can be deleted.
 - A record stays in the journal as long as it is recorded or a place needs it (``needed_sequence``).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from headway.core.log.held_back import HeldBack
 from headway.core.message import Run
-
-if TYPE_CHECKING:
-    from headway.core.log.cursor import Cursor
-    from headway.core.log.loose import LooseEnds
 
 MAIN = "main"
 """The stream for facts, and for records that are kept only until they are settled."""
@@ -87,14 +82,35 @@ class Waits(Protocol):
         """Everything up to this commit is on disk: it may be sent what waited for that."""
 
 
+class Progress(Protocol):
+    """A cursor, or something like one: how far somebody is with what is to be kept for it."""
+
+    @property
+    def attached(self) -> bool:
+        """It stands among records, and what it has to give next is one of them."""
+
+    @property
+    def ended(self) -> int:
+        """The last sequence it has to do with; 0: there is none yet."""
+
+    def wanted_sequence(self) -> int:
+        """Of the first record that is not settled; 0: there is none."""
+
+    def fresh_sequence(self) -> int:
+        """Of the first that was never sent; 0: there is none."""
+
+    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+        """Of all that are not settled, first and last of each stretch, when ``last`` is the last there is."""
+
+
 class Kept:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
     __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
 
-    def __init__(self, ledger: Ledger, number: int, cursors: list[Cursor | LooseEnds]) -> None:
+    def __init__(self, ledger: Ledger, number: int, cursors: Sequence[Progress]) -> None:
         self.number = number
-        self.cursors = cursors
+        self.cursors = list(cursors)
         """The oldest place first. Each leaves when it wants nothing any more, but for the one that still reads."""
         self.filters: Callable[[], Iterable[str]] = tuple
         """What it reads of topics, at most."""
@@ -104,10 +120,10 @@ class Kept:
         self._settled: list[int] = []
         self._never: list[tuple[int, int]] = []
         """Refused, and not before all that is wanted."""
-        self._at: tuple[Cursor | None, int] = (None, 0)
+        self._at: tuple[Progress | None, int] = (None, 0)
         """Where the last pair ends."""
 
-    def settled(self, cursor: Cursor, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
+    def settled(self, cursor: Progress, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
         """Records ``number`` to ``upto`` of the cursor's lane are done with."""
         pairs = self._settled
         if pairs and self._at == (cursor, number - 1):
@@ -160,12 +176,16 @@ class Kept:
         above = [(first, last) for first, last in zip(pairs[::2], pairs[1::2], strict=True) if last >= upto]
         return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
 
+    def whole_place(self, sequence: int) -> Place:
+        """As ``place``, with all that is settled. To be asked right after a commit."""
+        return self.place(sequence)._replace(settled=self.settled_above(sequence))
+
     @property
-    def first(self) -> Cursor | LooseEnds | None:
+    def first(self) -> Progress | None:
         """The one furthest back."""
         return self.cursors[0] if self.cursors else None
 
-    def drop(self, cursor: Cursor | LooseEnds) -> None:
+    def drop(self, cursor: Progress) -> None:
         """It wants nothing any more."""
         if cursor in self.cursors:
             self.cursors.remove(cursor)
@@ -192,7 +212,9 @@ class Ledger:
         self.full = False
         """More waits to be written than may: whoever publishes what is to be kept has to wait."""
         self.reserved = 0
-        self.all_facts: Callable[[], list[Fact]] = list
+        self.all_facts: Callable[[], Iterator[Fact | None]] = lambda: iter(())
+        """All that is so now, in an order in which it can be made again. Between two steps things may come and go: each
+        is told as it is at its step. None: a step that brought nothing."""
         self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
         """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
         self.holding: dict[Waits, None] = {}
@@ -201,7 +223,8 @@ class Ledger:
         """Topics whose retained record has changed."""
         self._runs: list[KeptRun] = []
         self._facts: list[Fact] = []
-        self._last_number = 0
+        self.last_number = 0
+        """Of all that was ever kept."""
         self.written_sequence = 0
         """What of all there is up to this one was to be written is on disk."""
         self._sequences: deque[tuple[int, int]] = deque()
@@ -214,7 +237,7 @@ class Ledger:
     def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
         self._facts.append(Fact(sequence, what, name, terms))
 
-    def keep(self, cursors: list[Cursor | LooseEnds], number: int | None = None) -> Kept:
+    def keep(self, cursors: Sequence[Progress], number: int | None = None) -> Kept:
         """A place is kept from now on; ``number``: it was before."""
         kept = Kept(self, self.next_number(number), cursors)
         self.kept[kept.number] = kept
@@ -222,8 +245,8 @@ class Ledger:
 
     def next_number(self, number: int | None = None) -> int:
         """A number for something that is kept; or this one, which it had before."""
-        found = self._last_number + 1 if number is None else number
-        self._last_number = max(self._last_number, found)
+        found = self.last_number + 1 if number is None else number
+        self.last_number = max(self.last_number, found)
         return found
 
     def forget(self, kept: Kept) -> None:
@@ -270,15 +293,6 @@ class Ledger:
             if client.held_back.size:
                 self.holding[client] = None
         return list(waited)
-
-    def snapshot(self, sequence: int) -> tuple[list[Fact], list[Place]]:
-        """Everything there is, without the records. To be taken right after a commit."""
-        facts = [Fact(sequence, "reserved", None, self.reserved), *self.all_facts()]
-        places = [
-            Place(kept.number, place.upto, place.fresh, kept.settled_above(sequence))
-            for kept in self.kept.values() for place in [kept.place(sequence)]
-        ]  # fmt: skip
-        return facts, places
 
     def needed_sequence(self, sequence: int, reads: Callable[[Kept], bool] | None = None) -> int:
         """Records before this one need not be kept for anybody who has a place; of all, or of those that ``reads``

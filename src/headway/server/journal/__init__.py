@@ -6,19 +6,12 @@ from headway.server.journal.keeper import BACKLOG_BYTES_MAX, Keeper
 from headway.server.journal.opening import start, streams_in
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
+from headway.server.journal.snapshot import Snapshot
 from headway.server.journal.tidying import stretches, unwanted
-from headway.server.journal.words import (
-    RUN,
-    SNAPSHOT_FACT,
-    SNAPSHOT_MARK,
-    SNAPSHOT_PLACES,
-    fact_entry,
-    places_entry,
-    read_runs,
-)
+from headway.server.journal.words import RUN, read_runs
 
 __all__ = [
-    "Archive", "BACKLOG_BYTES_MAX", "fact_entry", "Keeper", "places_entry", "PREFIX", "read_runs", "Recorded",
-    "restore", "restore_retained", "RETAINED", "RetainedLog", "RUN", "Shelf", "SNAPSHOT_FACT", "SNAPSHOT_MARK",
-    "SNAPSHOT_PLACES", "start", "stream_name", "streams_in", "stretches", "unwanted",
+    "Archive", "BACKLOG_BYTES_MAX", "Keeper", "PREFIX", "read_runs", "Recorded", "restore", "restore_retained",
+    "RETAINED", "RetainedLog", "RUN", "Shelf", "Snapshot", "start", "stream_name", "streams_in", "stretches",
+    "unwanted",
 ]

@@ -9,6 +9,7 @@ Rules:
 - When the writer fails, nothing is kept until it has written all of it again elsewhere, which it tries once a second.
   Meanwhile all of it is in memory; who adds more than ``BACKLOG_BYTES_MAX`` to it waits.
 - It is written at the end of a turn and at no other time: a snapshot has to know all that came before it.
+- What goes through all there is (a snapshot, tidying) does so in slices, one at the end of a turn and not at each one.
 - The oldest segment of the main stream begins with a snapshot, so it says by itself how the runs in it and behind it
   were routed. A snapshot has a sequence of its own, so its segment is not free before it.
 """
@@ -21,7 +22,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -32,15 +34,10 @@ from headway.server.journal.archive import Archive
 from headway.server.journal.handle import JournalChunk, Shelf
 from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
+from headway.server.journal.slices import Slices
+from headway.server.journal.snapshot import SLICE_ITEMS, Snapshot
 from headway.server.journal.tidying import Tidying
-from headway.server.journal.words import (
-    SNAPSHOT_FACT,
-    SNAPSHOT_MARK,
-    SNAPSHOT_PLACES,
-    fact_entry,
-    places_entry,
-    run_entry,
-)
+from headway.server.journal.words import fact_entry, places_entry, run_entry
 from headway.server.loop import Pulse
 from headway.store.journal.batch import Entry
 from headway.store.journal.journal import Journal
@@ -66,6 +63,14 @@ PLACES_SHARE = 4
 """Places count for a quarter of their bytes: they are read faster, and written with every acknowledgement."""
 
 Work = dict[str, list[Entry]]
+
+
+class _Step(NamedTuple):
+    """What is written at once, and which streams begin a segment with it; ``snapshot``: makes what more there is."""
+
+    work: Work
+    rolled: list[str]
+    snapshot: Callable[[], list[Entry]] | None = None
 
 
 class JournalStats(msgspec.Struct, frozen=True):
@@ -131,6 +136,9 @@ class Keeper:
         self._tidying = Tidying(broker, self.ledger, streams, archive, self.shelf, self._retained, topics, self._submit)
         self._timer: asyncio.TimerHandle | None = None
         self._snapshot_due = True
+        self._snapshot: Snapshot | None = None
+        """That is being collected, or is to be written next."""
+        self._slices = Slices(loop, now, turn_soon)
         self._segments: Counter[str] = Counter()
         """Bytes written to each stream since its last segment was begun."""
         self._told_bytes = self._told_bytes_max = 0
@@ -164,8 +172,8 @@ class Keeper:
 
     def turn(self, now: float) -> None:
         """The end of a turn: what it brought is to be written."""
-        registry, ledger = self._broker.registry, self.ledger
-        commit = ledger.take(registry.sequence)
+        ledger = self.ledger
+        commit = ledger.take(self._broker.registry.sequence)
         if commit is not None:
             offset = self.archive.wall_offset_s
             if not self._work:
@@ -176,17 +184,32 @@ class Keeper:
                     self.archive.recorded[kept.stream].pending.append(kept)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            for fact in commit.facts:
-                self._told_bytes += self._add(MAIN, fact_entry(fact, offset))
+            told = [(fact, fact_entry(fact, offset)) for fact in commit.facts]
+            self._told_bytes += sum([self._add(MAIN, entry) for _, entry in told])
+            if self._snapshot is not None:
+                self._snapshot.told(told, commit.places)
+            self._tidying.told(commit.places)
             if commit.places:
                 self._told_bytes += self._add(MAIN, places_entry(commit.places, commit.sequence)) // PLACES_SHARE
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
-        # Before the next work, for a writer that always has some would never come to it:
-        if now - self._tidied_s > TIDY_EVERY_S and not (self._busy or self.error):
-            self._tidied_s = now
-            self._tidying.tidy(now, self.committed_sequence)
+        self._go_through(now)
         self._write_soon(now)
+
+    def _go_through(self, now: float) -> None:
+        """Another slice of what looks at all there is."""
+        idle = not (self._busy or self.error)
+        if now - self._tidied_s > TIDY_EVERY_S and idle:
+            self._tidied_s = now
+            self._tidying.begin()
+        if (self._snapshot is not None or self._tidying.under_way) and self._slices.due(now):
+            if self._snapshot is not None:
+                self._snapshot.go_on(SLICE_ITEMS)
+            self._tidying.go_on()
+            more = self._snapshot is not None and not self._snapshot.whole
+            self._slices.over(more=more or self._tidying.under_way)
+        if idle and self._tidying.due:  # before the next work: a writer that always has some would never come to it
+            self._tidying.tidy(now, self.committed_sequence)
 
     def _add(self, stream: str, entry: Entry) -> int:
         """Returns how many bytes it has."""
@@ -225,7 +248,8 @@ class Keeper:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def _write_soon(self, now: float) -> None:
-        if self._busy or self.error or not self._work:
+        whole = self._snapshot is not None and self._snapshot.whole
+        if self._busy or self.error or not (self._work or whole):
             return
         gather_s = max(self._table.gather_s, LOADED_GATHER_S if self.loaded else 0.0)
         left_s = self._work_s + gather_s - now
@@ -241,62 +265,65 @@ class Keeper:
 
     def _write(self, now: float) -> None:
         work, self._work, self._handed_bytes, self._work_bytes = self._work, {}, self._work_bytes, 0
-        time_us = int((self._work_s + self.archive.wall_offset_s) * 1e6)
+        time_us = int(((self._work_s if work else now) + self.archive.wall_offset_s) * 1e6)
         for name, entries in work.items():
             self._segments[name] += sum(sum(map(len, entry.data)) for entry in entries)
         rolled = [name for name, size in self._segments.items() if name != MAIN and size > self._table.segment_bytes]
         again = self._retained.some_again()
         if again:
             work.setdefault(RETAINED, []).extend(again)
-        snapshot: Work = {}
-        told_much = self._told_bytes > self._told_bytes_max
-        if self._snapshot_due or told_much or self._segments[MAIN] > self._table.segment_bytes:
-            self._snapshot_due = False
-            snapshot = {MAIN: self._snapshot()}
-        for name in (*rolled, *snapshot):
+        for name in rolled:
             self._segments[name] = 0
-        self._busy, self._began_s = True, now
         told = {MAIN: work.pop(MAIN)} if MAIN in work else {}
         # That a record is settled is on disk no sooner than a dead letter of it, which may be in another stream.
-        steps = [(work, rolled), (told, []), (snapshot, list(snapshot))]
+        steps = [_Step(work, rolled), _Step(told, []), *self._snapshot_to_write()]
+        self._busy, self._began_s = True, now
         self._writer.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
-    def _snapshot(self) -> list[Entry]:
-        registry = self._broker.registry
+    def _snapshot_to_write(self) -> list[_Step]:
+        """One that is due is begun; one that is whole is to be written behind all that came so far."""
+        told_much = self._told_bytes > self._told_bytes_max
+        due = self._snapshot_due or told_much or self._segments[MAIN] > self._table.segment_bytes
+        if self._snapshot is None and due:
+            self._snapshot = Snapshot(self._broker, self.ledger, self.archive)
+            self._snapshot.go_on(SLICE_ITEMS)
+            self._slices.over(more=not self._snapshot.whole)
+        snapshot, registry = self._snapshot, self._broker.registry
+        if snapshot is None or not snapshot.whole:
+            return []
+        self._snapshot = None
+        self._snapshot_due, self._told_bytes, self._segments[MAIN] = False, 0, 0
         registry.sequence += 1
-        sequence = registry.sequence
-        facts, places = self.ledger.snapshot(sequence)
-        self._tidying.snapshots.append(sequence)
-        entries = [
-            Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
-            *(fact_entry(fact, self.archive.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
-            places_entry(places, sequence, SNAPSHOT_PLACES),
-        ]
-        size = sum(len(data) for entry in entries for data in entry.data)
-        self._told_bytes, self._told_bytes_max = 0, max(TOLD_BYTES, TOLD_TIMES * size)
-        return entries
+        self._tidying.snapshots.append(registry.sequence)
+        return [_Step({}, [MAIN], partial(snapshot.entries, registry.sequence, self.ledger.reserved))]
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._writer.submit(work)
 
-    def _commit(self, steps: list[tuple[Work, list[str]]], time_us: int, number: int, sequence: int) -> None:
+    def _commit(self, steps: list[_Step], time_us: int, number: int, sequence: int) -> None:
         """In the writer's thread. Without steps: mend."""
         error: Exception | None = None
-        for work, roll in steps or [({}, [])]:
+        size = 0
+        for work, roll, snapshot in steps or [_Step({}, [])]:
             try:
+                if snapshot is not None:
+                    work[MAIN] = snapshot()
+                    size = sum(len(data) for entry in work[MAIN] for data in entry.data)
                 if work:
                     self.journal.commit(work, time_us, sync=self._table.sync, roll=roll)
                 elif not steps:
                     self.journal.mend()
             except Exception as failed:  # noqa: BLE001  the loop's thread says what it is
                 error = failed
-        self._loop.call_soon_threadsafe(self._done, number, sequence, error)
+        self._loop.call_soon_threadsafe(self._done, number, sequence, error, size)
         if error is None and self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             with suppress(OSError):  # it is broken then, and the next commit says so
                 self.journal.commit({}, time_us)
 
-    def _done(self, number: int, sequence: int, error: Exception | None) -> None:
+    def _done(self, number: int, sequence: int, error: Exception | None, snapshot_bytes: int) -> None:
         began = self.pulse.begin()
+        if snapshot_bytes:
+            self._told_bytes_max = max(TOLD_BYTES, TOLD_TIMES * snapshot_bytes)
         self._answered(number, sequence, error)
         self.pulse.end("journal", began)
 
@@ -366,5 +393,6 @@ class Keeper:
         self.turn(self._now())
         if self._work:
             self._write(self._now())
+        self._slices.close()
         self._writer.shutdown(wait=True)
         self.journal.close()

@@ -20,11 +20,11 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.broker import Broker
-from headway.core.log import MAIN, Chunk, Kept, Ledger, LooseEnds
-from headway.core.message import overlaps
+from headway.core.log import MAIN, Chunk, Ledger, LooseEnds, Place
 from headway.server.config import Keep, TopicTable
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.handle import Shelf
+from headway.server.journal.needs import SLICE_PLACES, Needs
 from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
 from headway.store.journal.losses import joined
@@ -54,6 +54,8 @@ class Tidying:
         """So may these."""
         self._freed = self._looked_upto = 0
         """The snapshot before which nothing is left, and the one up to which stretches were looked at."""
+        self._needs: Needs | None = None
+        """What is being found out; then all else follows."""
         self._broker = broker
         self._ledger = ledger
         self._streams = streams
@@ -63,22 +65,53 @@ class Tidying:
         self._topics = topics
         self._submit = submit
 
+    # -- what is needed ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Find out what places need, unless that is under way."""
+        if self._needs is None:
+            recorded = [topic.filter for topic in self._topics if topic.keep is not None]
+            self._needs = Needs(self._ledger, self._broker.registry.sequence, recorded)
+
+    def told(self, places: Iterable[Place]) -> None:
+        """There was another commit."""
+        if self._needs is not None:
+            self._needs.told(places)
+
+    @property
+    def under_way(self) -> bool:
+        """There are places to look at."""
+        return self._needs is not None and not self._needs.whole
+
+    def go_on(self) -> None:
+        """Another slice."""
+        if self._needs is not None:
+            self._needs.go_on(SLICE_PLACES)
+
+    # -- removing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """It is known what is needed."""
+        return self._needs is not None and self._needs.whole
+
     def tidy(self, now: float, committed_sequence: int) -> None:
-        sequence, held = self._broker.registry.sequence, min(committed_sequence + 1, self._shelf.needed_sequence())
+        """To be called right after a commit, when that is due."""
+        needs, self._needs = self._needs, None
+        assert needs is not None
         by_writers = self._broker.writers.needed_sequence()
-        held = int(min(held, by_writers))
+        held = int(min(committed_sequence + 1, self._shelf.needed_sequence(), by_writers))
         for topic in self._topics:
             if topic.keep is not None:
                 stream = self._archive.recorded[stream_name(topic.filter)].stream
-                by_place = self._ledger.needed_sequence(sequence, partial(_reads, topic.filter))
+                by_place = needs.of_topic[topic.filter]
                 self._trimmed = max(self._trimmed, min(by_place, held))
                 wall_us = int((now + self._archive.wall_offset_s) * 1e6)
                 self._free(stream, partial(_trim, stream, topic.keep, wall_us, min(by_place, held)))
         retained_upto = self._retained.done_upto()
         if retained_upto:
             self._free(self._streams[RETAINED], partial(self._streams[RETAINED].free_before, retained_upto))
-        by_places = self._ledger.needed_sequence(sequence, lambda kept: not kept.recorded_only)
-        self._tidy_main(min(by_places, held), by_writers)
+        self._tidy_main(min(needs.main, held), by_writers)
 
     def _tidy_main(self, needed: int, needed_for_all: float) -> None:
         """``needed_for_all``: from there on all is wanted."""
@@ -166,8 +199,3 @@ def _trim(stream: Stream, keep: Keep, now_us: int, needed: int) -> None:
         stream.free_for_age(now_us - int(keep.seconds * 1e6), needed)
     if keep.bytes is not None:
         stream.free_for_size(keep.bytes, needed)
-
-
-def _reads(filter: str, kept: Kept) -> bool:
-    """Whoever has this place may read topics that this filter matches."""
-    return any(overlaps(filter, own) for own in kept.filters() if own[0] != "$")

@@ -16,14 +16,10 @@ from headway.server.config import Settings, make_broker
 from headway.server.journal import (
     BACKLOG_BYTES_MAX,
     RETAINED,
-    SNAPSHOT_FACT,
-    SNAPSHOT_MARK,
-    SNAPSHOT_PLACES,
     Archive,
     RetainedLog,
     Shelf,
-    fact_entry,
-    places_entry,
+    Snapshot,
     restore,
     restore_retained,
     stream_name,
@@ -33,7 +29,6 @@ from headway.server.journal import (
 )
 from headway.server.offline.folder import opened
 from headway.server.protocols import QUEUES
-from headway.store.journal.batch import Entry
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
 from headway.store.journal.journal import Journal
@@ -138,16 +133,14 @@ def _write_anew(journal: Journal, again: _Again) -> None:
     marks = [] if read_losses(REAL, main.folder) else again.snapshots
     registry.sequence += 1
     sequence = registry.sequence
-    facts, places = again.ledger.snapshot(sequence)
-    snapshot = [
-        Entry(SNAPSHOT_MARK, sequence, 1, (b"",)),
-        *(fact_entry(fact, again.wall_offset_s, SNAPSHOT_FACT) for fact in facts),
-        places_entry(places, sequence, SNAPSHOT_PLACES),
-    ]
-    log = RetainedLog(again.broker.retained, retained, Archive(lambda: again.wall_offset_s))
+    archive = Archive(lambda: again.wall_offset_s)
+    snapshot = Snapshot(again.broker, again.ledger, archive)
+    snapshot.go_on()
+    log = RetainedLog(again.broker.retained, retained, archive)
     kept = [log.entry(topic) for topic in again.broker.retained.topics()]
     roll = [MAIN, RETAINED] if kept else [MAIN]
-    journal.commit({MAIN: snapshot, RETAINED: kept}, int(time.time() * 1e6), roll=roll)
+    work = {MAIN: snapshot.entries(sequence, again.ledger.reserved), RETAINED: kept}
+    journal.commit(work, int(time.time() * 1e6), roll=roll)
     if kept:
         retained.free_before(kept[0].sequence)
     passed = [mark for mark in (*marks, sequence) if mark < again.ledger.needed_sequence(sequence)]

@@ -1,0 +1,202 @@
+"""A snapshot: all the facts and places there are at one moment, collected while everything goes on.
+
+Theory of operation. What there is is looked at in slices, one at the end of a turn, so that a turn takes no longer with
+many clients. Meanwhile the snapshot hears all that the journal is told: of what it has it changes what it knows, what
+it has not come to it will see as it is by then. So once it has seen all it is as of the last commit, and stays so until
+it is written. What is left to be done for each thing then is the writer's (``entries``).
+
+Rules:
+- Facts and places are folded as a start folds them (core/clients/folding.py): what ends takes with it what was its own,
+  also what nobody says of it; of a client that is not known nothing is known.
+- Facts are kept as the bytes they are written in, and those stand in an order in which they can be made again.
+- It is gone on with right after a commit, for then nothing is settled that no place has told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headway.core.broker import Broker
+from headway.core.clients import Standing, SubscriptionTerms
+from headway.core.log import Fact, Ledger, Place
+from headway.core.routing import Binding, Destination
+from headway.server.journal.handle import Clock
+from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_MARK, SNAPSHOT_PLACES, fact_entry, places_entry
+from headway.store.journal.batch import Entry
+from headway.store.journal.files import Buffer
+
+SLICE_ITEMS = 256
+
+
+class _Client:
+    __slots__ = ("ids", "session", "subscriptions")
+
+    def __init__(self) -> None:
+        self.session: Buffer = b""
+        self.ids: dict[tuple[str, object], Buffer] = {}
+        self.subscriptions: dict[object, Buffer] = {}
+
+
+class Snapshot:
+    def __init__(self, broker: Broker, ledger: Ledger, clock: Clock) -> None:
+        self.whole = False
+        """It has seen all there is."""
+        self._broker = broker
+        self._ledger = ledger
+        self._clock = clock
+        self._looks = self._look()
+        self._exchanges: dict[str, Buffer] = {}
+        self._queues: dict[str, Buffer] = {}
+        self._bindings: dict[Binding, Buffer] = {}
+        self._at: dict[Destination, dict[Binding, None]] = {}
+        """Bindings by what they lead to, and by what they lead from."""
+        self._clients: dict[str, _Client] = {}
+        self._client_of: dict[object, _Client] = {}
+        """By subscription."""
+        self._others: dict[tuple[str, object], Buffer] = {}
+        self._places: dict[int, Standing] = {}
+
+    # -- collecting -------------------------------------------------------------------------------------------------
+
+    def go_on(self, items: int | None = None) -> None:
+        """Look at some more, or at all there is."""
+        for work in self._looks:
+            if items is not None:
+                items -= work
+                if items <= 0:
+                    return
+        self.whole = True
+
+    def _look(self) -> Iterator[int]:
+        """Yields how much work it was."""
+        for fact in self._ledger.all_facts():
+            if fact is not None:
+                self._fact(fact, fact_entry(fact, self._clock.wall_offset_s).data[0])
+            yield 1
+        for kept in list(self._ledger.kept.values()):
+            if kept.number in self._ledger.kept:
+                place = kept.whole_place(self._broker.registry.sequence)
+                self._places[kept.number] = Standing(place)
+                yield 1 + len(place.settled)
+            else:
+                yield 1
+        for name in list(self._exchanges):  # some may have gone with bindings that were not looked at yet
+            self._end_unused(name)
+            yield 1
+
+    def told(self, facts: Iterable[tuple[Fact, Entry]], places: Iterable[Place]) -> None:
+        """There was another commit."""
+        for fact, entry in facts:
+            self._fact(fact, entry.data[0])
+        for place in places:
+            known = self._places.get(place.number)
+            if known is None:
+                self._places[place.number] = Standing(place)  # it is new, or it is going to be looked at
+            else:
+                known.add(place)
+
+    def _fact(self, fact: Fact, data: Buffer) -> None:
+        _, what, name, terms = fact
+        match what, name:
+            case "session", str():
+                self._session(name, data, there=terms is not None)
+            case ("arrived" | "flight"), (str(client), _):
+                self._under_way(self._clients.get(client), (what, name), data, there=terms is not None)
+            case "subscription", _:
+                self._subscription(name, terms, data)
+            case "exchange", str():  # if it is told of it is another one than there was
+                self._exchanges.pop(name, None)
+                self._unbind(Destination("exchange", name))
+                if terms is not None:
+                    self._exchanges[name] = data
+            case "queue", str():
+                if terms is not None:
+                    self._queues[name] = data
+                else:
+                    self._queues.pop(name, None)
+                    self._unbind(Destination("queue", name))
+            case "binding", Binding():
+                if terms is None:
+                    self._binding_ended(name)
+                else:
+                    self._bindings[name] = data
+                    for end in _ends(name):
+                        self._at.setdefault(end, {})[name] = None
+            case "reserved", _:
+                pass
+            case _ if terms is None:
+                self._others.pop((what, name), None)
+            case _:
+                self._others[what, name] = data
+
+    def _session(self, name: str, data: Buffer, *, there: bool) -> None:
+        if there:
+            self._clients.setdefault(name, _Client()).session = data
+            return
+        client = self._clients.pop(name, None)
+        for number in client.subscriptions if client is not None else ():
+            del self._client_of[number]
+
+    def _under_way(self, client: _Client | None, of: tuple[str, object], data: Buffer, *, there: bool) -> None:
+        if client is None:
+            return
+        if there:
+            client.ids[of] = data
+        else:
+            client.ids.pop(of, None)
+
+    def _subscription(self, number: object, terms: object, data: Buffer) -> None:
+        client = self._client_of.pop(number, None)
+        if client is not None:
+            del client.subscriptions[number]
+        client = self._clients.get(terms.client) if isinstance(terms, SubscriptionTerms) else None
+        if client is not None:
+            client.subscriptions[number] = data
+            self._client_of[number] = client
+
+    def _unbind(self, end: Destination) -> None:
+        """It is no more."""
+        for binding in list(self._at.get(end, ())):
+            self._binding_ended(binding)
+
+    def _binding_ended(self, binding: Binding) -> None:
+        if self._bindings.pop(binding, None) is None:
+            return
+        for end in _ends(binding):
+            self._at[end].pop(binding)
+            if not self._at[end]:
+                del self._at[end]
+        self._end_unused(binding.source)
+
+    def _end_unused(self, name: str) -> None:
+        """An exchange that went with its last binding, of which nobody says so."""
+        exchange = self._broker.registry.router.exchanges.by_name.get(name)
+        if (exchange is None or not exchange.durable) and self._exchanges.pop(name, None) is not None:
+            self._unbind(Destination("exchange", name))
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def entries(self, sequence: int, reserved: int) -> list[Entry]:
+        """All of it, as of this sequence. May be called in another thread when no more is told to it."""
+        first = fact_entry(Fact(sequence, "reserved", None, reserved), 0.0).data[0]
+        entries = [Entry(SNAPSHOT_MARK, sequence, 1, (b"",))]
+        entries += (Entry(SNAPSHOT_FACT, sequence, 0, (data,)) for data in (first, *self._facts()))
+        places = [standing.place(number) for number, standing in self._places.items()]
+        entries.append(places_entry(places, sequence, SNAPSHOT_PLACES))
+        return entries
+
+    def _facts(self) -> Iterator[Buffer]:
+        yield from self._exchanges.values()
+        yield from self._queues.values()
+        yield from self._bindings.values()
+        for client in self._clients.values():
+            yield client.session
+            yield from client.ids.values()
+        for client in self._clients.values():
+            yield from client.subscriptions.values()
+        yield from self._others.values()
+
+
+def _ends(binding: Binding) -> set[Destination]:
+    """One, if it leads from an exchange to itself."""
+    return {Destination("exchange", binding.source), binding.destination}

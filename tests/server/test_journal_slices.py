@@ -1,0 +1,170 @@
+"""What looks at all there is does so in slices: a turn has as much to do with a thousand durable subscriptions as with
+many more. Counted are steps of the interpreter; the writer's are not the loop's."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+from tests.core.test_idle import steps
+from tests.server.journal_stage import JournalStage, Publisher
+from tests.sim.queues.outlet import QueueOutlet
+
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest
+from headway.core.queue.queue import queue_of
+from headway.server.journal.needs import Needs
+from headway.server.journal.slices import PAUSE_S
+from headway.wire.mqtt.dialect import MqttDialect
+
+FEW, MANY = 2000, 10_000
+FILTERS_EACH = 100
+
+
+class Apart:
+    """An executor whose work is done when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+
+    def submit(self, work: Callable[..., object], *arguments: object) -> None:
+        self.waiting.append((work, arguments))
+
+    def work(self) -> None:
+        while self.waiting:
+            work, arguments = self.waiting.popleft()
+            work(*arguments)
+
+    def shutdown(self, *, wait: bool = True) -> None: ...
+
+
+class Crowded:
+    def __init__(self, subscriptions: int) -> None:
+        self.stage = stage = JournalStage(memory="400MB")
+        self.writer = Apart()
+        stage.keeper._writer = cast(ThreadPoolExecutor, self.writer)
+        stage.declare("q")
+        for client in range(subscriptions // FILTERS_EACH):
+            outlet = QueueOutlet(stage.now, 100_000, random.Random(1), 0.0, lambda *_: None)
+            request = ConnectRequest(f"c{client}", "", protocol="mqtt5", expiry_s=1e6)
+            session = stage.broker.connect(request, outlet, stage.now)
+            for number in range(FILTERS_EACH):
+                asked = SubscribeRequest(f"t/{client}/{number}", MqttDialect(5), qos=1)
+                stage.broker.subscribe(session, asked, stage.now)
+        self.publisher = Publisher(stage)
+        self.turns_until(lambda: not stage.keeper._snapshot_due)
+
+    def turn(self) -> int:
+        """Its steps, and those of what the writer answers."""
+        taken = steps(self.stage.turn_now)
+        self.writer.work()
+        taken = max(taken, steps(self.stage.loop.work))
+        return max(taken, steps(lambda: self.stage.loop.pass_time(PAUSE_S)))
+
+    def turns_until(self, done: Callable[[], bool]) -> tuple[int, int]:
+        """How many, and the steps of the longest."""
+        taken = []
+        while not done():
+            taken.append(self.turn())
+            assert len(taken) < 1000
+        return len(taken), max(taken)
+
+    def snapshot(self) -> tuple[int, int]:
+        keeper = self.stage.keeper
+        before = keeper._tidying.snapshots[-1]
+        keeper._snapshot_due = True
+        self.publisher.publish("q", 1)
+        return self.turns_until(lambda: keeper._tidying.snapshots[-1] > before)
+
+    def tidying(self) -> tuple[int, int]:
+        keeper = self.stage.keeper
+        self.stage.loop.pass_time(6.0)
+        taken, turns, longest = self.turn(), 0, 0
+        if keeper._tidying.under_way:
+            turns, longest = self.turns_until(lambda: not keeper._tidying.under_way)
+        return 1 + turns, max(taken, longest)
+
+
+@pytest.mark.parametrize("work", [Crowded.snapshot, Crowded.tidying])
+def test_a_turn(work: Callable[[Crowded], tuple[int, int]]) -> None:
+    (few_turns, few), (many_turns, many) = (work(Crowded(size)) for size in (FEW, MANY))
+    assert many_turns > 3 * few_turns, "it goes on in other turns"
+    assert many < 1.2 * few
+
+
+def test_it_goes_on_without_traffic() -> None:
+    crowd = Crowded(FEW)
+    keeper = crowd.stage.keeper
+    before = keeper._tidying.snapshots[-1]
+    keeper._snapshot_due = True
+    crowd.publisher.publish("q", 1)
+    crowd.turn()
+    for _ in range(100):
+        crowd.stage.loop.pass_time(PAUSE_S)
+        crowd.writer.work()
+    assert keeper._tidying.snapshots[-1] > before
+
+
+def test_who_closes_in_the_middle_of_a_snapshot_has_the_one_before() -> None:
+    crowd = Crowded(FEW)
+    stage, keeper = crowd.stage, crowd.stage.keeper
+    before = list(keeper._tidying.snapshots)
+    keeper._snapshot_due = True
+    crowd.publisher.publish("q", 1)
+    crowd.turn()
+    assert keeper._snapshot is not None
+    keeper._writer.submit(keeper.close)
+    journal, keeper.journal.close = keeper.journal, lambda: None  # type: ignore[method-assign]
+    crowd.writer.work()
+    del keeper.journal.close
+    journal.close()
+    again = JournalStage(stage.files, memory="400MB")
+    assert again.keeper._tidying.snapshots == before
+    assert again.all_of("q") == [1]
+    assert len(again.keeper.ledger.kept) == FEW + 1
+
+
+def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
+    crowd = Crowded(FILTERS_EACH)
+    ledger = crowd.stage.keeper.ledger
+    sequence = crowd.stage.broker.registry.sequence
+    needs = Needs(ledger, sequence, ["t/0/+"])
+    needs.go_on(10**9)
+    assert needs.whole
+    assert needs.main == needs.of_topic["t/0/+"] == sequence + 1
+
+    class Back:
+        attached, ended = True, 0
+
+        def wanted_sequence(self) -> int:
+            return sequence
+
+        fresh_sequence = wanted_sequence
+
+        def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+            return [(sequence, last)]
+
+    kept = next(one for one in ledger.kept.values() if list(one.filters()) == ["t/0/7"])
+    kept.cursors.append(Back())
+    kept.moved()
+    commit = ledger.take(sequence)
+    assert commit is not None
+    needs.told(commit.places)
+    assert needs.main == needs.of_topic["t/0/+"] == sequence
+
+
+def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
+    crowd = Crowded(FILTERS_EACH)
+    ledger, sequence = crowd.stage.keeper.ledger, crowd.stage.broker.registry.sequence
+    needs = Needs(ledger, sequence + 10, [])
+    kept = ledger.keep([])
+    crowd.publisher.publish("q", 1)
+    queue = queue_of(crowd.stage.broker.registry.router.queues["q"])
+    assert queue.kept is not None
+    kept.cursors = list(queue.kept.cursors)
+    needs.told([])
+    assert needs.main == sequence + 1

@@ -1,0 +1,111 @@
+"""A snapshot that is collected over many turns says what one says that is taken at once, at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import pytest
+from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
+from tests.sim.test_restart_churn import Churn, told
+
+from headway.core.clients.folding import Standing
+from headway.core.clients.keeping import SubscriptionTerms
+from headway.core.log.ledger import Kept
+from headway.core.log.loose import LooseEnds
+from headway.server.journal.snapshot import Snapshot
+from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_PLACES, fact_entry, read_fact, read_places
+from headway.store.journal.batch import Entry, StoredEntry
+
+SEEDS = range(1, 13)
+
+
+class Watched(Churn):
+    """Each snapshot is compared with one that is taken at once; ``turns``: those that it had before."""
+
+    def __init__(self, seed: int, slices: int) -> None:
+        super().__init__(seed)
+        self.tape.slices = slices
+        self.tape.seen = self.compare
+        self.snapshots = self.facts = self.settled = 0
+
+    def compare(self, snapshot: Snapshot, now: float) -> None:
+        tape, sequence = self.tape, self.broker.registry.sequence
+        at_once = Snapshot(self.broker, tape.ledger, NothingRecorded())
+        at_once.go_on()
+        found = [one.entries(sequence, tape.ledger.reserved)[1:] for one in (snapshot, at_once)]
+        slowly, fast = (facts_in(entries, tape.ledger.kept) for entries in found)
+        assert {of: data for of, data in slowly.items() if of[0] != "flight"} == {
+            of: data for of, data in fast.items() if of[0] != "flight"}  # fmt: skip
+        assert all(slowly.get(of) == data for of, data in fast.items()), "others are over, which does no harm"
+        slow, quick = map(places_in, found)
+        for number, kept in tape.ledger.kept.items():
+            self.settled += self._same(kept, slow.get(number), quick[number], tape.began[number])
+        self.snapshots += 1
+        self.facts += len(fast)
+        self._alone(found[0], now)
+
+    def _same(self, kept: Kept, slow: Standing | None, quick: Standing, began: int) -> int:
+        if slow is None:  # it is new, and has not told of anything
+            return 0
+        is_settled, settled = (
+            lambda one, of=of: one < of.upto or of.covers(one) for of in (slow, quick)
+        )  # type: ignore[misc]
+        written = [one for one in self.tape.written if one > began]
+        assert not [one for one in written if is_settled(one) and not settled(one)], "it would be lost"
+        there = set(in_lanes(kept)).intersection(written)
+        assert not [one for one in there if settled(one) and not is_settled(one)], "it would come again"
+        assert slow.conflated == quick.conflated
+        return sum(settled(one) for one in there)
+
+    def _alone(self, entries: list[Entry], now: float) -> None:
+        """Nothing else is needed."""
+        stream, whole = TapeStream(), self.tape.main
+        stream.write(entries, now)
+        self.tape.main = stream
+        again, ledger = self.tape.restored(now)
+        self.tape.main = whole
+        assert told(ledger) == told(self.tape.ledger)
+        assert sorted(ledger.kept) == sorted(self.tape.ledger.kept)
+        assert set(again.registry.sessions) == {name for name, one in self.broker.registry.sessions.items() if one.kept}
+
+
+def facts_in(entries: list[Entry], kept: Container[int]) -> dict[tuple[str, object], bytes]:
+    """That a shared subscription has a place, or none any more, is not told of members that acknowledge nothing."""
+    found = {}
+    for kind, sequence, count, (data,) in entries:
+        if kind == SNAPSHOT_FACT:
+            fact = read_fact(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
+            terms = fact.terms
+            if isinstance(terms, SubscriptionTerms) and (terms.place not in kept or not terms.request.qos):
+                fact = fact._replace(terms=terms._replace(place=0))
+            found[fact.what, fact.name] = bytes(fact_entry(fact, WALL_OFFSET_S).data[0])
+    return found
+
+
+def places_in(entries: list[Entry]) -> dict[int, Standing]:
+    kind, sequence, count, (data,) = entries[-1]
+    assert kind == SNAPSHOT_PLACES
+    found = {place.number: Standing(place) for place in read_places(StoredEntry(kind, sequence, count, bytes(data)))}
+    for standing in found.values():
+        standing.close()
+    return found
+
+
+def in_lanes(kept: Kept) -> list[int]:
+    found = []
+    for cursor in kept.cursors:
+        chunk = None if isinstance(cursor, LooseEnds) else cursor.lane.first  # type: ignore[attr-defined]
+        while chunk is not None:
+            found += [chunk.sequence_of(index) for index in range(len(chunk))]
+            chunk = chunk.next
+    return found
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_is_as_of_its_end(seed: int, slices: int) -> None:
+    world = Watched(seed, slices)
+    world.run(600)
+    assert world.snapshots > 3
+    assert world.tape.sliced > 3
+    assert world.facts > 20

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Container
 
 import pytest
+from tests.core.queues_stage import PLAIN, run_of
 from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 
 from headway.core.clients.folding import Standing
 from headway.core.clients.keeping import SubscriptionTerms
+from headway.core.consumer.channel import NO_LIMIT
+from headway.core.consumer.options import QueueTerms, SubscribeRequest
 from headway.core.log.ledger import Kept
 from headway.core.log.loose import LooseEnds
+from headway.core.queue.queue import queue_of
+from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.exchange import Exchange
 from headway.server.journal.snapshot import Snapshot
 from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_PLACES, fact_entry, read_fact, read_places
 from headway.store.journal.batch import Entry, StoredEntry
@@ -109,3 +115,47 @@ def test_it_is_as_of_its_end(seed: int, slices: int) -> None:
     assert world.snapshots > 3
     assert world.tape.sliced > 3
     assert world.facts > 20
+
+
+def settled_after(world: Churn, snapshot: Snapshot) -> bool:
+    """One record is settled behind another that is not, while the snapshot is collected: whether it says so."""
+    tape = world.tape
+    queue = queue_of(world.broker.registry.router.queues["q1"])
+    assert queue.kept is not None
+    snapshot.go_on()
+    request = SubscribeRequest("$queue/q1", PLAIN, qos=1, polling=True, name=(1, "get", "q1"))
+    got = [world.broker.queues.get(world.operator, world.channel, queue, request, NO_LIMIT, world.now) for _ in "ab"]
+    assert got[1] is not None
+    world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
+    commit = tape.ledger.take(world.broker.registry.sequence)
+    assert commit is not None
+    snapshot.told([(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.kept.number]
+    first, second = sorted(tape.written)
+    assert not standing.covers(first)
+    return standing.covers(second)
+
+
+def test_what_is_settled_after_a_place_was_looked_at_is_in_it() -> None:
+    world = Churn(0)
+    world.broker.queues.declare(world.operator, "q1", QueueTerms(durable=True), PLAIN, world.now)
+    world.broker.publish_to(None, run_of("q1", [b"a", b"b"]), world.now)
+    world.tape.take(world.now)
+    assert settled_after(world, Snapshot(world.broker, world.tape.ledger, NothingRecorded()))
+
+
+def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
+    world = Churn(0)
+    queues, ledger = world.broker.queues, world.tape.ledger
+    queues.declare(world.operator, "q1", QueueTerms(durable=True), PLAIN, world.now)
+    queues.declare_exchange(Exchange("e1", "fanout", durable=True, auto_delete=True))
+    queues.bind(world.operator, Binding("e1", Destination("queue", "q1"), ""), world.now)
+    world.tape.take(world.now)
+    snapshot = Snapshot(world.broker, ledger, NothingRecorded())
+    snapshot.go_on()
+    queues.delete(queues.queue(world.operator, "q1"), world.now)
+    commit = ledger.take(0)
+    assert commit is not None
+    snapshot.told([(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    found = facts_in(snapshot.entries(1, 0), ())
+    assert not [of for of in found if of[0] in ("exchange", "binding", "queue")]

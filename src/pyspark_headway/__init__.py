@@ -1,5 +1,5 @@
 """Spark looks for packages of this kind of name by itself, and finds the format "headway" here."""
 
-from headway.pipeline.source.source import Source as DefaultSource
+from headway.pipeline.source.source import HeadwayDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

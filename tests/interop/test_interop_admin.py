@@ -19,7 +19,7 @@ from tests.interop.waiting import PATIENCE_S
 from headway.cli.admin import Admin, NoEntry
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import SourceError
 from headway.server.config.auth import hash_password, new_token
 
@@ -145,10 +145,10 @@ def test_what_we_ask_with_logs_in(
         monkeypatch.setenv(name, text)
     url = read_admin_url(guarded.admin.replace("//", f"//{login}"))
     assert Admin(url).broker()["name"] == "headway"
-    assert Broker(url, 1.0).offsets("r/#").latest == 1
+    assert BrokerClient(url, 1.0).offsets("r/#").latest == 1
     with pytest.raises(SourceError, match=r"(ann|scraper) may not change"):
-        Broker(url, 1.0).move("c", 1, {"topic": "r/#"})
-    for one in (Admin(url).url, Broker(url, 1.0).url):
+        BrokerClient(url, 1.0).move("c", 1, {"topic": "r/#"})
+    for one in (Admin(url).url, BrokerClient(url, 1.0).url):
         assert one == guarded.admin
 
 
@@ -158,7 +158,7 @@ def test_what_we_ask_with_says_how_to_log_in(guarded: BrokerProcess) -> None:
         with pytest.raises(NoEntry, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as caught:
             Admin(url).consumers()
         with pytest.raises(SourceError, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as seen:
-            Broker(read_admin_url(url), 1.0).offsets("r/#")
+            BrokerClient(read_admin_url(url), 1.0).offsets("r/#")
         assert "geheim" not in f"{caught.value} {seen.value}"
     with pytest.raises(ConfigError, match="HEADWAY_USER is set and HEADWAY_PASSWORD is not"):
         read_admin_url(guarded.admin, {"HEADWAY_USER": "ann"})

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from headway.pipeline.lab.job import read_samples, replay_samples, survey
+from headway.pipeline.lab.job import read_replay_input, read_samples, replay_samples
 from headway.pipeline.lab.plans.candidates import parse_plan
 from headway.pipeline.lake import each_once, read_table
 from headway.pipeline.measures.episodes import slow_episodes
@@ -66,7 +66,7 @@ def episodes(spark: SparkSession, lake: str, gate: str) -> DataFrame:
 
 def lab(spark: SparkSession, lake: str, gate: str) -> DataFrame:
     """The lab's replay: every sixth consumer against four candidates."""
-    plan, found = parse_plan(CANDIDATES), survey(spark, Path(lake))
+    plan, found = parse_plan(CANDIDATES), read_replay_input(spark, Path(lake))
     samples = gated(read_samples(spark, Path(lake)).where("subscription % 6 = 0"), gate)
     return replay_samples(samples, plan.candidates, found.runs, slices=1, tasks=PARTITIONS)
 

@@ -8,9 +8,9 @@ from typing import Any
 from tests.pipeline.lakes import row
 
 from headway.core.policy.policy import Policy, parse_policies
+from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.history import COLUMNS, Stay
-from headway.pipeline.lab.replays.replay import Passage, Recording
+from headway.pipeline.lab.replays.trace import COLUMNS, ConsumerTrace
 
 RECORD_BYTES = 100
 MEMORY = 100_000_000
@@ -49,24 +49,24 @@ def samples(offered: Curve, taken: Curve, upto: float, *, blocked_from: float | 
     return rows
 
 
-def stay(rows: Sequence[dict[str, Any]], horizon: float | None = None) -> Stay:
+def stay(rows: Sequence[dict[str, Any]], horizon: float | None = None) -> ConsumerTrace:
     origin = rows[0]["time"].timestamp()
     plain = [{name: one[name] for name in COLUMNS} | {"time": one["time"].timestamp() - origin} for one in rows]
-    return Stay(plain, plain[-1]["time"] if horizon is None else horizon)
+    return ConsumerTrace(plain, plain[-1]["time"] if horizon is None else horizon)
 
 
 def policy(*rules: dict[str, Any], **table: Any) -> tuple[Policy, ...]:
     return parse_policies([{"name": "p", "topics": ["#"], "rule": list(rules), **table}])
 
 
-def client(*stays: Stay) -> Client:
-    chains: dict[str, list[Stay]] = {}
+def client(*stays: ConsumerTrace) -> Client:
+    chains: dict[str, list[ConsumerTrace]] = {}
     for one in stays:
         chains.setdefault(one.filter, []).append(one)
     return Client(chains, Recording(max(one.end for one in stays), MEMORY))
 
 
-def replay(one: Stay, *rules: dict[str, Any], **table: Any) -> Passage:
+def replay(one: ConsumerTrace, *rules: dict[str, Any], **table: Any) -> Passage:
     """The passage of the only stay under one policy with these rules."""
     [[passage]] = client(one).replay(policy(*rules, **table), MEMORY).values()
     return passage

@@ -21,12 +21,12 @@ from tests.interop.waiting import until
 from headway.pipeline.archive.compact import compact
 from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.run import update
-from headway.pipeline.archive.sink import Archive
-from headway.pipeline.source.broker import Broker
-from headway.pipeline.source.lake import open_lake
+from headway.pipeline.archive.sink import ArchiveFormat
+from headway.pipeline.source.archived_topic import open_archived_topic
+from headway.pipeline.source.broker_client import BrokerClient
+from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.places import Places
-from headway.pipeline.source.ranges import Stored
+from headway.pipeline.source.ranges import LakeSpan
 
 TOPICS = '[[topic]]\nfilter = "t/#"\nkey = "/n"\nkeep = "100kB"\n[[topic]]\nfilter = "other"\nkeep = "7d"\n'
 BLOCK = 20
@@ -57,7 +57,7 @@ def archived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("archive")
     broker = BrokerProcess(folder, recording(folder / "journal", TOPICS, segment="100kB"))
     out = folder / "lake"
-    spark.dataSource.register(Archive)
+    spark.dataSource.register(ArchiveFormat)
     both, before = [open_folder(out, filter) for filter in ("t/#", "other")], []
     for block, folders in enumerate((both, both[:1])):
         before += publish(broker, block)
@@ -126,11 +126,11 @@ def test_a_stream_begins_in_the_lake_and_goes_on_live(
 def test_files_that_were_merged_meanwhile_are_read_all_the_same(archived: Archived) -> None:
     """Planned before, read after."""
     options = Options("t/#", archived.broker.admin, lake=str(archived.out))
-    places = Places(Broker(archived.broker.admin, 5.0), options, "t/#")
-    spans = [span for span in places.split(places.start(), places.stop()) if isinstance(span, Stored)]
+    places = OffsetFinder(BrokerClient(archived.broker.admin, 5.0), options, "t/#")
+    spans = [span for span in places.split(places.start(), places.stop()) if isinstance(span, LakeSpan)]
     assert sum(len(span.files) for span in spans) == 2
     assert compact(archived.folder, few=1) == 1
-    lake = open_lake(str(archived.out), "t/#")
+    lake = open_archived_topic(str(archived.out), "t/#")
     assert [row for span in spans for batch in lake.read(span) for row in batch.to_pylist()] == archived.before
 
 

@@ -16,10 +16,10 @@ from headway.core.log.pool import Pool
 from headway.core.policy.policy import parse_policies
 from headway.core.telemetry.observer import LakeObserver
 from headway.core.telemetry.recorder import Recorder
+from headway.pipeline.lab.replays.candidate_replay import HITS, Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.history import read_stays
 from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
-from headway.pipeline.lab.replays.replay import HITS, Passage, Recording
+from headway.pipeline.lab.replays.trace import read_traces
 
 WATCH = '[[policy]]\nname = "watch"\n[[policy.rule]]\nwhen = { lag_age = "30s" }\nthen = "notify"\n'
 SECONDS = 60.0
@@ -95,7 +95,7 @@ def predict(story: Story, policies: str) -> dict[str, Passage]:
     found = {}
     for name, rows in clients.items():
         columns = {column: [row[column] for row in rows] for column in rows[0]}
-        client = Client(read_stays(columns, 1_000_000_000, SECONDS), Recording(SECONDS, MEMORY))
+        client = Client(read_traces(columns, 1_000_000_000, SECONDS), Recording(SECONDS, MEMORY))
         [[passage]] = client.replay(parsed, MEMORY).values()
         found[name] = passage
     return found
@@ -161,8 +161,8 @@ def test_as_much_is_lost(recorded: Story, rule: str) -> None:
 def pressed(story: Story, pool: Pool) -> tuple[dict[str, tuple[str, float]], int, int]:
     """Whom the lab has pressure give up, with reason and time, and the peaks of memory and disk."""
     holdings = [
-        Holding(bucket.number, p.stay.client, p.stay.filter, p.stay.subscription, p.begin, p.stay.lane, p.stay.durable,
-                bucket.lag_bytes, bucket.oldest_s, bucket.end_bytes, bucket.flags)
+        Holding(bucket.number, p.trace.client, p.trace.filter, p.trace.subscription, p.begin, p.trace.lane,
+                p.trace.durable, bucket.lag_bytes, bucket.oldest_s, bucket.end_bytes, bucket.flags)
         for p in predict(story, "").values()
         for bucket in p.buckets
     ]  # fmt: skip

@@ -16,13 +16,13 @@ from tests.pipeline.recordings import rate, samples, total
 
 from headway.core.base.errors import ConfigError
 from headway.core.log.pool import Pool
-from headway.pipeline.lab.job import lagging_clients, pool_passages, read_samples, replay_samples, survey
+from headway.pipeline.lab.job import lagging_clients, pool_passages, read_replay_input, read_samples, replay_samples
 from headway.pipeline.lab.plans.candidates import Plan, parse_plan
-from headway.pipeline.lab.replays.history import COLUMNS
 from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.trace import COLUMNS
 from headway.pipeline.lab.run import run_lab
 from headway.pipeline.lab.score import OUTCOMES
-from headway.pipeline.lab.tasks import Run, replay_client
+from headway.pipeline.lab.tasks import RecordedRun, replay_client
 from headway.server.config.reading import load_settings
 
 CANDIDATES = """
@@ -84,7 +84,7 @@ def plan() -> Plan:
     return parse_plan(CANDIDATES)
 
 
-def by_hand(lake: Path, plan: Plan, runs: dict[str, Run]) -> list[dict[str, Any]]:
+def by_hand(lake: Path, plan: Plan, runs: dict[str, RecordedRun]) -> list[dict[str, Any]]:
     """The same without Spark: one client after the other."""
     table = ds.dataset(lake / "consumer_samples", format="parquet").to_table(columns=list(COLUMNS))
     table = table.set_column(table.schema.get_field_index("time"), "time", pc.cast(table["time"], "int64"))
@@ -108,7 +108,7 @@ def test_only_those_who_ever_lagged_are_replayed(spark: SparkSession, lake: Path
 def test_the_job_is_the_loop_over_clients_and_candidates(
     spark: SparkSession, lake: Path, plan: Plan, slices: int, tasks: int
 ) -> None:
-    runs = survey(spark, lake).runs
+    runs = read_replay_input(spark, lake).runs
     passages = replay_samples(read_samples(spark, lake), plan.candidates, runs, slices, tasks)
     found = ordered(passages.toArrow().to_pylist())
     wanted = by_hand(lake, plan, runs)
@@ -117,7 +117,7 @@ def test_the_job_is_the_loop_over_clients_and_candidates(
 
 
 def test_pools_are_replayed_in_order_of_time(spark: SparkSession, lake: Path, plan: Plan) -> None:
-    runs = survey(spark, lake).runs
+    runs = read_replay_input(spark, lake).runs
     run = runs["run-1"]
     wanted = []
     for index, candidate in enumerate(plan.candidates):
@@ -173,10 +173,10 @@ def test_a_run_writes_all_there_is_to_know(spark: SparkSession, lake: Path, plan
 def test_a_lake_without_a_configuration_is_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, "consumer_samples", rows()[:5])
     with pytest.raises(ConfigError, match="does not say how the broker was configured"):
-        survey(spark, tmp_path)
+        read_replay_input(spark, tmp_path)
 
 
 def test_a_candidates_pool_stands_in_for_the_recorded_one() -> None:
-    run = Run("run-1", 0, 60.0, 1, 10**7, 10**8, 0.5, 0.2, 1.0, ())
+    run = RecordedRun("run-1", 0, 60.0, 1, 10**7, 10**8, 0.5, 0.2, 1.0, ())
     assert run.limits(parse_plan(CANDIDATES).candidates[-1].pool) == (600_000, 0, 0.5)
     assert run.limits(parse_plan(CANDIDATES).candidates[0].pool) == (10**7, 10**8, 0.5)

@@ -10,10 +10,10 @@ import pytest
 from headway.pipeline.lab.plans.candidates import Candidate, Goal, parse_plan
 from headway.pipeline.lab.recommend import recommend, recommended_toml
 from headway.pipeline.lab.score import Score, _mark_pareto, judge
-from headway.pipeline.lab.tasks import Run
+from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config.reading import parse_settings
 
-RUN = Run("r", 0, 60.0, 10, 64_000_000, 10**9, 0.5, 0.2, 1.0, (), ({"name": "x", "rule": []},), ())
+RUN = RecordedRun("r", 0, 60.0, 10, 64_000_000, 10**9, 0.5, 0.2, 1.0, (), ({"name": "x", "rule": []},), ())
 DEFAULT = Goal()
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -64,7 +64,7 @@ def test_the_front_is_what_nothing_else_beats() -> None:
 
 @pytest.mark.parametrize("memory", [64_000_000, 600_000, 10**15])
 def test_what_is_recommended_is_a_config_whatever_the_pool(memory: int) -> None:
-    run = Run("r", 0, 60.0, 10, memory, 10**8, 0.25, 0.2, 1.0, (), ({"name": "x\ny", "rule": []},),
+    run = RecordedRun("r", 0, 60.0, 10, memory, 10**8, 0.25, 0.2, 1.0, (), ({"name": "x\ny", "rule": []},),
               ({"filter": "t/#", "key": "/a"},))  # fmt: skip
     plan = parse_plan('presets = ["xap", "amps"]')
     ran = one("as it ran", "ran")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samples, stay, total
+from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samples, total, trace
 
 from headway.core.base.errors import Reason
 from headway.core.policy.action import ActionKind
@@ -32,27 +32,27 @@ RECOVERS = samples(rate(100), total(rate(100, until=10), rate(2000, since=20)), 
     ],
 )
 def test_a_stuck_consumer_is_hit_when_it_would_have_been(rule: dict, at: float) -> None:
-    hit = replay(stay(STUCK), rule).hit
+    hit = replay(trace(STUCK), rule).hit
     assert hit is not None
     assert at <= hit.time <= at + 0.6
 
 
 def test_a_slow_one_is_hit_by_its_lag_and_not_by_its_rate() -> None:
-    found = replay(stay(SLOW), {"when": {"lag_records": 700}, "then": "disconnect"})
+    found = replay(trace(SLOW), {"when": {"lag_records": 700}, "then": "disconnect"})
     assert found.hit is not None
     assert found.hit.time == pytest.approx(20.2, abs=0.4), "70 a second are left over"
     assert found.hit.reason is Reason.LAG_RECORDS
     assert found.records_lost == found.hit.lag_records
     assert found.would_catch_up == "no"
-    assert replay(stay(SLOW), {"when": {"drain_rate": "<2000B/s"}, "then": "disconnect"}).hit is None
-    faster = replay(stay(SLOW), {"when": {"drain_rate": "<4000B/s"}, "for": "2s", "then": "disconnect"})
+    assert replay(trace(SLOW), {"when": {"drain_rate": "<2000B/s"}, "then": "disconnect"}).hit is None
+    faster = replay(trace(SLOW), {"when": {"drain_rate": "<4000B/s"}, "for": "2s", "then": "disconnect"})
     assert faster.hit is not None
     assert faster.hit.time == pytest.approx(12.8, abs=1.0)
 
 
 def test_discard_keeps_what_it_says_and_counts_the_rest_as_lost() -> None:
     rule = {"when": {"lag_records": 200}, "then": {"action": "discard", "which": "oldest", "keep_records": 100}}
-    found = replay(stay(STUCK), rule)
+    found = replay(trace(STUCK), rule)
     assert found.hit is not None
     assert found.hit.time == pytest.approx(12.2, abs=0.3)
     # 5000 records come while it is stuck. With 100 kept the rule steps back and holds again at 200.
@@ -66,7 +66,7 @@ def test_discarding_what_comes_leaves_a_hole() -> None:
         "when": {"lag_records": 200}, "until": {"lag_records": "< 10"},
         "then": {"action": "discard", "which": "newest", "keep_records": 100},
     }  # fmt: skip
-    found = replay(stay(RECOVERS), rule)
+    found = replay(trace(RECOVERS), rule)
     # From 12.2 s, with 120 too many waiting, until it has taken the 100 that were kept, at 20.2 s.
     assert found.records_lost == pytest.approx(920, abs=60)
     assert [event.kind for event in found.events] == ["fire", "clear"]
@@ -74,27 +74,27 @@ def test_discarding_what_comes_leaves_a_hole() -> None:
 
 
 def test_a_conflated_consumer_holds_nothing_and_is_given_the_latest() -> None:
-    found = replay(stay(SLOW), {"when": {"lag_age": "1s"}, "then": "conflate"})
+    found = replay(trace(SLOW), {"when": {"lag_age": "1s"}, "then": "conflate"})
     assert found.hit is not None
     assert found.hit.action is ActionKind.CONFLATE
     assert found.records_lost == 0
     assert found.records_conflated == pytest.approx(70 * 50, rel=0.1), "70 of the 100 a second are left out"
     assert not found.behind_at_end
-    ladder = replay(stay(STUCK), {"when": {"lag_age": "1s"}, "then": "conflate"},
+    ladder = replay(trace(STUCK), {"when": {"lag_age": "1s"}, "then": "conflate"},
                     {"when": {"blocked_time": "30s"}, "then": "disconnect"})  # fmt: skip
     assert [event.action for event in ladder.events if event.hits] == ["conflate", "disconnect"]
-    assert ladder.over_at == pytest.approx(40.2, abs=0.4), "blocked it stays, though it holds nothing"
+    assert ladder.over_at == pytest.approx(40.2, abs=0.4), "blocked it traces, though it holds nothing"
 
 
 def test_times_within_and_dry_runs() -> None:
     first, second = total(rate(100, until=5), rate(400, 8, 9)), total(rate(100, 9, 20), rate(400, 23, 24))
     stalls = samples(rate(100), total(first, second, rate(100, 24)), 60)
     rule = {"when": {"lag_age": "1s"}, "times": 2, "then": "disconnect"}
-    found = replay(stay(stalls), rule)
+    found = replay(trace(stalls), rule)
     assert found.hit is not None
     assert 21.0 <= found.hit.time <= 21.6, "the second time"
-    assert replay(stay(stalls), rule | {"within": "10s"}).hit is None
-    dry = replay(stay(stalls), rule | {"enforce": False})
+    assert replay(trace(stalls), rule | {"within": "10s"}).hit is None
+    dry = replay(trace(stalls), rule | {"enforce": False})
     assert dry.hit is None
     assert [event.enforced for event in dry.events] == [False]
     assert not dry.cut
@@ -111,13 +111,13 @@ def test_times_within_and_dry_runs() -> None:
     ],
 )
 def test_whether_it_would_have_caught_up(rows: list, horizon: float | None, answer: str) -> None:
-    found = replay(stay(rows, horizon), {"when": {"lag_age": "5s"}, "then": "disconnect"})
+    found = replay(trace(rows, horizon), {"when": {"lag_age": "5s"}, "then": "disconnect"})
     assert found.would_catch_up == answer
 
 
 def test_what_the_broker_cut_off_is_extrapolated() -> None:
     rows = samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="blocked")
-    one = stay(rows, 60.0)
+    one = trace(rows, 60.0)
     assert one.extrapolated
     offered, records, capacity = one.at(60.0)
     assert offered == pytest.approx(600_000)
@@ -126,29 +126,29 @@ def test_what_the_broker_cut_off_is_extrapolated() -> None:
     late = replay(one, {"when": {"blocked_time": "30s"}, "then": "disconnect"})
     assert late.hit is not None
     assert late.hit.time == pytest.approx(40.2, abs=0.3)
-    gone = stay(samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="client_gone"), 60.0)
+    gone = trace(samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="client_gone"), 60.0)
     assert replay(gone, {"when": {"blocked_time": "30s"}, "then": "disconnect"}).hit is None
 
 
 def test_who_came_back_after_it_was_cut_off_would_not_have_had_to() -> None:
-    first = stay(samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="blocked"), 60.0)
+    first = trace(samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="blocked"), 60.0)
     again = samples(total(rate(100)), rate(100), 40, subscription=2)
     for one in again:
         one["time"] += again[20]["time"] - again[0]["time"]
-    second = stay(again, 60.0)
+    second = trace(again, 60.0)
     second.begin, second.seen = 20.0, [t + 20 for t in second.seen]
     second.times = [t + 20 for t in second.times]
     second.recorded_end = second.end = 60.0
     both = client(first, second)
     [lenient] = both.replay(policy({"when": {"blocked_time": "100s"}, "then": "disconnect"}), 1000).values()
-    assert [passage.stay.subscription for passage in lenient] == [1], "it stayed, stuck, to the end"
+    assert [passage.trace.subscription for passage in lenient] == [1], "it stayed, stuck, to the end"
     [strict] = both.replay(policy({"when": {"blocked_time": "3s"}, "then": "disconnect"}), 1000).values()
-    assert [passage.stay.subscription for passage in strict] == [1, 2]
+    assert [passage.trace.subscription for passage in strict] == [1, 2]
     assert strict[1].hit is None
 
 
 def test_a_durable_consumer_stays_and_goes_on_lagging() -> None:
-    one = stay(samples(rate(100), rate(100, until=10), 60, blocked_from=10, durable=True))
+    one = trace(samples(rate(100), rate(100, until=10), 60, blocked_from=10, durable=True))
     found = replay(one, {"when": {"blocked_time": "5s"}, "then": "disconnect"},
                    {"when": {"lag_records": 2000}, "then": "delete_subscription"})  # fmt: skip
     assert [event.action for event in found.events if event.enforced] == ["disconnect"]
@@ -159,18 +159,18 @@ def test_a_durable_consumer_stays_and_goes_on_lagging() -> None:
     assert told.records_lost == pytest.approx(2010, abs=30)
 
 
-def test_mqtt_consumers_are_asked_to_close_and_stay() -> None:
+def test_mqtt_consumers_are_asked_to_close_and_trace() -> None:
     rule = {"when": {"blocked_time": "5s"}, "then": "close_consumer"}
-    asked = replay(stay(STUCK), rule)
+    asked = replay(trace(STUCK), rule)
     assert asked.hit is not None
     assert not asked.cut
     other = samples(rate(100), rate(100, until=10), 60, blocked_from=10, protocol="amqp")
-    assert replay(stay(other), rule).cut
+    assert replay(trace(other), rule).cut
 
 
 def test_blocking_publishers_holds_them_back_and_is_no_hit() -> None:
     rule = {"when": {"lag_records": 200}, "until": {"lag_records": "< 10"}, "then": "block_publishers"}
-    found = replay(stay(RECOVERS), rule)
+    found = replay(trace(RECOVERS), rule)
     assert found.hit is None
     assert found.records_lost == 0
     # Held from 12 s until it has taken the 200 at 20 s; then 800 come at once, which it takes in half a second.
@@ -179,8 +179,8 @@ def test_blocking_publishers_holds_them_back_and_is_no_hit() -> None:
 
 
 def test_a_client_loses_all_its_subscriptions_with_its_connection() -> None:
-    stuck = stay(STUCK)
-    fine = stay(samples(rate(10), rate(10), 60, subscription=2, filter="u"))
+    stuck = trace(STUCK)
+    fine = trace(samples(rate(10), rate(10), 60, subscription=2, filter="u"))
     found = client(stuck, fine).replay(policy({"when": {"blocked_time": "5s"}, "then": "disconnect"}), 1000)
     [other] = found["u"]
     assert other.cut
@@ -191,34 +191,35 @@ def test_a_client_loses_all_its_subscriptions_with_its_connection() -> None:
 
 def test_the_policy_is_chosen_as_the_broker_chooses() -> None:
     rule = {"when": {"blocked_time": "5s"}, "then": "disconnect"}
-    assert replay(stay(STUCK), rule, topics=["u/#"]).hit is None
-    assert replay(stay(STUCK), rule, subscriptions="durable").hit is None
-    asked = stay(samples(rate(100), rate(100, until=10), 60, blocked_from=10, policy_asked="p"))
+    assert replay(trace(STUCK), rule, topics=["u/#"]).hit is None
+    assert replay(trace(STUCK), rule, subscriptions="durable").hit is None
+    asked = trace(samples(rate(100), rate(100, until=10), 60, blocked_from=10, policy_asked="p"))
     assert replay(asked, rule, topics=["u/#"]).hit is not None
-    shared = stay(samples(rate(100), rate(100, until=10), 60, blocked_from=10, filter="$share/g/u/1"))
+    shared = trace(samples(rate(100), rate(100, until=10), 60, blocked_from=10, filter="$share/g/u/1"))
     assert replay(shared, rule, topics=["u/#"]).hit is not None
 
 
 def test_without_a_policy_it_stands_at_each_sample_where_it_was_recorded() -> None:
     for rows in (STUCK, SLOW, RECOVERS):
-        one = stay(rows)
+        one = trace(rows)
         [base] = client(one)._chains.values()
         assert base == [one]
-        walked = client(one)._base(one, one.begin)
+        replayed = client(one)._base(one, one.begin)
         for index, time in enumerate(one.seen):
             if 11 <= time <= 19:
-                assert walked.lag_at(time + 0.01) == pytest.approx(one.lag_bytes[index], abs=2100), (time, rows[index])
+                recorded = pytest.approx(one.lag_bytes[index], abs=2100)
+                assert replayed.lag_at(time + 0.01) == recorded, (time, rows[index])
 
 
 def test_a_notice_is_taken_back_when_the_consumer_recovers() -> None:
-    found = replay(stay(RECOVERS), {"when": {"lag_age": "5s"}, "then": "notify"})
+    found = replay(trace(RECOVERS), {"when": {"lag_age": "5s"}, "then": "notify"})
     assert [(event.kind, event.action) for event in found.events] == [("fire", "notify"), ("clear", "notify")]
     assert 20 <= found.events[1].time <= 21
     assert found.hit is None
 
 
 def test_a_healthy_consumer_is_never_looked_at() -> None:
-    one = stay(samples(total(rate(100), rate(900, 20, 21)), total(rate(100), rate(900, 20, 21)), 60, every=10))
+    one = trace(samples(total(rate(100), rate(900, 20, 21)), total(rate(100), rate(900, 20, 21)), 60, every=10))
     assert client(one)._base(one, one.begin).times == []
 
 
@@ -243,9 +244,9 @@ TREMBLES = samples(
 @pytest.mark.parametrize("rule", RULES)
 def test_long_steps_change_nothing(monkeypatch: pytest.MonkeyPatch, rule: dict, rows: list) -> None:
     """What is passed over for speed comes out as if the governor had looked at every sweep."""
-    quick = replay(stay(rows), rule)
-    monkeypatch.setattr("headway.pipeline.lab.replays.replay.changes", lambda *_: True)
-    slow = replay(stay(rows), rule)
+    quick = replay(trace(rows), rule)
+    monkeypatch.setattr("headway.pipeline.lab.replays.candidate_replay.changes", lambda *_: True)
+    slow = replay(trace(rows), rule)
     assert [e.action for e in quick.events[:1]] == [e.action for e in slow.events[:1]]
     for one, other in zip(quick.events[:1], slow.events[:1], strict=True):
         assert one.time == pytest.approx(other.time, abs=0.45)
@@ -257,8 +258,8 @@ def test_long_steps_change_nothing(monkeypatch: pytest.MonkeyPatch, rule: dict, 
 
 def test_candidates_do_not_see_each_other() -> None:
     """All share one base: what one does to the consumer must not be there for the next."""
-    shared = client(stay(SLOW))
+    shared = client(trace(SLOW))
     for rule in (*RULES, *reversed(RULES)):
         [[found]] = shared.replay(policy(rule), MEMORY).values()
-        alone = replay(stay(SLOW), rule)
+        alone = replay(trace(SLOW), rule)
         assert (found.events, found.records_lost, found.buckets) == (alone.events, alone.records_lost, alone.buckets)

@@ -22,11 +22,11 @@ from tests.pipeline.proxy import Proxy
 from headway.pipeline.source.errors import DataLoss, SourceError
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.ranges import Span
-from headway.pipeline.source.stream import Stream
+from headway.pipeline.source.stream import TopicStream
 
 TOPICS = '[[topic]]\nfilter = "t/#"\nkeep = "7d"\n'
 ALL = ReadAllAvailable()
-Streams = Callable[..., Stream]
+Streams = Callable[..., TopicStream]
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def stream(broker: BrokerProcess) -> Iterator[Streams]:
     """Makes streams of t/#, as a new process of the driver would, and stops them."""
-    made: list[Stream] = []
+    made: list[TopicStream] = []
     before = signal.getsignal(signal.SIGTERM)
 
-    def make(**options: Any) -> Stream:
-        made.append(Stream(Options("t/#", options.pop("admin", broker.admin), **{"start": "latest"} | options)))
+    def make(**options: Any) -> TopicStream:
+        made.append(TopicStream(Options("t/#", options.pop("admin", broker.admin), **{"start": "latest"} | options)))
         return made[-1]
 
     yield make
@@ -65,7 +65,7 @@ def latest(broker: BrokerProcess) -> int:
     return ask(broker, "t/#", "HEAD").offset("Latest")
 
 
-def payloads(stream: Stream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
+def payloads(stream: TopicStream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     spans = stream.partitions(start, end)
     return [body for span in spans for batch in stream.read(span) for body in batch.column("payload").to_pylist()]
 

@@ -20,10 +20,10 @@ from tests.interop.waiting import PATIENCE_S, until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import Away, DataLoss, SourceError
+from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.places import Places
 from headway.pipeline.source.ranges import Span
 from headway.pipeline.source.reading import read
 
@@ -50,7 +50,7 @@ def proxy(broker: BrokerProcess) -> Iterator[Proxy]:
 
 
 def all_of(options: Options) -> Span:
-    offsets = Broker(options.admin, options.timeout_s).offsets(options.topic)
+    offsets = BrokerClient(options.admin, options.timeout_s).offsets(options.topic)
     return Span(offsets.earliest, offsets.latest)
 
 
@@ -113,7 +113,7 @@ def test_a_broker_that_is_not_there_is_waited_for_only_so_long() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(Away) as caught:
-        Places(Broker(url, 0.2), Options("t/#", url), "t/#").start()
+        OffsetFinder(BrokerClient(url, 0.2), Options("t/#", url), "t/#").start()
     assert str(caught.value) == (
         f"no broker at {url} for 0.2 s: connection refused; start it, or name its address (option admin), or wait for "
         "longer (option timeout)"
@@ -124,13 +124,13 @@ def test_one_that_takes_the_question_and_says_nothing_is_away_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Away, match=r"for 1 s: it does not answer; "):
-            Broker(url, 1.0).offsets("t/#")
+            BrokerClient(url, 1.0).offsets("t/#")
 
 
 def test_what_is_no_broker_is_said_to_be_none(broker: BrokerProcess) -> None:
     url = f"{broker.admin}/v2"
     with pytest.raises(SourceError, match=r"\(status 404\) is not headway's admin API, or an older one") as caught:
-        Broker(url, 5.0).offsets("t/#")
+        BrokerClient(url, 5.0).offsets("t/#")
     assert f"what answers at {url} " in str(caught.value)
     assert is_in_the_page(str(caught.value))
 
@@ -141,13 +141,13 @@ def test_what_is_no_broker_is_said_to_be_none(broker: BrokerProcess) -> None:
 def test_where_a_query_begins(broker: BrokerProcess) -> None:
     offsets = ask(broker, "t/#", "HEAD")
     first, end = offsets.offset("Earliest"), offsets.offset("Latest")
-    asked = Broker(broker.admin, 5.0)
+    asked = BrokerClient(broker.admin, 5.0)
     places = {
         "earliest": first, "latest": end, str(first + 3): first + 3, "-5m": first, "2999-01-01": end,
         "2001-01-01": first,
     }  # fmt: skip
     for text, offset in places.items():
-        assert Places(asked, Options("t/#", start=text), "t/#").start() == offset, text
+        assert OffsetFinder(asked, Options("t/#", start=text), "t/#").start() == offset, text
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_the_broker_refuses_is_raised_in_its_words(
     broker: BrokerProcess, topic: str, start: str, error: str
 ) -> None:
     with pytest.raises(SourceError) as caught:
-        Places(Broker(broker.admin, 5.0), Options(topic, start=start), topic).start()
+        OffsetFinder(BrokerClient(broker.admin, 5.0), Options(topic, start=start), topic).start()
     assert str(caught.value) == error
 
 
@@ -181,7 +181,7 @@ def test_what_is_trimmed_ends_a_query_that_wants_all(trimmed: BrokerProcess) -> 
         list(read(options, "t/#", Span(1, 11)))
     assert str(caught.value) == text
     with pytest.raises(DataLoss) as caught:
-        Places(Broker(trimmed.admin, 5.0), options, "t/#").start()
+        OffsetFinder(BrokerClient(trimmed.admin, 5.0), options, "t/#").start()
     assert str(caught.value) == text
 
 
@@ -198,7 +198,7 @@ def test_who_does_not_mind_goes_on_behind_it_and_the_log_says_so(
         f"goes on at {earliest}"
     ]
     assert payloads(read(options, "t/#", Span(1, 3))) == [], "a part that is gone as a whole"
-    assert Places(Broker(trimmed.admin, 5.0), options, "t/#").start() == earliest
+    assert OffsetFinder(BrokerClient(trimmed.admin, 5.0), options, "t/#").start() == earliest
 
 
 def test_records_that_a_broker_has_lost_are_not_passed_over(broker: BrokerProcess) -> None:

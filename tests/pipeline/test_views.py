@@ -22,7 +22,7 @@ from headway.demo import live
 from headway.demo.actors.carriers import Board
 from headway.demo.flights import in_order
 from headway.pipeline.views.catalog import Catalog
-from headway.pipeline.views.run import SPARK, Run
+from headway.pipeline.views.run import SPARK, ViewRun
 from headway.pipeline.views.status import Status
 from headway.server.config.reading import load_settings
 from headway.server.config.views import tables_of
@@ -98,16 +98,16 @@ MISFITS = [
 
 
 @pytest.fixture
-def run(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., tuple[Run, dict[str, Status]]]]:
+def run(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., tuple[ViewRun, dict[str, Status]]]]:
     """Starts views of the config; they are stopped at the end."""
     before = {name: spark.conf.get(name, None) for name in ("spark.sql.shuffle.partitions", *SPARK)}
     for name, value in SPARK.items():
         spark.conf.set(name, value)
     started = []
 
-    def start(broker: BrokerProcess, *names: str, admin: str = "") -> tuple[Run, dict[str, Status]]:
+    def start(broker: BrokerProcess, *names: str, admin: str = "") -> tuple[ViewRun, dict[str, Status]]:
         settings, url = load_settings(broker.config), admin or broker.admin
-        one = Run(spark, Catalog(spark, tables_of(settings), url), url, tmp_path / "views")
+        one = ViewRun(spark, Catalog(spark, tables_of(settings), url), url, tmp_path / "views")
         started.append(one)
         statuses = {name: Status(name, settings.views[name]) for name in names}
         for status in statuses.values():
@@ -145,7 +145,7 @@ def flights(**delays: int) -> list[dict[str, Any]]:
 
 
 def test_what_changes_is_published_once_and_later_subscribers_have_it_all(
-    run: Callable[..., tuple[Run, dict[str, Status]]], start: BrokerFactory, tmp_path: Path
+    run: Callable[..., tuple[ViewRun, dict[str, Status]]], start: BrokerFactory, tmp_path: Path
 ) -> None:
     """The broker is killed while the view waits for more, and the view stopped while there is more."""
     config = recording(tmp_path / "journal", CONFIG)
@@ -178,7 +178,7 @@ def test_what_changes_is_published_once_and_later_subscribers_have_it_all(
 
 
 def test_side_by_side_one_ends_and_the_others_go_on(
-    run: Callable[..., tuple[Run, dict[str, Status]]], start: BrokerFactory, tmp_path: Path
+    run: Callable[..., tuple[ViewRun, dict[str, Status]]], start: BrokerFactory, tmp_path: Path
 ) -> None:
     config = recording(tmp_path / "journal", CONFIG)
     broker = start(config)

@@ -12,11 +12,18 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.short import in_short
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.error_text import error_text
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import SourceError
 from headway.pipeline.views.catalog import Catalog
-from headway.pipeline.views.kept import CHECKPOINT, Kept, Table, check_kept, read_kept, write_kept
+from headway.pipeline.views.manifest import (
+    CHECKPOINT,
+    TableShape,
+    ViewManifest,
+    check_manifest,
+    read_manifest,
+    write_manifest,
+)
 from headway.pipeline.views.schema import LATEST_RECORDS, latest_payloads, type_of
 from headway.pipeline.views.view import start_view
 from headway.server.config.settings import SourceTable, ViewTable
@@ -91,8 +98,8 @@ def test_what_is_wrong_with_a_view_is_one_line(
 SCHEMA = StructType().add("carrier", "string").add("delay", "long").add("at", "timestamp")
 
 
-def kept(sql: str = GROUPS, topic: str = "flights/#", schema: StructType = SCHEMA) -> Kept:
-    return Kept.of(view(sql), {"flights": Table(topic, schema)}, "view-a-1")
+def kept(sql: str = GROUPS, topic: str = "flights/#", schema: StructType = SCHEMA) -> ViewManifest:
+    return ViewManifest.of(view(sql), {"flights": TableShape(topic, schema)}, "view-a-1")
 
 
 def begun(folder: Path) -> Path:
@@ -102,10 +109,10 @@ def begun(folder: Path) -> Path:
 
 
 def test_what_a_view_was_comes_back_as_it_was_once_it_has_begun(tmp_path: Path) -> None:
-    write_kept(tmp_path, kept())
-    assert read_kept(tmp_path) is None
-    assert read_kept(begun(tmp_path)) == kept()
-    check_kept(tmp_path, kept(), kept("  " + GROUPS.replace(" ", "\n  ")))
+    write_manifest(tmp_path, kept())
+    assert read_manifest(tmp_path) is None
+    assert read_manifest(begun(tmp_path)) == kept()
+    check_manifest(tmp_path, kept(), kept("  " + GROUPS.replace(" ", "\n  ")))
 
 
 @pytest.mark.parametrize(
@@ -120,15 +127,15 @@ def test_what_a_view_was_comes_back_as_it_was_once_it_has_begun(tmp_path: Path) 
         ),
     ],
 )
-def test_what_was_changed_since_is_one_line_that_says_what_to_do(tmp_path: Path, now: Kept, says: str) -> None:
+def test_what_was_changed_since_is_one_line_that_says_what_to_do(tmp_path: Path, now: ViewManifest, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_kept(tmp_path, kept(), now)
+        check_manifest(tmp_path, kept(), now)
     assert str(caught.value) == f"{says}put that back, or begin anew: remove {tmp_path}"
 
 
 def test_a_schema_that_was_inferred_holds_until_the_view_begins_anew(spark: SparkSession, tmp_path: Path) -> None:
     """So nobody has to be asked for it; and one that is declared since has to be the same."""
-    write_kept(begun(tmp_path), kept("SELECT delay FROM flights"))
+    write_manifest(begun(tmp_path), kept("SELECT delay FROM flights"))
     wanted = view("SELECT delay FROM flights", key="delay")
     tables = {"flights": SourceTable(topic="flights/#")}
     with Catalog(spark, tables, NOBODY).query(wanted.sql, kept().schemas()) as (result, schemas):
@@ -140,7 +147,7 @@ def test_a_schema_that_was_inferred_holds_until_the_view_begins_anew(spark: Spar
 def test_a_file_that_is_damaged(tmp_path: Path) -> None:
     begun(tmp_path).joinpath("view.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"view.json is not what a run wrote; begin anew: remove "):
-        read_kept(tmp_path)
+        read_manifest(tmp_path)
 
 
 # -- what the records have --------------------------------------------------------------------------------------------
@@ -168,7 +175,7 @@ def test_the_latest_records_are_found_among_others(start: Callable[[str], Broker
             publisher.publish_all("a", [b"%d" % number for number in range(first, first + 250)])
             publisher.publish_all("b", [b"x"] * 1_000)
         publisher.published("b", b"x")
-    asked = Broker(broker.admin, 10)
+    asked = BrokerClient(broker.admin, 10)
     assert latest_payloads("a", asked) == [b"%d" % number for number in range(500, LATEST_RECORDS + 500)]
     with pytest.raises(SourceError, match="c is not recorded; recorded is a, b"):
         latest_payloads("c", asked)
@@ -194,4 +201,4 @@ def test_the_latest_records_are_found_among_others(start: Callable[[str], Broker
     ],
 )  # fmt: skip
 def test_what_spark_says_in_short(said: str, line: str) -> None:
-    assert in_short(said) == line
+    assert error_text(said) == line

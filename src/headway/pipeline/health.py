@@ -35,11 +35,11 @@ from pyspark.sql import functions as F
 
 from headway import __version__
 from headway.core.base import ConfigError
-from headway.pipeline.claim import claimed
 from headway.pipeline.definitions import KEPT, RESULTS, define
 from headway.pipeline.footers import check_folder
 from headway.pipeline.graph import graph_of
 from headway.pipeline.lake import check_lake
+from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, first_line, open_session
 
@@ -103,7 +103,7 @@ def _claimed(out: Path, lake: Path, full_refresh: bool) -> Iterator[None]:
     identity = out / IDENTITY
     if out.is_dir() and not identity.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} holds other things; give a folder that is new or empty")
-    with claimed(out):
+    with locked(out):
         made_from = _made_from(identity)
         if made_from not in (None, str(lake)) and not full_refresh:
             raise ConfigError(f"{out} was made from {made_from}; give another folder, or --full-refresh to begin anew")

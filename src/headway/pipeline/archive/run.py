@@ -21,16 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from headway.core.base import ConfigError, parse_duration
 from headway.pipeline.archive.compact import compact
 from headway.pipeline.archive.folder import Folder, open_folder
-from headway.pipeline.archive.sink import FORMAT, Archive
-from headway.pipeline.claim import claimed
+from headway.pipeline.archive.sink import FORMAT, ArchiveFormat
+from headway.pipeline.error_text import error_text
 from headway.pipeline.footers import check_folder
 from headway.pipeline.graph import graph_of
+from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session
-from headway.pipeline.short import in_short
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import SourceError
-from headway.pipeline.told import told_to_stop
+from headway.pipeline.stop_signal import stop_signal
 
 DATABASE = "archive"
 BATCH_BYTES = "256MB"
@@ -60,15 +60,15 @@ def run_archive(
     out = out.absolute()
     check_folder(out)
     with ExitStack() as stack:
-        stack.enter_context(claimed(out))
+        stack.enter_context(locked(out))
         _check(filters, admin, timeout)
         folders = [open_folder(out, filter) for filter in filters]
         for folder in folders:
             folder.mend()
         conf = {"spark.driver.memory": memory}
         spark = stack.enter_context(open_session("headway archive", master=master, verbose=verbose, conf=conf))
-        spark.dataSource.register(Archive)
-        stop = stack.enter_context(told_to_stop() if every_s is not None else nullcontext(threading.Event()))
+        spark.dataSource.register(ArchiveFormat)
+        stop = stack.enter_context(stop_signal() if every_s is not None else nullcontext(threading.Event()))
         while True:
             update(spark, folders, admin, out, timeout)
             for folder in folders:
@@ -82,7 +82,7 @@ def _check(filters: Sequence[str], admin: str, timeout: str) -> None:
     """That they are recorded, before a JVM is started for nothing. Raises ConfigError."""
     try:
         for filter in filters:
-            Broker(admin, parse_duration(timeout)).offsets(filter)
+            BrokerClient(admin, parse_duration(timeout)).offsets(filter)
     except SourceError as error:
         raise ConfigError(str(error)) from None
 
@@ -107,7 +107,7 @@ def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path
                 dry=False, storage=f"file://{state}",
             )  # fmt: skip
         except PySparkException as error:
-            raise ConfigError(f"not archived: {in_short(error)} (--verbose shows more)") from error
+            raise ConfigError(f"not archived: {error_text(error)} (--verbose shows more)") from error
 
 
 def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> None:

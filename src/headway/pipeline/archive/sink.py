@@ -35,7 +35,7 @@ class Written(WriterCommitMessage):
     """All offsets are smaller."""
 
 
-class Archive(DataSource):
+class ArchiveFormat(DataSource):
     """Options: ``path``, the topic's folder, and ``topic``, the filter."""
 
     @classmethod

@@ -24,9 +24,9 @@ from pyspark.sql import functions as F
 from headway.core.base import ConfigError
 from headway.core.governance import SWEEP_S
 from headway.pipeline.lab.plans.candidates import Candidate, as_recorded
-from headway.pipeline.lab.replays.history import COLUMNS
-from headway.pipeline.lab.replays.replay import HITS
-from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, Run, pools, replays
+from headway.pipeline.lab.replays.candidate_replay import HITS
+from headway.pipeline.lab.replays.trace import COLUMNS
+from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, RecordedRun, pools, replays
 from headway.pipeline.lake import READ, read_table, spark_schema
 
 BUCKETS = 600
@@ -46,10 +46,10 @@ class Replayed(NamedTuple):
     pooled: pa.Table
 
 
-class Survey(NamedTuple):
+class ReplayInput(NamedTuple):
     """What there is to replay."""
 
-    runs: dict[str, Run]
+    runs: dict[str, RecordedRun]
     clients: int
     """Who lagged at some time."""
     notes: list[str]
@@ -68,7 +68,7 @@ def lagging_clients(samples: DataFrame) -> DataFrame:
     return samples.where(lagged).select("run", "client").distinct()
 
 
-def survey(spark: SparkSession, lake: Path) -> Survey:
+def read_replay_input(spark: SparkSession, lake: Path) -> ReplayInput:
     """The runs in a lake, their limits and policies. Raises ConfigError where there is nothing to replay."""
     samples = read_samples(spark, lake)
     spans = samples.groupBy("run").agg(
@@ -84,10 +84,10 @@ def survey(spark: SparkSession, lake: Path) -> Survey:
         runs[span["run"]] = _run(span, configs.get(span["run"]), notes)
     if not runs:
         raise ConfigError(f"{lake}: has no samples of consumers, so there is nothing to replay")
-    return Survey(runs, lagging_clients(samples).count(), list(dict.fromkeys(notes)))
+    return ReplayInput(runs, lagging_clients(samples).count(), list(dict.fromkeys(notes)))
 
 
-def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) -> Run:
+def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) -> RecordedRun:
     seconds = (span["last"] - span["first"]) / 1e6
     if config is None:
         raise ConfigError(
@@ -97,7 +97,7 @@ def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) 
     tables = json.loads(config["config"])
     policies, not_replayed = as_recorded(tables.get("policy", []))
     notes += not_replayed
-    return Run(
+    return RecordedRun(
         run=span["run"], origin_us=span["first"], seconds=seconds, consumers=span["consumers"],
         memory_limit=config["memory_limit_bytes"], disk_limit=config["disk_limit_bytes"],
         client_share=config["client_share"], sweep_s=config["sweep_ms"] / 1000 or SWEEP_S,
@@ -106,7 +106,7 @@ def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) 
     )  # fmt: skip
 
 
-def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate], found: Survey) -> Replayed:
+def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate], found: ReplayInput) -> Replayed:
     """Replay everybody who lagged against every candidate."""
     slices = -(-len(candidates) // SLICE_CANDIDATES)
     tasks = min(TASKS_MAX, max(TASKS_MIN, found.clients * slices // CLIENTS_PER_TASK))
@@ -121,7 +121,7 @@ def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate]
 
 
 def replay_samples(
-    samples: DataFrame, candidates: Sequence[Candidate], runs: dict[str, Run], slices: int, tasks: int
+    samples: DataFrame, candidates: Sequence[Candidate], runs: dict[str, RecordedRun], slices: int, tasks: int
 ) -> DataFrame:
     """Rows of ``tasks.PASSAGES``, of everybody to whom anything happened."""
     wanted = samples.join(lagging_clients(samples), ["run", "client"], "left_semi")
@@ -130,7 +130,7 @@ def replay_samples(
     return together.applyInArrow(replays(candidates, runs, slices), _ddl(PASSAGES))
 
 
-def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: dict[str, Run]) -> DataFrame:
+def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: dict[str, RecordedRun]) -> DataFrame:
     """Rows of ``tasks.POOLED``."""
     thin = max(1, -(-len(candidates) * len(runs) * BUCKETS // LEVELS_MAX))
     holdings = passages.select("*", F.inline("buckets").alias(*BUCKET.names))

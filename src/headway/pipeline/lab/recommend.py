@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from headway import __version__
 from headway.core.base import format_count, format_duration, format_size
 from headway.pipeline.lab.plans.candidates import Candidate
-from headway.pipeline.lab.plans.written import policy_text, quoted, value
+from headway.pipeline.lab.plans.toml_text import policy_text, quoted, value
 from headway.pipeline.lab.score import Score
-from headway.pipeline.lab.tasks import Run
+from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
 
@@ -58,7 +58,7 @@ def _excess(one: Score, limits: Mapping[str, float]) -> float:
 
 
 def recommended_toml(
-    best: Recommendation, candidate: Candidate, ran: Score, run: Run, recording: str, made: dt.datetime
+    best: Recommendation, candidate: Candidate, ran: Score, run: RecordedRun, recording: str, made: dt.datetime
 ) -> str:
     """A config with the recommended policies and pool. ``run``: the last one recorded; ``recording``: in words."""
     body = _pool_text(run, candidate) + "\n" + candidate.policy_toml
@@ -100,7 +100,7 @@ def _predicted(one: Score) -> str:
     )
 
 
-def _pool_text(run: Run, candidate: Candidate) -> str:
+def _pool_text(run: RecordedRun, candidate: Candidate) -> str:
     """The candidate's pool; what it does not say is as it was recorded."""
     memory, disk, share = run.limits(candidate.pool)
     pool: dict[str, Any] = {"memory": f"{memory}B", "disk": f"{disk}B", "max_client_share": share}

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from headway import __version__
 from headway.core.base import format_count, format_duration
-from headway.pipeline.lab.job import Survey, recorded_hits, replay_lake, survey
+from headway.pipeline.lab.job import ReplayInput, read_replay_input, recorded_hits, replay_lake
 from headway.pipeline.lab.plans.candidates import NOTHING, RAN, Candidate, Plan
-from headway.pipeline.lab.plans.written import policy_text
+from headway.pipeline.lab.plans.toml_text import policy_text
 from headway.pipeline.lab.recommend import Recommendation, recommend, recommended_toml
 from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve, judge, moment, score
-from headway.pipeline.lab.tasks import Run
+from headway.pipeline.lab.tasks import RecordedRun
 from headway.pipeline.output import output
 from headway.pipeline.progress import progress
 from headway.pipeline.report.page import lab_report
@@ -51,7 +51,7 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     with progress("looking for who lagged", spark):
-        found = survey(spark, lake)
+        found = read_replay_input(spark, lake)
     candidates = [_with_text(candidate, found) for candidate in plan.candidates]
     with progress(f"replaying {found.clients:,} clients x {len(candidates):,} candidates", spark):
         replayed = replay_lake(spark, lake, candidates, found)
@@ -84,7 +84,7 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
 
 
 def check_against_recorded(
-    outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], runs: Mapping[str, Run]
+    outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], runs: Mapping[str, RecordedRun]
 ) -> dict[str, int]:
     """How far replaying what ran reproduces the recorded hits: the same consumers, at about the same time."""
     predicted = {
@@ -110,7 +110,7 @@ def check_against_recorded(
     }  # fmt: skip
 
 
-def _with_text(candidate: Candidate, found: Survey) -> Candidate:
+def _with_text(candidate: Candidate, found: ReplayInput) -> Candidate:
     """What ran, in the words of the config that was in force last."""
     if candidate.kind != "ran":
         return candidate
@@ -119,7 +119,7 @@ def _with_text(candidate: Candidate, found: Survey) -> Candidate:
 
 
 def _about(
-    lake: Path, found: Survey, candidates: Sequence[Candidate], limits: Mapping[str, float], best: Recommendation,
+    lake: Path, found: ReplayInput, candidates: Sequence[Candidate], limits: Mapping[str, float], best: Recommendation,
     outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], seconds: float,
 ) -> dict[str, Any]:  # fmt: skip
     runs = found.runs.values()
@@ -143,7 +143,7 @@ def _about(
     }  # fmt: skip
 
 
-def _recording(found: Survey) -> str:
+def _recording(found: ReplayInput) -> str:
     runs = sorted(found.runs.values(), key=lambda run: run.origin_us)
     seconds, consumers = sum(run.seconds for run in runs), sum(run.consumers for run in runs)
     return (

@@ -1,7 +1,7 @@
 """Scoring: from what was replayed to one line per candidate, and one per consumer that was hit.
 
 Rules:
-- A consumer is a client's subscription to a filter, through all its stays. It counts as hit once, for the first time.
+- A consumer is a client's subscription to a filter, through all its traces. It counts as hit once, for the first time.
 - Whom pressure gives up before its policy hits it is hit by pressure; what its policy would have done later is void.
 - A false positive was hit and would have caught up by itself. Of some nobody can tell: they count as unknown.
 - The Pareto front: no other candidate is at least as good in false positives, consumers hit, records lost, memory, disk
@@ -23,7 +23,7 @@ from headway.core.policy import ActionKind
 from headway.pipeline.lab.job import Replayed
 from headway.pipeline.lab.plans.candidates import Candidate, Goal
 from headway.pipeline.lab.replays.base import TELL_S
-from headway.pipeline.lab.tasks import Run, columns
+from headway.pipeline.lab.tasks import RecordedRun, columns
 
 CANDIDATES = columns(
     "candidate text, kind text, consumers int, hit int, noticed int, by_pressure int, false_positives int, "
@@ -78,7 +78,7 @@ class Scored(NamedTuple):
     """Rows of ``OUTCOMES``."""
 
 
-def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str, Run]) -> Scored:
+def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun]) -> Scored:
     """Totals and outcomes. Does not judge: see ``recommend``."""
     consumers = sum(run.consumers for run in runs.values())
     scores = [Score(candidate.name, candidate.kind, consumers, policy=candidate.toml) for candidate in candidates]
@@ -141,7 +141,7 @@ def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict
 
 
 def _outcome(
-    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: Run
+    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
 ) -> dict[str, Any] | None:
     """Count one consumer in; its row of ``OUTCOMES`` if it was hit."""
     one.noticed += pressed is not None or any(row["noticed"] for row in passages)
@@ -187,13 +187,13 @@ def _outcome(
 
 
 def _would_catch_up(row: Mapping[str, Any], time_s: float) -> str:
-    """The same question as ``Base.catches_up``, of the stay as a whole."""
+    """The same question as ``Base.catches_up``, of the trace as a whole."""
     if row["caught_up_s"] is not None and row["caught_up_s"] > time_s:
         return "yes"
     return "unknown" if row["extrapolated"] or row["recorded_end_s"] - time_s < TELL_S else "no"
 
 
-def moment(run: Run, seconds: float) -> dt.datetime:
+def moment(run: RecordedRun, seconds: float) -> dt.datetime:
     """So many seconds after the run's recording began."""
     return dt.datetime.fromtimestamp(run.origin_us / 1e6, dt.UTC) + dt.timedelta(seconds=seconds)
 
@@ -209,7 +209,7 @@ def _mark_pareto(scores: Sequence[Score]) -> None:
         one.pareto = value in front
 
 
-def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, Run]) -> dict[str, float]:
+def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]:
     """Mark who keeps to the goal; returns the goal's limits by the names of the columns they are for."""
     limits = goal_limits(goal, runs)
     for one in scores:
@@ -217,7 +217,7 @@ def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, Run]) -> dict[
     return limits
 
 
-def goal_limits(goal: Goal, runs: Mapping[str, Run]) -> dict[str, float]:
+def goal_limits(goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]:
     """What is left out of the goal is the recorded pool's memory (what does not fit goes to disk, so it is used up
     before much does), half of its disk, and no stall."""
     memory = max(run.memory_limit for run in runs.values())
@@ -230,7 +230,7 @@ def goal_limits(goal: Goal, runs: Mapping[str, Run]) -> dict[str, float]:
 
 
 def curve(
-    pooled: pa.Table, candidates: Sequence[Candidate], runs: Mapping[str, Run], wanted: set[str]
+    pooled: pa.Table, candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], wanted: set[str]
 ) -> list[dict[str, Any]]:
     """Rows of ``CURVE``: of all candidates if they are few, else of those that are wanted by name."""
     levels = pooled.filter(pc.is_null(pooled["client"]))

@@ -37,7 +37,7 @@ from pyspark.sql import functions as F
 import headway
 from headway.core.base import ConfigError
 from headway.core.log import HIGH_WATER
-from headway.pipeline.lab.synthetic.lanes import READERS_USUAL, Floats, Ints, Lane, chance, deal
+from headway.pipeline.lab.synthetic.lanes import READERS_USUAL, Floats, Ints, SyntheticLane, chance, deal
 from headway.pipeline.lab.synthetic.observed import MEMORY_LIMIT_BYTES, POLICY_TABLE
 from headway.pipeline.lab.synthetic.rows import (
     BROKER,
@@ -79,7 +79,7 @@ class _Plan(NamedTuple):
     run: str
     seed: int
     steps: int
-    groups: list[list[Lane]]
+    groups: list[list[SyntheticLane]]
 
     def name(self, group: int) -> str:
         return f"part-{self.run}-{group:06d}"
@@ -136,9 +136,9 @@ def _claim(lake: Path) -> None:
         raise ConfigError(f"{lake}: cannot be written to: {(error.strerror or str(error)).lower()}") from None
 
 
-def _grouped(lanes: list[Lane], minutes: float) -> list[list[Lane]]:
+def _grouped(lanes: list[SyntheticLane], minutes: float) -> list[list[SyntheticLane]]:
     """Topics that are made together; what they cost is about the same for each group."""
-    groups: list[list[Lane]] = []
+    groups: list[list[SyntheticLane]] = []
     room = 0.0
     for lane in lanes:
         cost = lane.consumers * minutes
@@ -190,7 +190,7 @@ def _topic_recorder(plan: _Plan, on_disk: Floats) -> Any:
     return write
 
 
-def _topic_rows(plan: _Plan, lane: Lane, rows: pa.Table, on_disk: Floats) -> pa.Table:
+def _topic_rows(plan: _Plan, lane: SyntheticLane, rows: pa.Table, on_disk: Floats) -> pa.Table:
     """The ``topic_samples`` of one topic: each second while somebody lags there, coarser otherwise."""
     columns = {name: rows[name].to_numpy() for name in rows.column_names}
     second = columns["second"]

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from headway.core.log import Pool
 from headway.core.policy import Policy
-from headway.pipeline.lab.plans.candidates import Candidate, Limits
+from headway.pipeline.lab.plans.candidates import Candidate, PoolLimits
+from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.history import read_stays
 from headway.pipeline.lab.replays.pools import Holding, Level, Sacrifice, replay_pool
-from headway.pipeline.lab.replays.replay import Passage, Recording
+from headway.pipeline.lab.replays.trace import read_traces
 
 
-class Run(msgspec.Struct, frozen=True):
+class RecordedRun(msgspec.Struct, frozen=True):
     """One start of one broker, as recorded."""
 
     run: str
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, frozen=True):
     policy_tables: tuple[dict[str, Any], ...] = ()
     topic_tables: tuple[dict[str, Any], ...] = ()
 
-    def limits(self, pool: Limits) -> tuple[int, int, float]:
+    def limits(self, pool: PoolLimits) -> tuple[int, int, float]:
         """Memory, disk and share under a candidate's pool."""
         return (
             self.memory_limit if pool.memory_bytes is None else pool.memory_bytes,
@@ -75,7 +75,7 @@ PASSAGES = columns(
     "hit_s float, action text, reason text, policy text, rule int, would_catch_up text, records_lost int, "
     "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float"
 ).append(pa.field("buckets", pa.list_(pa.struct(list(BUCKET)))))
-"""One row per candidate and stay, of those to which anything happened."""
+"""One row per candidate and trace, of those to which anything happened."""
 HOLDINGS = (
     "candidate", "run", "number", "client", "filter", "subscription", "begin_s", "lane", "durable", "lag_bytes",
     "oldest_s", "end_bytes", "flags",
@@ -88,7 +88,9 @@ POOLED = columns(
 """What was held in a bucket; or, where ``client`` is not null, a consumer that pressure gave up."""
 
 
-def replays(candidates: Sequence[Candidate], runs: Mapping[str, Run], slices: int) -> Callable[[pa.Table], pa.Table]:
+def replays(
+    candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], slices: int
+) -> Callable[[pa.Table], pa.Table]:
     """The first kind of task, for ``applyInArrow``."""
     numbered = list(enumerate(candidates))
 
@@ -99,10 +101,10 @@ def replays(candidates: Sequence[Candidate], runs: Mapping[str, Run], slices: in
     return replay
 
 
-def replay_client(samples: pa.Table, run: Run, candidates: Sequence[tuple[int, Candidate]]) -> pa.Table:
+def replay_client(samples: pa.Table, run: RecordedRun, candidates: Sequence[tuple[int, Candidate]]) -> pa.Table:
     """The passages of one client (see ``PASSAGES``). ``samples``: ``history.COLUMNS``, time in microseconds."""
-    stays = read_stays(samples.to_pydict(), run.origin_us, run.seconds)
-    client = Client(stays, Recording(run.seconds, run.memory_limit, run.sweep_s, run.bucket_s))
+    traces = read_traces(samples.to_pydict(), run.origin_us, run.seconds)
+    client = Client(traces, Recording(run.seconds, run.memory_limit, run.sweep_s, run.bucket_s))
     rows = []
     for index, candidate in candidates:
         memory, _, _ = run.limits(candidate.pool)
@@ -116,25 +118,25 @@ def _matters(passage: Passage) -> bool:
 
 
 def _row(index: int, passage: Passage) -> dict[str, Any]:
-    stay, hit = passage.stay, passage.hit
-    records = stay.records[-1] - stay.records[0]
+    trace, hit = passage.trace, passage.hit
+    records = trace.records[-1] - trace.records[0]
     return {
-        "candidate": index, "run": stay.run, "client": stay.client, "filter": stay.filter,
-        "subscription": stay.subscription, "lane": stay.lane, "durable": stay.durable, "begin_s": passage.begin,
-        "recorded_end_s": stay.recorded_end, "over_s": passage.over_at, "extrapolated": stay.extrapolated,
+        "candidate": index, "run": trace.run, "client": trace.client, "filter": trace.filter,
+        "subscription": trace.subscription, "lane": trace.lane, "durable": trace.durable, "begin_s": passage.begin,
+        "recorded_end_s": trace.recorded_end, "over_s": passage.over_at, "extrapolated": trace.extrapolated,
         "noticed": bool(passage.events), "behind_at_end": passage.behind_at_end, "caught_up_s": passage.caught_up_s,
         "hit_s": hit.time if hit else None, "action": str(hit.action) if hit else None,
         "reason": str(hit.reason) if hit else None, "policy": passage.policy, "rule": hit.rule if hit else None,
         "would_catch_up": passage.would_catch_up, "records_lost": passage.records_lost,
         "records_conflated": passage.records_conflated, "stall_ms": passage.stall_ms,
         "lag_bytes_peak": passage.lag_bytes_peak,
-        "record_bytes": (stay.offered[-1] - stay.offered[0]) / records if records else 0.0,
+        "record_bytes": (trace.offered[-1] - trace.offered[0]) / records if records else 0.0,
         "buckets": [bucket._asdict() for bucket in passage.buckets],
     }  # fmt: skip
 
 
 def pools(
-    candidates: Sequence[Candidate], runs: Mapping[str, Run], thin: int
+    candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], thin: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The second kind of task, for ``mapInArrow``. ``thin``: of so many buckets in a row, only the highest levels are
     handed on."""

@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from headway.pipeline.sink.broker import Publisher
 from headway.pipeline.sink.options import SinkOptions
 from headway.pipeline.sink.rows import rows_of
+from headway.pipeline.sink.writer_client import WriterClient
 from headway.pipeline.source.errors import in_one_line
 from headway.store.rows import ROWS
 
@@ -54,7 +54,7 @@ class Sink(DataSourceArrowWriter):
         options = self._options
         publish(options, messages, 0 if options.batch is None else options.batch)
         if options.writer is None:
-            Publisher(options.admin, options.timeout_s).forget(self._writer)
+            WriterClient(options.admin, options.timeout_s).forget(self._writer)
 
     @in_one_line
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -82,7 +82,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str) -> Handed:
     """All of them, as parts. Raises SourceError; then the broker has none of them."""
-    broker = Publisher(options.admin, options.timeout_s)
+    broker = WriterClient(options.admin, options.timeout_s)
     parts: list[str] = []
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -108,13 +108,13 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     handed = [message for message in messages if isinstance(message, Handed)]
     parts = [part for message in handed for part in message.parts]
     if parts:
-        published = Publisher(options.admin, options.timeout_s).publish(handed[0].writer, batch, parts)
+        published = WriterClient(options.admin, options.timeout_s).publish(handed[0].writer, batch, parts)
         if published.refused:
             log.warning("of batch %d: %s", batch, published.refused)
 
 
 def take_back(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    broker = Publisher(options.admin, options.timeout_s)
+    broker = WriterClient(options.admin, options.timeout_s)
     for message in messages:
         if isinstance(message, Handed):
             for part in message.parts:

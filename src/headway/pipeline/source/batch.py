@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import in_one_line
+from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.places import Places
-from headway.pipeline.source.ranges import Bounds, Span, Stored
+from headway.pipeline.source.ranges import Bounds, LakeSpan, Span
 from headway.pipeline.source.reading import read
 
 
-class Batch(DataSourceReader):
+class TopicBatch(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._bounds = Bounds(options.topic)
@@ -26,23 +26,23 @@ class Batch(DataSourceReader):
         options, bounds = self._options, self._bounds
         if bounds.nothing:
             return [Span(0, 0)]
-        broker = Broker(options.admin, options.timeout_s)
-        places = Places(broker, options, bounds.topic)
-        first, stop = max(places.start(), bounds.first), places.stop()
+        broker = BrokerClient(options.admin, options.timeout_s)
+        finder = OffsetFinder(broker, options, bounds.topic)
+        first, stop = max(finder.start(), bounds.first), finder.stop()
         if bounds.stop is not None:
             stop = min(stop, bounds.stop)
         for moment in bounds.since:
-            first = max(first, places.at(moment))
+            first = max(first, finder.at(moment))
         for moment in bounds.until:
-            stop = min(stop, places.at(moment))
-        return places.split(first, max(first, stop))
+            stop = min(stop, finder.at(moment))
+        return finder.split(first, max(first, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Span | Stored)
+        assert isinstance(partition, Span | LakeSpan)
         return read(self._options, self._bounds.topic, partition)
 
 
-class Pushed(Batch):
+class FilteredTopicBatch(TopicBatch):
     """One whose filters narrow what is asked for. Spark has it only where somebody wants it: see docs/SPARK.md."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

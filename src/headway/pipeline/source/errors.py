@@ -20,7 +20,7 @@ class Away(SourceError):
     """Nobody answers, or not to the end. It may pass."""
 
 
-class Gone(SourceError):
+class OffsetsGone(SourceError):
     """The broker has deleted what was asked for."""
 
     def __init__(self, text: str, earliest: int) -> None:

@@ -40,7 +40,7 @@ class Span(InputPartition):
 
 
 @dataclass(frozen=True)
-class Stored(InputPartition):
+class LakeSpan(InputPartition):
     """A partition of the lake: of these files, the records with ``first`` <= offset < ``stop``."""
 
     first: int

@@ -7,22 +7,22 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headway.core.base import HeadwayError
-from headway.pipeline.source.broker import Broker
-from headway.pipeline.source.errors import Away, Gone
+from headway.pipeline.source.backoff import Backoff
+from headway.pipeline.source.broker_client import BrokerClient
+from headway.pipeline.source.errors import Away, OffsetsGone
 from headway.pipeline.source.loss import DELETED, LOST, lose
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.patience import Patience
-from headway.pipeline.source.ranges import Span, Stored
+from headway.pipeline.source.ranges import LakeSpan, Span
 
 
-def read(options: Options, topic: str, span: Span | Stored) -> Iterator[pa.RecordBatch]:
+def read(options: Options, topic: str, span: Span | LakeSpan) -> Iterator[pa.RecordBatch]:
     """Every record of the span once. Raises SourceError, DataLoss, ConfigError; each is one line (``in_one_line``)."""
     try:
-        if isinstance(span, Stored):
-            from headway.pipeline.source.lake import open_lake
+        if isinstance(span, LakeSpan):
+            from headway.pipeline.source.archived_topic import open_archived_topic
 
             assert options.lake is not None
-            yield from open_lake(options.lake, topic).read(span)
+            yield from open_archived_topic(options.lake, topic).read(span)
         else:
             yield from _read(options, topic, span)
     except HeadwayError as error:
@@ -30,8 +30,8 @@ def read(options: Options, topic: str, span: Span | Stored) -> Iterator[pa.Recor
 
 
 def _read(options: Options, topic: str, span: Span) -> Iterator[pa.RecordBatch]:
-    broker, at = Broker(options.admin, options.timeout_s), span.first
-    patience = Patience(options.timeout_s)
+    broker, at = BrokerClient(options.admin, options.timeout_s), span.first
+    backoff = Backoff(options.timeout_s)
     while at < span.stop:
         try:
             for found in broker.records(topic, at, span.stop):
@@ -42,10 +42,10 @@ def _read(options: Options, topic: str, span: Span) -> Iterator[pa.RecordBatch]:
                 if found.num_rows:
                     at = found.column("offset")[-1].as_py() + 1
                     yield found
-                    patience = Patience(options.timeout_s)
+                    backoff = Backoff(options.timeout_s)
         except Away as error:
-            patience.wait(error)
-        except Gone as gone:
+            backoff.wait(error)
+        except OffsetsGone as gone:
             after = min(gone.earliest, span.stop)
             lose(options, at, after, DELETED)
             at = after

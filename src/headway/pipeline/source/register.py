@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from headway.pipeline.source.source import Source
+from headway.pipeline.source.source import HeadwayDataSource
 
 
 def register(spark: SparkSession | None = None) -> None:
     """For this session; without one for the active session, if there is any."""
     session = spark or _active()
     if session is not None:
-        session.dataSource.register(Source)
+        session.dataSource.register(HeadwayDataSource)
 
 
 def _active() -> SparkSession | None:

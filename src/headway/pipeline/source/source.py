@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headway.pipeline.source.options import Options
 
 
-class Source(DataSource):
+class HeadwayDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "headway"
@@ -38,16 +38,16 @@ class Source(DataSource):
 
     @in_one_line
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headway.pipeline.source.batch import Batch, Pushed
+        from headway.pipeline.source.batch import FilteredTopicBatch, TopicBatch
 
         options = for_batches(self._options(schema))
-        return Pushed(options) if options.push else Batch(options)
+        return FilteredTopicBatch(options) if options.push else TopicBatch(options)
 
     @in_one_line
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headway.pipeline.source.stream import Stream
+        from headway.pipeline.source.stream import TopicStream
 
-        return Stream(for_streams(self._options(schema)))
+        return TopicStream(for_streams(self._options(schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headway.pipeline.sink.sink import Sink

@@ -29,12 +29,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headway.pipeline.source.broker import Broker
-from headway.pipeline.source.errors import Gone, in_one_line
+from headway.pipeline.source.broker_client import BrokerClient
+from headway.pipeline.source.errors import OffsetsGone, in_one_line
 from headway.pipeline.source.loss import DELETED, go_back, lose
+from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.places import Places
-from headway.pipeline.source.ranges import Span, Stored
+from headway.pipeline.source.ranges import LakeSpan, Span
 from headway.pipeline.source.reading import read
 
 IDLE_MS = 100
@@ -43,11 +43,11 @@ IDLE_MS = 100
 Offset = dict[str, Any]
 
 
-class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._broker = Broker(options.admin, options.timeout_s)
-        self._places = Places(self._broker, options, options.topic)
+        self._broker = BrokerClient(options.admin, options.timeout_s)
+        self._finder = OffsetFinder(self._broker, options, options.topic)
         self._begin: Offset | None = None
         self._cursor: str | None = None
         """Once the query is attached to it."""
@@ -65,7 +65,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Spark asks for it twice."""
         if self._begin is None:
-            self._begin = {"offset": self._places.start(), "cursor": f"spark-{secrets.token_hex(4)}"}
+            self._begin = {"offset": self._finder.start(), "cursor": f"spark-{secrets.token_hex(4)}"}
             self._is_new = True
         return self._begin
 
@@ -96,7 +96,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.offsets_max is not None:
             stop = min(stop, first + options.offsets_max)
         if options.bytes_max is not None:
-            stop = self._places.limited(first, stop, options.bytes_max)
+            stop = self._finder.limited(first, stop, options.bytes_max)
         return stop
 
     @in_one_line
@@ -117,10 +117,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first: int = end["from"] if "from" in end else end["offset"]  # the first batch may have been of nothing
         if self._cursor is None:
             self._move(end["cursor"], first)
-        return self._places.split(first, end["offset"]) if first < end["offset"] else []
+        return self._finder.split(first, end["offset"]) if first < end["offset"] else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Span | Stored)
+        assert isinstance(partition, Span | LakeSpan)
         return read(self._options, self._options.topic, partition)
 
     # -- the cursor -------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         more = {"topic": options.topic, "policy": options.policy, "wait_ms": wait_ms}
         try:
             told = self._broker.move(cursor, wanted, more)
-        except Gone as gone:
-            if not self._places.has(wanted, gone.earliest):
+        except OffsetsGone as gone:
+            if not self._finder.has(wanted, gone.earliest):
                 self._lose(wanted, gone.earliest, DELETED)
             wanted = gone.earliest
             told = self._broker.move(cursor, wanted, more)

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.options import Options
 from headway.pipeline.views.schema import declared, inferred
+from headway.pipeline.views.sql_errors import sql_error
 from headway.pipeline.views.tables import read_table
-from headway.pipeline.views.words import of_sql
 from headway.server.config import SourceTable
 
 
@@ -53,7 +53,7 @@ class Catalog:
         try:
             yield self._result(sql, define, schemas), schemas
         except PySparkException as error:
-            raise ConfigError(of_sql(error, columns)) from None
+            raise ConfigError(sql_error(error, columns)) from None
         finally:
             for name in columns:
                 self._spark.catalog.dropTempView(name)
@@ -90,5 +90,5 @@ class Catalog:
         if kept is not None:
             return kept
         if name not in self._inferred:
-            self._inferred[name] = inferred(name, table.topic, Broker(self._admin, Options.timeout_s))
+            self._inferred[name] = inferred(name, table.topic, BrokerClient(self._admin, Options.timeout_s))
         return self._inferred[name]

@@ -24,11 +24,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headway.client.address import read_admin_url
 from headway.core.base import ConfigError
 from headway.pipeline.admin import admin_url
-from headway.pipeline.claim import claimed
+from headway.pipeline.error_text import error_text
+from headway.pipeline.lock import locked
 from headway.pipeline.session import MEMORY, open_session, progress
-from headway.pipeline.short import in_short
 from headway.pipeline.source.errors import SourceError
-from headway.pipeline.told import told_to_stop
+from headway.pipeline.stop_signal import stop_signal
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.status import RUNNING, STARTING, Status
 from headway.pipeline.views.view import start_view
@@ -64,7 +64,7 @@ def run_views(
     memory: str = MEMORY,
     verbose: bool = False,
 ) -> list[Status]:
-    """Run these views (all of them if none is named) until the process is told to stop or all have ended; how they
+    """ViewRun these views (all of them if none is named) until the process is told to stop or all have ended; how they
     stood then.
 
     ``admin`` is the broker's admin API, if it is not where the settings say. ``show`` is called again and again.
@@ -75,11 +75,11 @@ def run_views(
     checkpoint = checkpoint.absolute()
     conf = SPARK | {"spark.driver.memory": memory}
     with (
-        claimed(checkpoint),
+        locked(checkpoint),
         open_session("headway views", master=master, verbose=verbose, conf=conf) as spark,
-        told_to_stop() as stop,
+        stop_signal() as stop,
     ):
-        run = Run(spark, Catalog(spark, tables_of(settings), url), url, checkpoint)
+        run = ViewRun(spark, Catalog(spark, tables_of(settings), url), url, checkpoint)
         with progress("Starting views") as tell:
             for one in wanted:
                 if not stop.is_set():
@@ -98,7 +98,7 @@ def run_views(
     return wanted
 
 
-class Run:
+class ViewRun:
     """The queries that there are, and the statuses that say how they stand."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, admin: str, folder: Path) -> None:
@@ -140,7 +140,7 @@ class Run:
         if BUSY in why and self._tries[one.name] < TRIES_MAX:
             self.start(one)
         else:
-            one.end(in_short(why))
+            one.end(error_text(why))
 
     def stop(self) -> None:
         """What is in the middle of a batch is run again by the next start. Who stops a whole group of processes stops

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from headway.core.base import ConfigError
-from headway.pipeline.short import in_short
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.error_text import error_text
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.views.tables import OF_RECORD
 
 LATEST_RECORDS = 1_000
@@ -33,13 +33,13 @@ def declared(name: str, ddl: str) -> StructType:
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
-        raise ConfigError(f"tables.{name}.schema: {in_short(error)}") from None
+        raise ConfigError(f"tables.{name}.schema: {error_text(error)}") from None
     if not isinstance(schema, StructType):
         raise ConfigError(f"tables.{name}.schema: name the columns, as in \"price DOUBLE, size INT\"; this is {ddl!r}")
     return checked(name, schema)
 
 
-def inferred(name: str, topic: str, broker: Broker) -> StructType:
+def inferred(name: str, topic: str, broker: BrokerClient) -> StructType:
     """Of the latest records. Raises ConfigError, SourceError."""
     objects = []
     for payload in latest_payloads(topic, broker):
@@ -77,7 +77,7 @@ def checked(name: str, schema: StructType) -> StructType:
     return schema
 
 
-def latest_payloads(topic: str, broker: Broker) -> list[bytes]:
+def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
     """Of the latest records; the offsets between them may be many. Raises SourceError."""
     offsets = broker.offsets(topic)
     span = LATEST_RECORDS

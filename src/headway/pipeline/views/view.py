@@ -13,7 +13,14 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 from headway.core.base import ConfigError
 from headway.core.message import matches
 from headway.pipeline.views.catalog import Catalog
-from headway.pipeline.views.kept import CHECKPOINT, Kept, Table, check_kept, read_kept, write_kept
+from headway.pipeline.views.manifest import (
+    CHECKPOINT,
+    TableShape,
+    ViewManifest,
+    check_manifest,
+    read_manifest,
+    write_manifest,
+)
 from headway.pipeline.views.publish import limit_bytes, published
 from headway.server.config import ViewTable
 
@@ -24,20 +31,20 @@ def start_view(
     spark: SparkSession, name: str, view: ViewTable, catalog: Catalog, folder: Path, admin: str
 ) -> StreamingQuery:
     """Its query, which goes on where it stopped. ``folder`` is its own. Raises ConfigError, SourceError."""
-    kept = read_kept(folder)
-    with catalog.query(view.sql, kept.schemas() if kept else {}, limit_bytes(view)) as (result, schemas):
-        tables = {table: Table(catalog.topic(table), schema) for table, schema in schemas.items()}
+    before = read_manifest(folder)
+    with catalog.query(view.sql, before.schemas() if before else {}, limit_bytes(view)) as (result, schemas):
+        tables = {table: TableShape(catalog.topic(table), schema) for table, schema in schemas.items()}
         check_result(view, result, tables)
-        now = Kept.of(view, tables, kept.writer if kept else f"view-{name}-{secrets.token_hex(4)}")
-        if kept is not None:
-            check_kept(folder, kept, now)
+        now = ViewManifest.of(view, tables, before.writer if before else f"view-{name}-{secrets.token_hex(4)}")
+        if before is not None:
+            check_manifest(folder, before, now)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            write_kept(folder, now)
+            write_manifest(folder, now)
         return _started(spark, name, view, published(result, view, admin, now.writer), folder)
 
 
-def check_result(view: ViewTable, result: DataFrame, tables: dict[str, Table]) -> None:
+def check_result(view: ViewTable, result: DataFrame, tables: dict[str, TableShape]) -> None:
     """Raises ConfigError where it cannot be published."""
     if not result.isStreaming:
         raise ConfigError("its sql reads no recorded topic, so there is nothing to keep up with")

@@ -17,7 +17,7 @@ from headway.core.base import ConfigError, parse_duration, parse_share, parse_si
 from headway.core.policy import ActionKind, Policy, Which, parse_policies, unknown
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
 from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
-from headway.pipeline.lab.plans.written import policy_text
+from headway.pipeline.lab.plans.toml_text import policy_text
 from headway.store.toml import BadConfig, parse_toml, read_text
 
 Kind = Literal["ran", "nothing", "preset", "grid"]
@@ -30,7 +30,7 @@ _GOAL_KEYS = ["memory", "disk", "stall"]
 _NOT_IN_SAMPLES = (Which.SELECTOR, Which.TOPICS, Which.OLDER_PER_KEY)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PoolLimits(msgspec.Struct, frozen=True):
     """A pool's limits; None: as recorded. Bytes, and a share."""
 
     memory_bytes: int | None = None
@@ -43,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True):
     kind: Kind
     policies: tuple[Policy, ...] = ()
     """Empty for the one that ran: each run has its own."""
-    pool: Limits = Limits()
+    pool: PoolLimits = PoolLimits()
     policy_toml: str = ""
     pool_toml: str = ""
     """Only what it says itself."""
@@ -160,7 +160,7 @@ def read_candidate(name: str, table: Mapping[str, Any], kind: Kind) -> Candidate
     return Candidate(name, kind, policies, limits, policy_text(table.get("policy", [])), policy_text((), pool))
 
 
-def read_pool(table: Any) -> Limits:
+def read_pool(table: Any) -> PoolLimits:
     if not isinstance(table, Mapping):
         raise ConfigError("pool: is written as [candidate.pool]")
     for key in table:
@@ -169,7 +169,7 @@ def read_pool(table: Any) -> Limits:
     if "%" in str(table.get("memory", "")):
         raise ConfigError('pool.memory: write a size such as "64MB": a share of which machine?')
     try:
-        return Limits(
+        return PoolLimits(
             memory_bytes=parse_size(table["memory"]) if "memory" in table else None,
             disk_bytes=parse_size(table["disk"]) if "disk" in table else None,
             client_share=parse_share(table["max_client_share"]) if "max_client_share" in table else None,

@@ -1,11 +1,12 @@
-"""The base: how it would have gone without any policy, walked once and shared by all candidates of a consumer.
+"""The base: how it would have gone without any policy, replayed once and shared by all candidates of a consumer.
 
 Theory of operation. Until a candidate does something that changes what the consumer gets, all candidates see the very
 same samples. And as long as none of a candidate's rules can begin to hold, or an active one step back, it need not see
-them at all. So the base is walked in long steps, from one breakpoint of the history to the next. Between two of them
-everything is linear, so what any meter can have shown there follows from the two ends (:class:`Range`). The steps are
-kept in blocks; where a block could change something for a candidate it is walked again at every sweep, as the governor
-looks, and those looks are kept for the other candidates. A candidate that goes its own way forks off a block's walk.
+them at all. So the base is replayed in long steps, from one breakpoint of the history to the next. Between two of them
+everything is linear, so what any meter can have shown there follows from the two ends (:class:`MeterRange`). The steps
+are kept in blocks; where a block could change something for a candidate it is replayed again at every sweep, as the
+governor looks, and those looks are kept for the other candidates. A candidate that goes its own way forks off a block's
+replay.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import msgspec
 
 from headway.core.log import CHUNK_BYTES
 from headway.core.policy import EASE, RATE_WINDOW_S, AllOf, AnyOf, Comparison, Condition, Policy, Rule, Sample
-from headway.pipeline.lab.replays.history import Stay
-from headway.pipeline.lab.replays.walk import NOTHING, STEP_S, Walk
+from headway.pipeline.lab.replays.consumer_replay import NOTHING, STEP_S, ConsumerReplay
+from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 BLOCK_STEPS = 10
 TELL_S = 10.0
@@ -43,7 +44,7 @@ class Bucket(NamedTuple):
     flags: int
 
 
-class Range:
+class MeterRange:
     """What every meter can have shown at any time between some looks, each as far from the next as ``next_corner``.
 
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
@@ -73,11 +74,11 @@ _TIMES = range(4)
 
 
 class Block:
-    """Some steps in a row, and how the walk stood before them."""
+    """Some steps in a row, and how the replay stood before them."""
 
     __slots__ = ("_fine", "_sweep_s", "before", "end", "range")
 
-    def __init__(self, before: Walk, end: float, range: Range, sweep_s: float) -> None:
+    def __init__(self, before: ConsumerReplay, end: float, range: MeterRange, sweep_s: float) -> None:
         self.before = before
         self.end = end
         self.range = range
@@ -87,24 +88,24 @@ class Block:
     def looks(self) -> list[tuple[float, Sample]]:
         """(time, sample) at every sweep."""
         if self._fine is None:
-            self._fine = list(self._walked())
+            self._fine = list(self._replayed())
         return self._fine
 
-    def _walked(self) -> Iterator[tuple[float, Sample]]:
-        walk = self.before.fork()
-        while (time := walk.next_look(self._sweep_s)) is not None and time <= self.end + 1e-9:
-            walk.advance(time)
-            yield time, walk.sample()
+    def _replayed(self) -> Iterator[tuple[float, Sample]]:
+        replay = self.before.fork()
+        while (time := replay.next_look(self._sweep_s)) is not None and time <= self.end + 1e-9:
+            replay.advance(time)
+            yield time, replay.sample()
 
-    def walk_to(self, time: float) -> Walk:
-        """A walk of one's own, as it stood right after the look at that time."""
-        walk = self.before.fork()
+    def replay_to(self, time: float) -> ConsumerReplay:
+        """A replay of one's own, as it stood right after the look at that time."""
+        replay = self.before.fork()
         for at, _ in self.looks():
-            walk.advance(at)
-            walk.sample()
+            replay.advance(at)
+            replay.sample()
             if at >= time:
                 break
-        return walk
+        return replay
 
 
 class Buckets:
@@ -115,52 +116,54 @@ class Buckets:
         self._found: dict[int, Bucket] = {}
         self.peak_bytes = 0
 
-    def note(self, walk: Walk, flags: int = 0) -> None:
-        size = int(walk.gating_bytes)
+    def note(self, replay: ConsumerReplay, flags: int = 0) -> None:
+        size = int(replay.gating_bytes)
         if size > self.peak_bytes:
             self.peak_bytes = size
         if size < CHUNK_BYTES and not flags & GATES:
             return
-        number = int(walk.time // self._width_s)
+        number = int(replay.time // self._width_s)
         known = self._found.get(number)
         if known is None or size >= known.lag_bytes or flags & ~known.flags:
             flags |= known.flags if known is not None else 0
-            self._found[number] = Bucket(number, size, walk.oldest, int(walk.end), flags)
+            self._found[number] = Bucket(number, size, replay.oldest, int(replay.end), flags)
 
     def rows(self) -> Iterator[Bucket]:
         return iter(self._found.values())
 
 
 class Base:
-    """One stay without a policy, from ``begin`` on."""
+    """One trace without a policy, from ``begin`` on."""
 
-    def __init__(self, stay: Stay, begin: float, *, sweep_s: float, memory_limit: int, bucket_s: float) -> None:
-        self.stay = stay
+    def __init__(
+        self, trace: ConsumerTrace, begin: float, *, sweep_s: float, memory_limit: int, bucket_s: float
+    ) -> None:
+        self.trace = trace
         self.begin = begin
         self.blocks: list[Block] = []
         self.times: list[float] = []
         self.lags: list[float] = []
         self.bucket_s = bucket_s
         buckets = Buckets(bucket_s)
-        walk = Walk(stay, begin, memory_limit)
+        replay = ConsumerReplay(trace, begin, memory_limit)
         last, pace = Sample(), 0.0
         while True:
-            before, samples, paces = walk.fork(), [last], [pace]
+            before, samples, paces = replay.fork(), [last], [pace]
             while len(samples) <= BLOCK_STEPS:
-                time = walk.next_corner() if walk.waiting_bytes >= NOTHING else walk.next_look(sweep_s)
-                if time is None or time > stay.end:
+                time = replay.next_corner() if replay.waiting_bytes >= NOTHING else replay.next_look(sweep_s)
+                if time is None or time > trace.end:
                     break
-                since, taken = walk.time, walk.taken
-                walk.advance(time)
-                last, pace = walk.sample(), (walk.taken - taken) / (time - since)
+                since, taken = replay.time, replay.taken
+                replay.advance(time)
+                last, pace = replay.sample(), (replay.taken - taken) / (time - since)
                 samples.append(last)
                 paces.append(pace)
                 self.times.append(time)
-                self.lags.append(walk.waiting_bytes)
-                buckets.note(walk)
+                self.lags.append(replay.waiting_bytes)
+                buckets.note(replay)
             if len(samples) == 1:
                 break
-            self.blocks.append(Block(before, walk.time, Range(samples, paces), sweep_s))
+            self.blocks.append(Block(before, replay.time, MeterRange(samples, paces), sweep_s))
         self.buckets = list(buckets.rows())
         self.peak_bytes = buckets.peak_bytes
 
@@ -171,7 +174,7 @@ class Base:
 
     def kept_up(self, time: float, lag_bytes: float) -> bool:
         """So little waits that it was offered within the last second."""
-        offered = self.stay.at(time)[0] - self.stay.at(time - 1.0)[0]
+        offered = self.trace.at(time)[0] - self.trace.at(time - 1.0)[0]
         return lag_bytes <= max(NOTHING, offered)
 
     def catches_up(self, hit_s: float) -> Answer:
@@ -179,26 +182,26 @@ class Base:
         most = self.lag_at(hit_s) / 2
         for index in range(bisect_left(self.times, hit_s + 1e-6), len(self.times)):
             time, lag = self.times[index], self.lags[index]
-            if time > self.stay.recorded_end:
+            if time > self.trace.recorded_end:
                 break
             if lag < NOTHING or (lag <= most and self.kept_up(time, lag)):
                 return "yes"
-        if self.stay.extrapolated or self.stay.recorded_end - hit_s < TELL_S:
+        if self.trace.extrapolated or self.trace.recorded_end - hit_s < TELL_S:
             return "unknown"
-        return "yes" if self.kept_up(self.stay.recorded_end, self.lag_at(self.stay.recorded_end)) else "no"
+        return "yes" if self.kept_up(self.trace.recorded_end, self.lag_at(self.trace.recorded_end)) else "no"
 
     @property
     def caught_up_s(self) -> float | None:
         """When, in what was recorded, it was caught up last; None: never since it was first looked at."""
         if not self.times:
-            return self.stay.recorded_end
+            return self.trace.recorded_end
         for index in range(len(self.times) - 1, -1, -1):
-            if self.lags[index] < NOTHING and self.times[index] <= self.stay.recorded_end:
-                return self.stay.recorded_end if index == len(self.times) - 1 else self.times[index]
+            if self.lags[index] < NOTHING and self.times[index] <= self.trace.recorded_end:
+                return self.trace.recorded_end if index == len(self.times) - 1 else self.times[index]
         return None
 
 
-def changes(range: Range, policy: Policy, active: set[int]) -> bool:
+def changes(range: MeterRange, policy: Policy, active: set[int]) -> bool:
     """Whether, for rules none of which has a clock running, some look within the range may change something."""
     return any(
         _may_step_back(rule, range) if index in active else may_hold(rule.when, range.low, range.high)
@@ -238,7 +241,7 @@ def _comparable(leaf: Comparison, low: Sample, high: Sample) -> bool:
     return not leaf.amount.per_prefetch or low.prefetch == high.prefetch
 
 
-def _may_step_back(rule: Rule, range: Range) -> bool:
+def _may_step_back(rule: Rule, range: MeterRange) -> bool:
     if range.idle:
         return True
     if rule.until is not None:

@@ -9,7 +9,7 @@ where the consumer stood. Between points everything is linear. The other curve i
 2. While it was caught up only the supply was measured. It can take at least the most it was ever seen to take.
 3. Where it fell behind between two samples it kept up until a moment that follows from where it stood at the second.
 4. What a policy left out for it was offered and not taken: under a candidate that leaves nothing out it is lag.
-5. A stay that the recorded broker itself ended for slowness is *extrapolated* to the end of the recording: offered and
+5. A trace that the recorded broker itself ended for slowness is *extrapolated* to the end of the recording: offered and
    taken go on as they did of late. Who had taken nothing for ``STUCK_S`` stays like that (a socket that is blocked for
    less is one that is read slowly). What would have been is not known, only likely.
 

@@ -33,7 +33,7 @@ class Holding(NamedTuple):
     filter: str
     subscription: int
     begin_s: float
-    """When its stay began."""
+    """When its trace began."""
     lane: str
     durable: bool
     lag_bytes: int
@@ -152,7 +152,7 @@ class PoolReplay:
         self._clients: dict[str, dict[int, _Consumer]] = {}
         """Who holds something, by client and subscription; in the order in which they fell behind."""
         self._gone: dict[str, float] = {}
-        """Clients whose connection pressure ended, and when: stays from before are over."""
+        """Clients whose connection pressure ended, and when: traces from before are over."""
         self.sacrifices: list[Sacrifice] = []
 
     def step(self, number: int, holdings: Iterable[Holding]) -> Level:

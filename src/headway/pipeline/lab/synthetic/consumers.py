@@ -37,7 +37,7 @@ _BUFFER_MIN_BYTES, _BUFFER_MAX_BYTES = 64_000, 256_000
 LIVES_MAX = 2
 
 
-class Acks(NamedTuple):
+class WindowState(NamedTuple):
     """What a window looks like from the broker, at each second of a life."""
 
     in_flight: Ints
@@ -60,7 +60,7 @@ class Life(NamedTuple):
     """Records that wait for it."""
     away: Flags | None = None
     """When its client is not there; None: it always is."""
-    acks: Acks | None = None
+    acks: WindowState | None = None
     window: int = 0
     network: bool = False
     """When its socket takes nothing, it is the network that lets nothing through."""
@@ -111,7 +111,7 @@ def _queue(offered: Ints, takes: Ints) -> Ints:
     return surplus - np.minimum.accumulate(np.minimum(surplus, 0))
 
 
-def _through_window(offered: Ints, acks: Flags, window: int) -> tuple[Ints, Acks]:
+def _through_window(offered: Ints, acks: Flags, window: int) -> tuple[Ints, WindowState]:
     """Records that wait for one with a window, and the window itself."""
     sent = settled = sent_at = full_at = 0
     was_full = False
@@ -130,7 +130,7 @@ def _through_window(offered: Ints, acks: Flags, window: int) -> tuple[Ints, Acks
         flying = sent - settled
         rows.append((end - sent, flying, second - full_at if full else 0, second - sent_at if flying else 0))
     lag, in_flight, exhausted, age = np.array(rows, dtype=np.int64).T
-    return lag, Acks(in_flight, np.where(lag > 0, exhausted, 0).astype(float), age.astype(float))
+    return lag, WindowState(in_flight, np.where(lag > 0, exhausted, 0).astype(float), age.astype(float))
 
 
 def _between(dice: np.random.Generator, low: float, high: float) -> float:

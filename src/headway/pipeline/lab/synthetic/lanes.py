@@ -31,7 +31,7 @@ _RECORD_MIN_BYTES, _RECORD_SPREAD = 100, 20.0
 _DAY_S, _BURST_EVERY_S, _BURST_S = 86_400.0, 600.0, 15.0
 
 
-class Lane(NamedTuple):
+class SyntheticLane(NamedTuple):
     """One topic and its consumers, who are numbered from ``first`` on."""
 
     number: int
@@ -52,7 +52,7 @@ def chance(seed: int, what: str, number: int = 0) -> np.random.Generator:
     return np.random.default_rng([seed, *what.encode(), number])
 
 
-def deal(consumers: int, topics: int) -> list[Lane]:
+def deal(consumers: int, topics: int) -> list[SyntheticLane]:
     """Who reads which topic: every topic has a reader, none more than ``READERS_MAX``."""
     if not 1 <= topics <= consumers:
         raise ConfigError(f"topics: from 1 to the number of consumers ({consumers:,}), not {topics:,}")
@@ -69,7 +69,8 @@ def deal(consumers: int, topics: int) -> list[Lane]:
         readers += np.minimum(more, READERS_MAX - readers)
     firsts = np.cumsum(readers) - readers
     return [
-        Lane(number, int(first), int(count)) for number, (first, count) in enumerate(zip(firsts, readers, strict=True))
+        SyntheticLane(number, int(first), int(count))
+        for number, (first, count) in enumerate(zip(firsts, readers, strict=True))
     ]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headway.core.policy import Verdict
 from headway.core.telemetry import CONSUMER_SAMPLES
 from headway.pipeline.lab.synthetic.consumers import live
-from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Lane, Traffic, publish
+from headway.pipeline.lab.synthetic.lanes import Floats, Ints, SyntheticLane, Traffic, publish
 from headway.pipeline.lab.synthetic.observed import (
     LISTENER,
     MEMORY_LIMIT_BYTES,
@@ -33,7 +33,7 @@ COARSE_S = 10
 """While nothing waits for it, a consumer has a row every so many seconds."""
 
 
-class Recorded(NamedTuple):
+class TopicRows(NamedTuple):
     """All rows of one topic. ``lane`` has one row per second: see ``LANE_SCHEMA``."""
 
     samples: pa.Table
@@ -49,14 +49,14 @@ LANE_SCHEMA = pa.schema([pa.field(name, pa.int64()) for name in _LANE_FIELDS])
 """What a topic adds to the whole broker at each second; ``held_bytes``: as far as its furthest-back consumer is."""
 
 
-def record(seed: int, lane: Lane, steps: int, run: str) -> Recorded:
+def record(seed: int, lane: SyntheticLane, steps: int, run: str) -> TopicRows:
     """The rows of one topic over so many seconds."""
     traffic = publish(seed, lane.number, steps)
     numbers = range(lane.first, lane.first + lane.consumers)
     series = [observe(life, traffic) for number in numbers for life in live(seed, number, traffic)]
     held, slow_fraction = _shares(series, traffic.record_bytes, steps)
     blocks = [_block(one, traffic, held[i], slow_fraction) for i, one in enumerate(series)]
-    return Recorded(
+    return TopicRows(
         _samples(blocks, series, traffic, run),
         _verdicts(series, held, run),
         _lane(series, traffic, lane, steps),
@@ -207,7 +207,7 @@ def _verdict(verdict: Verdict, run: str, held_bytes: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lane(series: list[Series], traffic: Traffic, lane: Lane, steps: int) -> pa.RecordBatch:
+def _lane(series: list[Series], traffic: Traffic, lane: SyntheticLane, steps: int) -> pa.RecordBatch:
     """What this topic adds to the whole, second by second."""
     columns = {name: np.zeros(steps + 1, dtype=np.int64) for name in _LANE_FIELDS}
     columns["lane"][:] = lane.number

@@ -14,7 +14,7 @@ _CLASS = re.compile(r"^(?:\([A-Z0-9_.]+\) |\[[A-Z0-9_.]+\] )+")
 _STATE = re.compile(r"\.?\s*SQLSTATE: \w{5}")
 
 
-def in_short(error: BaseException | str) -> str:
+def error_text(error: BaseException | str) -> str:
     """Without the stack, class names and codes that go with it."""
     text = _END.split(str(error))[0]
     for pattern in (_OURS, _RAISED):

@@ -8,7 +8,7 @@ PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 
 
-class Patience:
+class Backoff:
     def __init__(self, seconds: float) -> None:
         self._until_s = time.monotonic() + seconds
         self._pause_s = PAUSE_S

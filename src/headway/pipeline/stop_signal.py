@@ -1,4 +1,4 @@
-"""What runs until it is told to stop: Ctrl-C, or SIGTERM."""
+"""What runs until it is on_signal to stop: Ctrl-C, or SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def told_to_stop() -> Iterator[threading.Event]:
-    """Set when the process is told to stop; the second time it ends as it stands."""
+def stop_signal() -> Iterator[threading.Event]:
+    """Set when the process is on_signal to stop; the second time it ends as it stands."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def told(number: int, frame: object) -> None:
+    def on_signal(number: int, frame: object) -> None:
         if stop.is_set():
             sys.exit(128 + number)
         stop.set()
 
     for number in before:
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
     try:
         yield stop
     finally:

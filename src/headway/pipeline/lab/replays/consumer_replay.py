@@ -1,7 +1,7 @@
-"""Walking: a consumer goes along its history once more, and is looked at by the broker's own meter on its way.
+"""Replays one consumer along its recorded trace; the broker's own meter looks at it on its way.
 
-A walk stands at a position on the curve of what was offered (curves.py). Each step takes it as far as the history says
-it could take; what an action does to it (core/governance/moves.py) is done here to the position:
+A replay stands at a position on the curve of what was offered (curves.py). Each step takes it as far as the history
+says it could take; what an action does to it (core/governance/moves.py) is done here to the position:
 
 ==================== ==============================================================================================
 discard oldest       the position moves on until only so much waits; ``lowest_priority`` likewise: a sample does not
@@ -21,7 +21,7 @@ from math import ceil
 from typing import Self
 
 from headway.core.policy import UNSEEN_S, Action, Meter, Sample, Which
-from headway.pipeline.lab.replays.history import Stay
+from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 STEP_S = UNSEEN_S
 """The longest step while something waits, or deliveries are in flight. A meter that was not asked for longer takes it
@@ -30,20 +30,20 @@ NOTHING = 0.5
 """Less than a byte is nothing: positions are interpolated."""
 
 
-class Walk:
+class ConsumerReplay:
     """One subscription under way. Positions in bytes offered since it began; times as in its history."""
 
-    def __init__(self, stay: Stay, begin: float, memory_limit: int) -> None:
-        """``begin`` later than the stay's: the client came back only then. ``memory_limit``: of the recorded pool."""
-        self.stay = stay
+    def __init__(self, trace: ConsumerTrace, begin: float, memory_limit: int) -> None:
+        """``begin`` later than the trace's: the client came back only then. ``memory_limit``: of the recorded pool."""
+        self.trace = trace
         self.time = begin
-        self._index = stay.sample_at(begin)
+        self._index = trace.sample_at(begin)
         self.taken = 0.0
         """Bytes it was given since ``begin``."""
-        self.end, self.end_records, self._capacity = stay.at(begin)
-        late = begin > stay.begin
-        self.position = self.end if late else stay.start_bytes
-        self.meter = Meter(begin if late else stay.times[0], int(self.position))
+        self.end, self.end_records, self._capacity = trace.at(begin)
+        late = begin > trace.begin
+        self.position = self.end if late else trace.start_bytes
+        self.meter = Meter(begin if late else trace.times[0], int(self.position))
         self.conflating = False
         self.lost = 0.0
         """Records it was not given, by discards."""
@@ -60,7 +60,7 @@ class Walk:
         self._away_until: float | None = None
 
     def fork(self) -> Self:
-        """A walk that goes its own way from here on."""
+        """A replay that goes its own way from here on."""
         other = copy.copy(self)
         other.meter = self.meter.fork()
         other._holes, other._released = list(self._holes), list(self._released)
@@ -70,7 +70,7 @@ class Walk:
 
     def advance(self, time: float) -> None:
         """Go on to that time."""
-        offered, records, capacity = self.stay.at(time)
+        offered, records, capacity = self.trace.at(time)
         room = capacity - self._capacity
         self._capacity = capacity
         if self._away_until is not None:
@@ -82,7 +82,7 @@ class Walk:
             self.stalled_s += time - self.time
             _, offered, records = self._gated
         self.time, self.end, self.end_records = time, offered, records
-        self._index = self.stay.sample_at(time)
+        self._index = self.trace.sample_at(time)
         self._take(room)
 
     def _take(self, room: float) -> None:
@@ -108,7 +108,7 @@ class Walk:
         """Leave out what is before a position; returns how many records."""
         if position <= self.position:
             return 0.0
-        count = self.stay.standing(position)[0] - self.stay.standing(self.position)[0]
+        count = self.trace.standing(position)[0] - self.trace.standing(self.position)[0]
         self.meter.skipped(int(position) - int(self.position))
         self.position = position
         return count
@@ -117,14 +117,14 @@ class Walk:
         """When the governor looks at it next; None: never again."""
         if self.waiting_bytes >= NOTHING:
             return self.time + sweep_s
-        if self.stay.in_flight[self._index] or self.away:
+        if self.trace.in_flight[self._index] or self.away:
             return self.time + max(sweep_s, STEP_S)
-        behind = self.stay.falls_behind(self.time)
+        behind = self.trace.falls_behind(self.time)
         return None if behind is None else behind + sweep_s
 
     def next_corner(self) -> float:
         """As far ahead as everything goes on evenly, in steps of ``STEP_S`` at most."""
-        ahead = self.stay.corner_after(self.time) - self.time
+        ahead = self.trace.corner_after(self.time) - self.time
         return self.time + ahead / ceil(ahead / STEP_S - 1e-6)
 
     # -- looking ----------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Walk:
 
     @property
     def connected(self) -> bool:
-        return not self.away and self.stay.connected[self._index]
+        return not self.away and self.trace.connected[self._index]
 
     @property
     def waiting_bytes(self) -> float:
@@ -146,7 +146,7 @@ class Walk:
 
     @property
     def waiting_records(self) -> float:
-        standing = self.stay.standing
+        standing = self.trace.standing
         return max(0.0, standing(self.position + self.waiting_bytes)[0] - standing(self.position)[0])
 
     @property
@@ -156,29 +156,29 @@ class Walk:
 
     def sample(self) -> Sample:
         """One look by the broker's meter."""
-        stay, time, index = self.stay, self.time, self._index
+        trace, time, index = self.trace, self.time, self._index
         waiting = self.waiting_bytes
         lag_records, oldest = 0, None
         if waiting >= NOTHING:
             passed, oldest = self._standing()
-            upto = stay.standing(self.position + waiting)[0] if self._holes else self.end_records
+            upto = trace.standing(self.position + waiting)[0] if self._holes else self.end_records
             lag_records = max(1, ceil(upto - passed - 1e-6))
         position = int(self.position)
         there = self.connected
-        others_bytes = max(0.0, stay.pool_share[index] * self._memory_limit - stay.lag_bytes[index])
+        others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
         return self.meter.observe(
             time,
             position_bytes=position,
             end_bytes=max(position + 1, int(self.position + waiting)) if lag_records else position,
             lag_records=lag_records,
             oldest_time_s=oldest,
-            blocked_since=stay.blocked.since(time) if there else None,
-            credit_exhausted_since=stay.credit.since(time) if there else None,
-            oldest_unacked_s=stay.unacked_since(time),
-            in_flight=stay.in_flight[index],
-            prefetch=stay.prefetch[index],
+            blocked_since=trace.blocked.since(time) if there else None,
+            credit_exhausted_since=trace.credit.since(time) if there else None,
+            oldest_unacked_s=trace.unacked_since(time),
+            in_flight=trace.in_flight[index],
+            prefetch=trace.prefetch[index],
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
-            slow_fraction=stay.slow_fraction[index],
+            slow_fraction=trace.slow_fraction[index],
         )
 
     @property
@@ -187,7 +187,7 @@ class Walk:
         return self._standing()[1]
 
     def _standing(self) -> tuple[float, float]:
-        records, oldest = self.stay.standing(self.position)
+        records, oldest = self.trace.standing(self.position)
         for start, stop, when in self._released:
             if start - NOTHING <= self.position < stop - NOTHING:
                 oldest = when
@@ -212,16 +212,16 @@ class Walk:
 
     def _kept(self, action: Action, *, from_end: bool) -> float:
         """From which position on (or, counted from where it stands, up to which) records are kept."""
-        kept = action.records_kept(self.stay.prefetch[self._index])
+        kept = action.records_kept(self.trace.prefetch[self._index])
         bounds = []
         if from_end:
             if kept is not None:
-                bounds.append(self.stay.position_of(self.end_records - kept))
+                bounds.append(self.trace.position_of(self.end_records - kept))
             if action.keep_bytes is not None:
                 bounds.append(self.end - action.keep_bytes)
             return min(self.end, max([self.position, *bounds]))
         if kept is not None:
-            bounds.append(self.stay.position_of(self.stay.standing(self.position)[0] + kept))
+            bounds.append(self.trace.position_of(self.trace.standing(self.position)[0] + kept))
         if action.keep_bytes is not None:
             bounds.append(self.position + action.keep_bytes)
         return min(bounds, default=self.end)
@@ -243,7 +243,7 @@ class Walk:
             return
         _, held_from, _ = self._gated
         self._gated = None
-        self.end, self.end_records, _ = self.stay.at(self.time)
+        self.end, self.end_records, _ = self.trace.at(self.time)
         if self.end > held_from:
             self._released.append((held_from, self.end, self.time))
 
@@ -253,13 +253,13 @@ class Walk:
 
     def go_away(self) -> None:
         """Its connection was ended; the session stays, and what it is owed."""
-        self._away_until = self.stay.comes_back(self.time)
+        self._away_until = self.trace.comes_back(self.time)
         if self._away_until is None:
             self._away_until = float("inf")
 
     def left_out_ahead(self) -> float:
         """Records that are left out, and that it has not come to yet."""
-        standing = self.stay.standing
+        standing = self.trace.standing
         return sum(
             (self.end_records if stop is None else standing(stop)[0]) - standing(max(start, self.position))[0]
             for start, stop in self._holes

@@ -6,26 +6,26 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
-from headway.pipeline.source.broker import Broker
+from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import SourceError
 
 WAIT_MS = 5_000
 """For so long the broker is at work before it answers that it is not done yet."""
 
 
-class Published(NamedTuple):
+class BatchResult(NamedTuple):
     rows: int
     refused: str
     """Why a queue would not have some of them; empty: all had all."""
 
 
-class Publisher(Broker):
+class WriterClient(BrokerClient):
     """Raises SourceError: what the broker refuses, and its not being there for too long."""
 
     def stage(self, writer: str, data: bytes) -> str:
         """The name of the part that these rows are on the broker's disk as. One that is asked for twice, because the
         answer got lost, is removed by the broker in time."""
-        answer = self.patiently(lambda: self.ask("POST", f"/v1/writers/{writer}/parts", data))
+        answer = self.with_backoff(lambda: self.ask("POST", f"/v1/writers/{writer}/parts", data))
         return str(self.object(answer.body)["part"])
 
     def take_back(self, writer: str, part: str) -> None:
@@ -33,16 +33,16 @@ class Publisher(Broker):
         with suppress(SourceError):
             self.ask("DELETE", f"/v1/writers/{writer}/parts/{part}")
 
-    def publish(self, writer: str, batch: int, parts: list[str]) -> Published:
+    def publish(self, writer: str, batch: int, parts: list[str]) -> BatchResult:
         """Returns when all of it is published, and on the broker's disk as far as it is kept; for as long as consumers
         hold publishers up, this one waits."""
         path = f"/v1/writers/{writer}/batches/{batch}"
         wish = json.dumps({"parts": parts, "wait_ms": min(WAIT_MS, int(self.timeout_s * 500))}).encode()
         while True:
-            answer = self.patiently(lambda: self.ask("PUT", path, wish))
+            answer = self.with_backoff(lambda: self.ask("PUT", path, wish))
             said = self.object(answer.body)
             if said["done"]:
-                return Published(said["rows"], said["refused"])
+                return BatchResult(said["rows"], said["refused"])
 
     def forget(self, writer: str) -> None:
         """There is nothing more to come from it."""

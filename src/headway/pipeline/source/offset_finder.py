@@ -11,36 +11,36 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from headway.pipeline.source.broker import Broker
-from headway.pipeline.source.errors import Gone
+from headway.pipeline.source.broker_client import BrokerClient
+from headway.pipeline.source.errors import OffsetsGone
 from headway.pipeline.source.loss import DELETED, lose
 from headway.pipeline.source.options import EARLIEST, LATEST, Options
 from headway.pipeline.source.ranges import split
 
 if TYPE_CHECKING:
-    from headway.pipeline.source.lake import Lake
+    from headway.pipeline.source.archived_topic import ArchivedTopic
 
 _OFFSET = re.compile(r"[0-9]+")
 
 
-class Places:
+class OffsetFinder:
     """Of one topic. Raises SourceError, DataLoss, ConfigError."""
 
-    def __init__(self, broker: Broker, options: Options, topic: str) -> None:
+    def __init__(self, broker: BrokerClient, options: Options, topic: str) -> None:
         self._broker = broker
         self._options = options
         self._topic = topic
 
     @property
-    def _lake(self) -> Lake | None:
+    def _lake(self) -> ArchivedTopic | None:
         """As it is now."""
         if self._options.lake is None:
             return None
-        from headway.pipeline.source.lake import open_lake
+        from headway.pipeline.source.archived_topic import open_archived_topic
 
-        return open_lake(self._options.lake, self._topic)
+        return open_archived_topic(self._options.lake, self._topic)
 
-    # -- places -----------------------------------------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------------------------------
 
     def start(self) -> int:
         """Where a query begins that says ``from``."""
@@ -56,7 +56,7 @@ class Places:
                 return found
         try:
             return self._broker.offsets(self._topic, from_=text, to=text).next
-        except Gone as gone:
+        except OffsetsGone as gone:
             lose(self._options, int(text), gone.earliest, DELETED)
             return gone.earliest
 
@@ -72,7 +72,7 @@ class Places:
         found = None if lake is None else lake.since(moment)
         return self._broker.offsets(self._topic, to=moment.isoformat()).next if found is None else found
 
-    def _in_lake(self, lake: Lake, text: str) -> int | None:
+    def _in_lake(self, lake: ArchivedTopic, text: str) -> int | None:
         """None: it is not there, or before all that is."""
         if _OFFSET.fullmatch(text):
             first = lake.earliest()
@@ -107,6 +107,6 @@ class Places:
         lake = self._lake
         if lake is not None and self.has(first, first + 1):
             return lake.upto(first, min(stop, lake.end()), size)
-        with suppress(Gone):  # whoever reads it says so
+        with suppress(OffsetsGone):  # whoever reads it says so
             return self._broker.offsets(self._topic, from_=first, to=stop, max_bytes=size).next
         return stop

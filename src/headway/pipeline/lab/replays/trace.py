@@ -1,4 +1,4 @@
-"""Histories: what was recorded of one subscription, to be asked for any time. How samples become curves: curves.py.
+"""Traces: the recorded samples of one subscription, readable at any time. How samples become curves: curves.py.
 
 Times are seconds since the recording began, bytes and records count since the subscription began.
 """
@@ -59,7 +59,7 @@ class Stretches:
         return self._since[k] if k >= 0 and time <= self._until[k] else None
 
 
-class Stay:
+class ConsumerTrace:
     """One subscription from its first sample to its last, and beyond if the recorded broker ended it."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], horizon: float) -> None:
@@ -174,8 +174,8 @@ class Stay:
         return None
 
 
-def read_stays(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float) -> dict[str, list[Stay]]:
-    """The stays of one client in one run, by filter, in order of time. ``columns``: as ``COLUMNS``, in any order and
+def read_traces(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float) -> dict[str, list[ConsumerTrace]]:
+    """The traces of one client in one run, by filter, in order of time. ``columns``: as ``COLUMNS``, in any order and
     with rows twice; ``time`` in microseconds since 1970. ``origin_us``: when the recording began; ``horizon``: for how
     many seconds it goes on."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
@@ -187,9 +187,9 @@ def read_stays(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: fl
     by_subscription: dict[int, list[dict[str, Any]]] = {}
     for key in sorted(rows):
         by_subscription.setdefault(key[0], []).append(rows[key])
-    stays: dict[str, list[Stay]] = {}
+    traces: dict[str, list[ConsumerTrace]] = {}
     for samples in by_subscription.values():
-        stays.setdefault(samples[0]["filter"], []).append(Stay(samples, horizon))
-    for chain in stays.values():
-        chain.sort(key=lambda stay: stay.begin)
-    return dict(sorted(stays.items()))
+        traces.setdefault(samples[0]["filter"], []).append(ConsumerTrace(samples, horizon))
+    for chain in traces.values():
+        chain.sort(key=lambda trace: trace.begin)
+    return dict(sorted(traces.items()))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from headway.core.base import ConfigError
 from headway.core.message import covers, matches
 from headway.pipeline.archive.folder import File, Folder, folders_of
-from headway.pipeline.source.ranges import SPAN_OFFSETS, Stored
+from headway.pipeline.source.ranges import SPAN_OFFSETS, LakeSpan
 from headway.store.records import SCHEMA
 
 ROWS = 50_000
@@ -28,17 +28,17 @@ ROWS = 50_000
 TRIES = 10
 
 
-def open_lake(path: str, topic: str) -> Lake:
+def open_archived_topic(path: str, topic: str) -> ArchivedTopic:
     """The part of a lake that has this topic. Raises ConfigError."""
     there = folders_of(Path(path)) if Path(path).is_dir() else []
     found = [folder for folder in there if covers(folder.filter, topic)]
     if not found:
         names = ", ".join(folder.filter for folder in there) or "nothing (headway pipeline archive fills one)"
         raise ConfigError(f"option lake: {topic} is not in {path}; there is {names}")
-    return Lake(found[0], topic)
+    return ArchivedTopic(found[0], topic)
 
 
-class Lake:
+class ArchivedTopic:
     """As it is at the time it is asked."""
 
     def __init__(self, folder: Folder, topic: str) -> None:
@@ -73,18 +73,18 @@ class Lake:
                 return min(stop, file.last + 1)
         return stop
 
-    def split(self, first: int, stop: int) -> list[Stored]:
+    def split(self, first: int, stop: int) -> list[LakeSpan]:
         """Neighbouring files together, until that is worth a partition."""
-        spans: list[Stored] = []
+        spans: list[LakeSpan] = []
         waiting: list[File] = []
         for file in self._within(first, stop):
             waiting.append(file)
             if file.last - waiting[0].first >= SPAN_OFFSETS:
-                spans.append(Stored(first, stop, tuple(waiting)))
+                spans.append(LakeSpan(first, stop, tuple(waiting)))
                 waiting = []
-        return spans + ([Stored(first, stop, tuple(waiting))] if waiting else [])
+        return spans + ([LakeSpan(first, stop, tuple(waiting))] if waiting else [])
 
-    def read(self, span: Stored) -> Iterator[pa.RecordBatch]:
+    def read(self, span: LakeSpan) -> Iterator[pa.RecordBatch]:
         """Raises OSError."""
         for file in span.files:
             with self._opened(file) as source:

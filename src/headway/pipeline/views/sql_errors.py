@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 
-from headway.pipeline.short import in_short
+from headway.pipeline.error_text import error_text
 
 
-def of_sql(error: PySparkException, columns: Mapping[str, list[str]]) -> str:
+def sql_error(error: PySparkException, columns: Mapping[str, list[str]]) -> str:
     """What is wrong with the SQL of a view; ``columns``: by table, of those that it reads."""
     kind, said = error.getCondition() or "", error.getMessageParameters() or {}
     if kind.startswith("UNRESOLVED_COLUMN"):
@@ -21,4 +21,4 @@ def of_sql(error: PySparkException, columns: Mapping[str, list[str]]) -> str:
             'with mode = "append" a group is published when no more can come, and nothing says when that is: give '
             f'{tables} a watermark = "10s", or so, and group by window(timestamp, ...), or take mode = "update"'
         )
-    return in_short(error)
+    return error_text(error)

@@ -1,9 +1,10 @@
-"""Replaying: one consumer under one candidate policy, judged by the broker's own ``evaluate``.
+"""Replays one consumer under one candidate policy, judged by the broker's own ``evaluate``.
 
 Theory of operation. As long as nothing a candidate does changes what the consumer gets, the candidate is judged on the
 samples of the base (base.py), which all candidates share; blocks of looks that can change nothing are passed over. From
-the first action that does change something the consumer goes its own way: a walk from the block before, looked at at
-every sweep. What an action does stands in walk.py; when the governor does it, here as in core/governance/governor.py:
+the first action that does change something the consumer goes its own way: a replay from the block before, looked at at
+every sweep. What an action does stands in consumer_replay.py; when the governor does it, here as in
+core/governance/governor.py:
 
 1. Rules are judged at each look, in order. ``discard``, ``offline`` and ``block_publishers`` are applied at the look
    that fires them and at each look while their rule is active; ``conflate`` until it steps back.
@@ -36,9 +37,9 @@ from headway.core.policy import (
     evaluate,
     find_reason,
 )
-from headway.pipeline.lab.replays.base import GATES, OFFLINE, Answer, Base, Bucket, Buckets, Range, changes
-from headway.pipeline.lab.replays.history import Stay
-from headway.pipeline.lab.replays.walk import NOTHING, STEP_S, Walk
+from headway.pipeline.lab.replays.base import GATES, OFFLINE, Answer, Base, Bucket, Buckets, MeterRange, changes
+from headway.pipeline.lab.replays.consumer_replay import NOTHING, STEP_S, ConsumerReplay
+from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 HITS = frozenset(
     {
@@ -47,8 +48,8 @@ HITS = frozenset(
     }
 )  # fmt: skip
 """Actions that change what the consumer gets; enforced, they make it one that was hit."""
-PATIENCE_MAX_S = 8.0
-"""How long, at most, it is walked in sweeps before another long step is tried."""
+SWEPT_MAX_S = 8.0
+"""How long, at most, it is replayed in sweeps before another long step is tried."""
 
 
 class Recording(NamedTuple):
@@ -82,9 +83,9 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Passage:
-    """How one stay went under one candidate."""
+    """How one trace went under one candidate."""
 
-    stay: Stay
+    trace: ConsumerTrace
     policy: str
     events: list[Event] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
@@ -111,37 +112,37 @@ class Passage:
         return next((event for event in self.events if event.hits), None)
 
 
-class Replay:
-    """One stay under one policy, from its base's begin, up to ``until`` at most."""
+class CandidateReplay:
+    """One trace under one policy, from its base's begin, up to ``until`` at most."""
 
     def __init__(self, base: Base, policy: Policy, recording: Recording, memory_limit: int, cut: Event | None) -> None:
         """``cut``: when and why the client's connection is ended on account of another subscription."""
         self._base = base
-        self._stay = base.stay
+        self._trace = base.trace
         self._policy = policy
         self._state = PolicyState(policy)
         self._recording = recording
         self._pool_scale = recording.memory_limit / max(1, memory_limit)
         self._cut = cut
-        self._until = self._stay.end if cut is None else min(cut.time, self._stay.end)
+        self._until = self._trace.end if cut is None else min(cut.time, self._trace.end)
         self._marks = Meter()
         meters = {leaf.meter for rule in policy.rules for leaf in rule.when.leaves()}
         meters |= {leaf.meter for rule in policy.rules if rule.until is not None for leaf in rule.until.leaves()}
         self._adapts = "slow_count" in meters or ("pool_share" in meters and self._pool_scale != 1.0)
-        self._walk: Walk | None = None
+        self._replay: ConsumerReplay | None = None
         self._own_from = 0
         """The bucket from which on it went its own way."""
         self._buckets = Buckets(recording.bucket_s)
         self._offline = False
         self.passage = Passage(
-            self._stay, policy.name, over_at=self._until, begin=base.begin, caught_up_s=base.caught_up_s
+            self._trace, policy.name, over_at=self._until, begin=base.begin, caught_up_s=base.caught_up_s
         )
 
     def run(self) -> Passage:
         passage = self.passage
         self._along_the_base()
-        if self._walk is not None and not passage.cut:
-            self._alone(self._walk)
+        if self._replay is not None and not passage.cut:
+            self._alone(self._replay)
         self._finish()
         return passage
 
@@ -159,49 +160,49 @@ class Replay:
                 if time > self._until:
                     return
                 for decision in evaluate(self._policy, state, self._adapted(sample), time):
-                    if self._walk is None and self._changes_course(decision):
-                        self._walk = block.walk_to(time)
+                    if self._replay is None and self._changes_course(decision):
+                        self._replay = block.replay_to(time)
                         self._own_from = int(time // self._recording.bucket_s)
-                        self._note(self._walk)
+                        self._note(self._replay)
                     self._decide(decision, sample, time)
                     if self.passage.cut:
                         return
                 self._recover(time)
-                if self._walk is not None:
-                    self._keep_at_it(self._walk)
+                if self._replay is not None:
+                    self._keep_at_it(self._replay)
                     return
 
-    def _alone(self, walk: Walk) -> None:
-        """On its own way: in long steps, too, as long as they can change nothing. Where one could, some time is walked
-        in sweeps before another is tried."""
-        last, paces, fine_until, patience_s = Sample(), [0.0], walk.time, STEP_S
+    def _alone(self, replay: ConsumerReplay) -> None:
+        """On its own way: in long steps, too, as long as they can change nothing. Where one could, some time is
+        replayed in sweeps before another is tried."""
+        last, paces, fine_until, pause_s = Sample(), [0.0], replay.time, STEP_S
         while True:
-            if self._state.steady and walk.time >= fine_until and walk.waiting_bytes >= NOTHING:
-                ahead = walk.fork()
-                ahead.advance(walk.next_corner())
+            if self._state.steady and replay.time >= fine_until and replay.waiting_bytes >= NOTHING:
+                ahead = replay.fork()
+                ahead.advance(replay.next_corner())
                 sample = self._adapted(ahead.sample())
-                paces = [*paces[-1:], (ahead.taken - walk.taken) / (ahead.time - walk.time)]
+                paces = [*paces[-1:], (ahead.taken - replay.taken) / (ahead.time - replay.time)]
                 active = set(self._state.active())
-                if ahead.time <= self._until and not changes(Range((last, sample), paces), self._policy, active):
-                    self._walk = walk = ahead
-                    last, patience_s = sample, STEP_S
-                    self._keep_at_it(walk)
-                    self._note(walk)
+                if ahead.time <= self._until and not changes(MeterRange((last, sample), paces), self._policy, active):
+                    self._replay = replay = ahead
+                    last, pause_s = sample, STEP_S
+                    self._keep_at_it(replay)
+                    self._note(replay)
                     continue
-                fine_until = walk.time + patience_s
-                patience_s = min(2 * patience_s, PATIENCE_MAX_S)
-            time = walk.next_look(self._recording.sweep_s)
+                fine_until = replay.time + pause_s
+                pause_s = min(2 * pause_s, SWEPT_MAX_S)
+            time = replay.next_look(self._recording.sweep_s)
             if time is None or time > self._until:
                 return
-            walk.advance(time)
-            last = self._adapted(walk.sample())
-            self._note(walk)
+            replay.advance(time)
+            last = self._adapted(replay.sample())
+            self._note(replay)
             for decision in evaluate(self._policy, self._state, last, time):
                 self._decide(decision, last, time)
                 if self.passage.cut:
                     return
             self._recover(time)
-            self._keep_at_it(walk)
+            self._keep_at_it(replay)
 
     def _adapted(self, sample: Sample) -> Sample:
         """With the two meters that depend on the candidate."""
@@ -215,18 +216,18 @@ class Replay:
 
     def _enforced(self, decision: Decision) -> bool:
         action = decision.action
-        spared = action.kind is ActionKind.DELETE_SUBSCRIPTION and self._stay.durable and not action.durable
+        spared = action.kind is ActionKind.DELETE_SUBSCRIPTION and self._trace.durable and not action.durable
         return decision.enforced and not spared
 
     def _connected(self, time: float) -> bool:
-        if self._walk is not None:
-            return self._walk.connected
-        return self._stay.connected[self._stay.sample_at(time)]
+        if self._replay is not None:
+            return self._replay.connected
+        return self._trace.connected[self._trace.sample_at(time)]
 
     def _changes_course(self, decision: Decision) -> bool:
         if decision.kind is not DecisionKind.FIRE or not self._enforced(decision):
             return False
-        asked = decision.action.kind is ActionKind.CLOSE_CONSUMER and self._stay.protocol.startswith("mqtt")
+        asked = decision.action.kind is ActionKind.CLOSE_CONSUMER and self._trace.protocol.startswith("mqtt")
         return decision.action.kind not in (ActionKind.NOTIFY, ActionKind.RETURN) and not asked
 
     def _decide(self, decision: Decision, sample: Sample, time: float) -> None:
@@ -251,46 +252,46 @@ class Replay:
             self._marks.mark_recovered(time)
 
     def _act(self, action: Action, sample: Sample, time: float) -> None:
-        walk = self._walk
-        if walk is None:
+        replay = self._replay
+        if replay is None:
             return  # nothing is done but telling, or asking
         match action.kind:
             case ActionKind.CONFLATE:
-                walk.conflating = True
+                replay.conflating = True
             case ActionKind.DISCARD:
-                walk.discard(action)
+                replay.discard(action)
             case ActionKind.OFFLINE:
                 self._offline = True
             case ActionKind.BLOCK_PUBLISHERS:
-                self._gate(walk)
+                self._gate(replay)
             case ActionKind.CLOSE_CONSUMER:
-                if not self._stay.protocol.startswith("mqtt"):
+                if not self._trace.protocol.startswith("mqtt"):
                     self._end(sample, time)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._end(sample, time)
             case ActionKind.DISCONNECT:
-                if self._stay.durable:
-                    walk.open_gate()
-                    walk.go_away()
+                if self._trace.durable:
+                    replay.open_gate()
+                    replay.go_away()
                 else:
                     self._end(sample, time)
                 self.passage.cut_client = True
 
     def _undo(self, action: Action) -> None:
-        walk = self._walk
-        if walk is None:
+        replay = self._replay
+        if replay is None:
             return  # nothing was done but telling
         match action.kind:
             case ActionKind.CONFLATE:
-                walk.stop_conflating()
+                replay.stop_conflating()
             case ActionKind.DISCARD:
-                walk.stop_discarding()
+                replay.stop_discarding()
             case ActionKind.BLOCK_PUBLISHERS:
-                walk.open_gate()
+                replay.open_gate()
             case _:
                 return
 
-    def _keep_at_it(self, walk: Walk) -> None:
+    def _keep_at_it(self, replay: ConsumerReplay) -> None:
         """What active rules do at each look."""
         self._offline = False
         for index in self._state.active():
@@ -298,52 +299,52 @@ class Replay:
             if not rule.enforce:
                 continue
             if rule.then.kind is ActionKind.DISCARD:
-                walk.discard(rule.then)
+                replay.discard(rule.then)
             elif rule.then.kind is ActionKind.OFFLINE:
                 self._offline = True
             elif rule.then.kind is ActionKind.BLOCK_PUBLISHERS:
-                self._gate(walk)
+                self._gate(replay)
 
-    def _gate(self, walk: Walk) -> None:
-        if walk.connected:
-            walk.gate()
+    def _gate(self, replay: ConsumerReplay) -> None:
+        if replay.connected:
+            replay.gate()
 
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def _end(self, sample: Sample, time: float) -> None:
-        """The stay is over, and what waited is lost."""
+        """The trace is over, and what waited is lost."""
         self.passage.cut, self.passage.over_at = True, time
         self.passage.records_lost += sample.lag_records
 
     def _records_waiting(self) -> int:
         """Where its connection was ended on account of another subscription."""
-        if self._walk is not None:
-            return round(self._walk.waiting_records)
-        offered, records, _ = self._stay.at(self._until)
-        return round(records - self._stay.standing(offered - self._base.lag_at(self._until))[0])
+        if self._replay is not None:
+            return round(self._replay.waiting_records)
+        offered, records, _ = self._trace.at(self._until)
+        return round(records - self._trace.standing(offered - self._base.lag_at(self._until))[0])
 
-    def _note(self, walk: Walk) -> None:
-        self._buckets.note(walk, OFFLINE * self._offline | GATES * walk.gated)
+    def _note(self, replay: ConsumerReplay) -> None:
+        self._buckets.note(replay, OFFLINE * self._offline | GATES * replay.gated)
 
     def _finish(self) -> None:
-        passage, walk, base = self.passage, self._walk, self._base
-        shared_upto = int(passage.over_at // base.bucket_s) + 1 if walk is None else self._own_from
+        passage, replay, base = self.passage, self._replay, self._base
+        shared_upto = int(passage.over_at // base.bucket_s) + 1 if replay is None else self._own_from
         passage.buckets = [bucket for bucket in base.buckets if bucket.number < shared_upto]
         passage.lag_bytes_peak = max((b.lag_bytes for b in passage.buckets), default=0)
-        if walk is not None:
+        if replay is not None:
             passage.buckets += self._buckets.rows()
-            passage.records_lost += round(walk.lost + walk.left_out_ahead())
-            passage.records_conflated += round(walk.conflated)
-            passage.stall_ms += walk.stalled_s * 1000
+            passage.records_lost += round(replay.lost + replay.left_out_ahead())
+            passage.records_conflated += round(replay.conflated)
+            passage.stall_ms += replay.stalled_s * 1000
             passage.lag_bytes_peak = max(passage.lag_bytes_peak, self._buckets.peak_bytes)
-        elif passage.over_at >= self._stay.end:
+        elif passage.over_at >= self._trace.end:
             passage.lag_bytes_peak = base.peak_bytes
         if not passage.cut:
-            if self._cut is not None and self._cut.time < self._stay.end:
+            if self._cut is not None and self._cut.time < self._trace.end:
                 passage.cut = True
                 passage.events.append(self._cut)
                 passage.records_lost += self._records_waiting()
-            lag = walk.waiting_bytes if walk is not None else base.lag_at(passage.over_at)
+            lag = replay.waiting_bytes if replay is not None else base.lag_at(passage.over_at)
             passage.behind_at_end = not passage.cut and not base.kept_up(passage.over_at, lag)
         hit = passage.hit
         if hit is not None:

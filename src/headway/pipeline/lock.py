@@ -13,7 +13,7 @@ LOCK = "_lock"
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Made if it is not there, and nobody else's while the block runs. Raises ConfigError."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder")

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import pyarrow as pa
 
 from headway.client.address import LOG_IN, door
-from headway.pipeline.source.errors import Away, Gone, SourceError
-from headway.pipeline.source.patience import Patience
+from headway.pipeline.source.backoff import Backoff
+from headway.pipeline.source.errors import Away, OffsetsGone, SourceError
 
 T = TypeVar("T")
 BUSY = (502, 503, 504)
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Broker:
+class BrokerClient:
     """Its connection is opened when it is needed, so that one that was not asked anything yet can be pickled."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -54,14 +54,14 @@ class Broker:
     def offsets(self, topic: str, **query: object) -> Offsets:
         """``query``: as the broker has it, from_ for from."""
         path = _records(topic, query)
-        answer = self.patiently(lambda: self.ask("HEAD", path))
+        answer = self.with_backoff(lambda: self.ask("HEAD", path))
         if answer.status != 200:  # in so many words, which HEAD does not bring
-            answer = self.patiently(lambda: self.ask("GET", path))
+            answer = self.with_backoff(lambda: self.ask("GET", path))
         return self._offsets(answer.status, answer.headers)
 
     def records(self, topic: str, first: int, stop: int) -> Iterator[pa.RecordBatch | int]:
         """The records with ``first`` <= offset < ``stop``; at the end where to go on, which is ``stop`` if nothing is
-        missing. Raises Away, also in the middle, and Gone."""
+        missing. Raises Away, also in the middle, and OffsetsGone."""
         with closing(self._connect()) as connection:
             try:
                 path = self._path(_records(topic, {"from_": first, "to": stop}))
@@ -79,9 +79,9 @@ class Broker:
     # -- cursors ----------------------------------------------------------------------------------------------------
 
     def move(self, cursor: str, offset: int, more: Mapping[str, object]) -> dict[str, Any]:
-        """All before ``offset`` is processed. Raises Gone, and SourceError where a policy has had its say."""
+        """All before ``offset`` is processed. Raises OffsetsGone, and SourceError where a policy has had its say."""
         data = json.dumps({"offset": offset, **more}).encode()
-        answer = self.patiently(lambda: self.ask("PUT", _cursor(cursor), data))
+        answer = self.with_backoff(lambda: self.ask("PUT", _cursor(cursor), data))
         return self.object(answer.body)
 
     def leave(self, cursor: str, *, forget: bool) -> None:
@@ -97,16 +97,16 @@ class Broker:
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    def patiently(self, ask: Callable[[], T]) -> T:
-        patience = Patience(self.timeout_s)
+    def with_backoff(self, ask: Callable[[], T]) -> T:
+        backoff = Backoff(self.timeout_s)
         while True:
             try:
                 return ask()
             except Away as error:
-                patience.wait(error)
+                backoff.wait(error)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        """Raises Away, Gone, SourceError; not for HEAD, which has no words."""
+        """Raises Away, OffsetsGone, SourceError; not for HEAD, which has no words."""
         try:
             self._kept = connection = self._kept or self._connect()
             headers = {"Content-Type": "application/json"} if body else {}
@@ -163,7 +163,7 @@ class Broker:
         if status in BUSY:
             raise Away(f"the broker at {self.url} is too busy: {text}")
         if status == GONE and "earliest" in said:
-            raise Gone(text, int(said["earliest"]))
+            raise OffsetsGone(text, int(said["earliest"]))
         if status == UNKNOWN:
             raise SourceError(f"the broker at {self.url} does not let this query in: {text}; {LOG_IN} (option admin)")
         raise SourceError(text)

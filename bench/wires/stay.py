@@ -7,7 +7,7 @@ import socket
 from bench.errors import PeerFailed
 from bench.wires.wire import Levels, dial, take
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_subscribe, encode_unsubscribe
-from headway.wire.mqtt.packets import Disconnect, Entry
+from headway.wire.mqtt.packets import Disconnect, TopicRequest
 
 PUBLISH = 3
 NUMBER_BYTES = 8
@@ -24,7 +24,7 @@ class Stay:
         return sock
 
     def subscribe(self, sock: socket.socket, levels: Levels) -> None:
-        sock.sendall(encode_subscribe(1, [Entry("/".join(levels), qos=1)]))
+        sock.sendall(encode_subscribe(1, [TopicRequest("/".join(levels), qos=1)]))
         answer = _answer(sock)
         if answer[-1] != 1:
             raise PeerFailed(f"SUBACK says {answer[-1]:#04x}")
@@ -36,7 +36,7 @@ class Stay:
     def pass_by(self, port: int, name: str, levels: Levels) -> socket.socket:
         """Come, subscribe, unsubscribe and end the session for good, all said at once; over when the broker closes."""
         sock, filter = dial(port), "/".join(levels)
-        sock.sendall(connect(name, 5, keep=True) + encode_subscribe(1, [Entry(filter, qos=1)]))
+        sock.sendall(connect(name, 5, keep=True) + encode_subscribe(1, [TopicRequest(filter, qos=1)]))
         sock.sendall(encode_unsubscribe(2, [filter]) + encode_disconnect(Disconnect(session_expiry_s=0)))
         return sock
 

@@ -9,7 +9,7 @@ from tests.crash.actor import Actor, World, body_of
 from tests.crash.event import Confirmed, Sent, Settled
 from tests.interop.raw import Message, PubAck, PubComp, PubRec, PubRel, Raw
 
-from headway.wire.mqtt.packets import Disconnect, Entry
+from headway.wire.mqtt.packets import Disconnect, TopicRequest
 
 EXPIRY_S = 3600
 RECEIPTS = "receipts/mqtt"
@@ -165,7 +165,7 @@ class Subscriber(MqttActor):
         self.waiting.clear()
         self.complete.clear()
         if not self.subscribed:
-            self.raw.subscribed(*[Entry(filter, self.wanted_qos) for filter in self.filters])
+            self.raw.subscribed(*[TopicRequest(filter, self.wanted_qos) for filter in self.filters])
             self.publish(RECEIPTS, 1)
             self.handle(self.raw.expect(PubAck))
             self.subscribed = True

@@ -15,7 +15,7 @@ from tests.interop.amqp_raw import Raw
 from tests.interop.raw import Message, PubComp, PubRec, PubRel
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 LATE = "300ms"
 """So long everything waits for the journal: what is said too early is so every time."""
@@ -211,7 +211,7 @@ def test_what_was_delivered_before_is_marked_as_such(again: Again) -> None:
         assert [(c.body, c.method.redelivered) for c in found if c] == [(b"1", True), (b"2", False), (b"3", False)]
 
 
-def subscriber(life: Life, *entries: Entry, **more: Any) -> mqtt.Raw:
+def subscriber(life: Life, *entries: TopicRequest, **more: Any) -> mqtt.Raw:
     raw = mqtt.Raw(life.mqtt, "sub", **SESSION, **more)
     return raw.subscribed(*entries) if entries else raw
 
@@ -219,11 +219,11 @@ def subscriber(life: Life, *entries: Entry, **more: Any) -> mqtt.Raw:
 def test_new_terms_of_a_subscription_with_a_backlog(again: Again) -> None:
     """Subscribed to once more with another QoS and another identifier, while records wait."""
     life = again()
-    with subscriber(life, Entry("t/#", 1), receive_max=1), mqtt.Raw(life.mqtt) as writer:
+    with subscriber(life, TopicRequest("t/#", 1), receive_max=1), mqtt.Raw(life.mqtt) as writer:
         for body in (b"1", b"2", b"3"):
             writer.published("t/x", body)
     with subscriber(life, receive_max=1) as sub, mqtt.Raw(life.mqtt) as writer:
-        sub.subscribe(Entry("t/#", 2), identifier=7)
+        sub.subscribe(TopicRequest("t/#", 2), identifier=7)
         writer.published("t/x", b"4")
         assert sub.message().payload == b"1"
     life = again()
@@ -238,7 +238,7 @@ def test_new_terms_of_a_subscription_with_a_backlog(again: Again) -> None:
 def test_an_id_of_exactly_once_is_not_used_for_another_record(again: Again) -> None:
     """A client that keeps its ids (MQTT 5, 4.1) takes such a record for one that it has, and it is lost."""
     life = again()
-    with subscriber(life, Entry("t/#", 2)) as sub, mqtt.Raw(life.mqtt) as writer:
+    with subscriber(life, TopicRequest("t/#", 2)) as sub, mqtt.Raw(life.mqtt) as writer:
         for body in (b"1", b"2"):
             writer.publish("t/x", body, 2)
         held = {message.packet_id: message.payload for message in sub.messages(2)}
@@ -260,7 +260,7 @@ def test_an_id_of_exactly_once_is_not_used_for_another_record(again: Again) -> N
 def test_a_record_that_is_received_exactly_once_is_not_published_again(again: Again) -> None:
     """PUBLISH, PUBREC, and then PUBREL only after the kill; or the PUBLISH once more, for the PUBREC got lost."""
     life = again()
-    with subscriber(life, Entry("t/#", 1)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+    with subscriber(life, TopicRequest("t/#", 1)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
         number = writer.publish("t/x", b"1", 2)
         assert writer.expect(PubRec).packet_id == number
     life = again()
@@ -278,7 +278,7 @@ def test_an_id_whose_publish_is_complete_is_free_again(again: Again) -> None:
     """Its release has to be in the journal by then, or the id swallows the next record that has it."""
     again.fsync = LATE
     life = again()
-    with subscriber(life, Entry("t/#", 2)):
+    with subscriber(life, TopicRequest("t/#", 2)):
         pass
     bodies = [b"1", b"2", b"3"]
     for body in bodies:
@@ -296,7 +296,7 @@ def test_an_id_that_was_released_on_another_connection(again: Again) -> None:
     """PUBREL, and before its answer the connection is lost; on the next one the id is unknown already."""
     again.fsync = LATE
     life = again()
-    with subscriber(life, Entry("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+    with subscriber(life, TopicRequest("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
         writer.publish("t/x", b"1", 2)
         writer.expect(PubRec)
         writer.rel(1)
@@ -314,7 +314,7 @@ def test_who_is_told_that_nothing_is_known_of_him_may_use_all_ids(again: Again) 
     """A clean start: the session before it, with an id under way, must not be there again."""
     again.fsync = LATE
     life = again()
-    with subscriber(life, Entry("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
+    with subscriber(life, TopicRequest("t/#", 2)), mqtt.Raw(life.mqtt, "pub", **SESSION) as writer:
         writer.publish("t/x", b"1", 2)
         writer.expect(PubRec)
         with mqtt.Raw(life.mqtt, "pub", clean_start=True, session_expiry_s=3600):
@@ -329,7 +329,7 @@ def test_a_subscription_that_was_granted_is_there(again: Again) -> None:
     """Or a client that finds its session again believes that it has it."""
     again.fsync = LATE
     life = again()
-    with subscriber(life), subscriber(life, Entry("t/#", 1)):
+    with subscriber(life), subscriber(life, TopicRequest("t/#", 1)):
         life = again()
     with mqtt.Raw(life.mqtt) as writer, subscriber(life) as sub:
         assert sub.connack.session_present
@@ -371,8 +371,8 @@ def test_a_slow_subscriber_reads_what_all_durable_ones_have_settled(tmp_path: Pa
     size, count = 5000, 1600
     try:
         life.listening()
-        with (subscriber(life, Entry("t/#", 1)) as sub, mqtt.Raw(life.mqtt) as writer,
-              mqtt.Raw(life.mqtt, "slow", receive_buffer=4096).subscribed(Entry("t/#", 1)) as slow):  # fmt: skip
+        with (subscriber(life, TopicRequest("t/#", 1)) as sub, mqtt.Raw(life.mqtt) as writer,
+              mqtt.Raw(life.mqtt, "slow", receive_buffer=4096).subscribed(TopicRequest("t/#", 1)) as slow):  # fmt: skip
             for at in range(0, count, 20):
                 for number in range(at, at + 20):
                     writer.publish("t/x", b"%06d" % number + b"." * (size - 6), 1)

@@ -18,17 +18,17 @@ from paho.mqtt.properties import Properties
 
 from headway.demo import broker, main
 from headway.demo.actors.consumer import BEHAVIOURS
-from headway.demo.actors.ledger import Ledger
-from headway.demo.cast import CONSUMERS, Behaviour, Part
+from headway.demo.actors.tally import Tally
+from headway.demo.cast import CONSUMERS, Behaviour, Role
 from headway.demo.flights import START, Flight, due_s, head, in_order, moment
 from headway.demo.judgement import Outcome, complete, expected, gaps_in_words, judge
-from headway.demo.reports import Report, percentile
+from headway.demo.reports import ActorReport, percentile
 from headway.demo.screen import Rates
 from headway.server.config.reading import parse_settings
 
 PUBLISHED = {"flights/EWR/UA": 3, "flights/EWR/US": 2, "flights/JFK/B6": 9}
-BOARD = Part("board", "flights/EWR/#", Behaviour.HEALTHY)
-ALL_WELL = Report("done", records=5, topics={"flights/EWR/UA": 3, "flights/EWR/US": 2}, p99_ms=10.0)
+BOARD = Role("board", "flights/EWR/#", Behaviour.HEALTHY)
+ALL_WELL = ActorReport("done", records=5, topics={"flights/EWR/UA": 3, "flights/EWR/US": 2}, p99_ms=10.0)
 
 
 def row(**changes: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def message(n: int, topic: str = "flights/EWR/UA", gap: list[tuple[str, str]] | 
     [([1, 2, 3], 0, 0), ([1, 3], 1, 0), ([4], 3, 0), ([1, 2, 2], 0, 1), ([1, 3, 2], 1, 1), ([2, 5, 6], 3, 0)],
 )
 def test_the_ledger_sees_jumps_and_steps_back(numbers: list[int], missing: int, disorder: int) -> None:
-    ledger = Ledger()
+    ledger = Tally()
     for n in numbers:
         ledger.enter(message(n))
         ledger.enter(message(len(ledger.latencies_s) // 2 + 1, "flights/JFK/B6"))
@@ -123,7 +123,7 @@ def test_the_ledger_sees_jumps_and_steps_back(numbers: list[int], missing: int, 
 
 
 def test_announced_gaps_add_up_by_reason() -> None:
-    ledger = Ledger()
+    ledger = Tally()
     for records, reason in (("5", "conflated"), ("7", "discarded"), ("2", "conflated")):
         pairs = [("gap-records", records), ("gap-reason", reason), ("colour", "blue")]
         ledger.enter(message(ledger.records + 1, gap=pairs))
@@ -132,7 +132,7 @@ def test_announced_gaps_add_up_by_reason() -> None:
 
 
 def test_a_live_report_is_about_what_came_since_the_last() -> None:
-    ledger = Ledger()
+    ledger = Tally()
     ledger.enter(message(1))
     assert ledger.live().max_ms > 0
     assert ledger.live().max_ms == 0
@@ -148,11 +148,13 @@ def test_percentiles() -> None:
 # -- the judgement ----------------------------------------------------------------------------------------------------
 
 
-def judged(report: Report, verdicts: list[dict[str, Any]] | None = None, part: Part = BOARD, **gaps: int) -> Outcome:
+def judged(
+    report: ActorReport, verdicts: list[dict[str, Any]] | None = None, part: Role = BOARD, **gaps: int
+) -> Outcome:
     return judge(part, report, PUBLISHED, verdicts or [], gaps, limit_ms=250.0)
 
 
-def changed(**fields: Any) -> Report:
+def changed(**fields: Any) -> ActorReport:
     return msgspec.structs.replace(ALL_WELL, **fields)
 
 
@@ -180,7 +182,7 @@ def test_a_healthy_consumer_that_got_everything_has_no_complaint() -> None:
     ],
 )
 def test_everything_a_healthy_consumer_should_not_see_is_a_complaint(
-    report: Report, verdicts: list[dict[str, Any]], gaps: dict[str, int], says: str
+    report: ActorReport, verdicts: list[dict[str, Any]], gaps: dict[str, int], says: str
 ) -> None:
     (complaint,) = judged(report, verdicts, **gaps).complaints
     assert re.search(says, complaint)
@@ -192,13 +194,13 @@ def test_losing_as_many_on_one_topic_as_are_too_many_on_another_does_not_cancel_
 
 
 def test_nothing_at_all_is_a_complaint_even_when_nothing_was_due() -> None:
-    part = Part("board", "flights/LGA/#", Behaviour.HEALTHY)
-    assert judged(Report("done"), part=part).complaints == ["got nothing at all"]
+    part = Role("board", "flights/LGA/#", Behaviour.HEALTHY)
+    assert judged(ActorReport("done"), part=part).complaints == ["got nothing at all"]
 
 
 def test_a_troubled_consumer_complains_of_nothing() -> None:
-    part = Part("frozen", "flights/EWR/#", Behaviour.STALL)
-    outcome = judged(Report("done"), [verdict("disconnect")], part, conflated=3)
+    part = Role("frozen", "flights/EWR/#", Behaviour.STALL)
+    outcome = judged(ActorReport("done"), [verdict("disconnect")], part, conflated=3)
     assert outcome.complaints == []
     assert outcome.gap_records == {"conflated": 3}
 

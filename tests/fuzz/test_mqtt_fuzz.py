@@ -26,12 +26,12 @@ from headway.wire.mqtt.packets import (
     Auth,
     Connect,
     Disconnect,
-    Entry,
     PubAck,
     PubComp,
     PubRec,
     PubRel,
     Subscribe,
+    TopicRequest,
     Unsubscribe,
     Will,
 )
@@ -254,7 +254,7 @@ def test_publish(topic, payload, packet_id, qos, retain, dup, props, expiry_s, a
 
 filters = texts.filter(bool)
 entries = st.builds(
-    Entry, filter=filters, qos=st.integers(0, 2), no_local=st.booleans(), retain_as_published=st.booleans(),
+    TopicRequest, filter=filters, qos=st.integers(0, 2), no_local=st.booleans(), retain_as_published=st.booleans(),
     retain_handling=st.integers(0, 2),
 )
 

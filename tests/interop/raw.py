@@ -25,7 +25,6 @@ from headway.wire.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
-    Entry,
     PingResp,
     PubAck,
     PubComp,
@@ -33,6 +32,7 @@ from headway.wire.mqtt.packets import (
     PubRec,
     PubRel,
     SubAck,
+    TopicRequest,
     UnsubAck,
 )  # fmt: skip
 
@@ -112,14 +112,14 @@ class Raw:
         self.next_id = self.next_id % 65_535 + 1
         return self.next_id
 
-    def subscribe(self, *entries: Entry | str, **more: Any) -> SubAck:
+    def subscribe(self, *entries: TopicRequest | str, **more: Any) -> SubAck:
         number = self._id()
         self.send(encode_subscribe(number, entries, version=self.version, **more))
         answer = self.expect(SubAck)
         assert answer.packet_id == number
         return answer
 
-    def subscribed(self, *entries: Entry | str, **more: Any) -> Raw:
+    def subscribed(self, *entries: TopicRequest | str, **more: Any) -> Raw:
         """Subscribe, and be granted it."""
         answer = self.subscribe(*entries, **more)
         assert all(code < 0x80 for code in answer.codes), answer

@@ -16,7 +16,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S
 
-from headway.cli.admin import Admin, NoEntry
+from headway.cli.admin import AdminClient, NoEntry
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
 from headway.pipeline.source.broker_client import BrokerClient
@@ -144,11 +144,11 @@ def test_what_we_ask_with_logs_in(
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
     url = read_admin_url(guarded.admin.replace("//", f"//{login}"))
-    assert Admin(url).broker()["name"] == "headway"
+    assert AdminClient(url).broker()["name"] == "headway"
     assert BrokerClient(url, 1.0).offsets("r/#").latest == 1
     with pytest.raises(SourceError, match=r"(ann|scraper) may not change"):
         BrokerClient(url, 1.0).move("c", 1, {"topic": "r/#"})
-    for one in (Admin(url).url, BrokerClient(url, 1.0).url):
+    for one in (AdminClient(url).url, BrokerClient(url, 1.0).url):
         assert one == guarded.admin
 
 
@@ -156,7 +156,7 @@ def test_what_we_ask_with_says_how_to_log_in(guarded: BrokerProcess) -> None:
     secret = guarded.admin.replace("//", "//ann:geheim@")
     for url in (guarded.admin, secret):
         with pytest.raises(NoEntry, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as caught:
-            Admin(url).consumers()
+            AdminClient(url).consumers()
         with pytest.raises(SourceError, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as seen:
             BrokerClient(read_admin_url(url), 1.0).offsets("r/#")
         assert "geheim" not in f"{caught.value} {seen.value}"

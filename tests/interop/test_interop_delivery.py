@@ -12,7 +12,7 @@ from tests.interop.raw import Message, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 
@@ -61,7 +61,7 @@ def test_exactly_once_handshake_with_the_publisher(broker: BrokerProcess, name: 
 @BOTH
 def test_exactly_once_handshake_with_the_consumer(broker: BrokerProcess, name: str, version: int) -> None:
     with Raw(broker.port, version=version) as reader, Raw(broker.port, version=version) as writer:
-        reader.subscribed(Entry(name, 2))
+        reader.subscribed(TopicRequest(name, 2))
         writer.publish(name, b"x", 2)
         got = reader.message()
         assert (got.qos, got.dup, got.payload) == (2, False, b"x")
@@ -94,7 +94,7 @@ def test_wildcards(broker: BrokerProcess, name: str, filter: str, got: str) -> N
 
 def test_overlapping_filters_deliver_once_for_each(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(f"{name}/#", 0)).subscribed(Entry(f"{name}/a", 1))
+        reader.subscribed(TopicRequest(f"{name}/#", 0)).subscribed(TopicRequest(f"{name}/a", 1))
         writer.published(f"{name}/a", b"x")
         assert sorted(m.qos for m in reader.so_far()) == [0, 1]
 
@@ -114,7 +114,7 @@ def test_unsubscribing_ends_delivery(broker: BrokerProcess, name: str, version: 
 
 def test_a_second_subscription_of_the_same_filter_replaces_the_first(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 2)).subscribed(Entry(name, 0))
+        reader.subscribed(TopicRequest(name, 2)).subscribed(TopicRequest(name, 0))
         writer.publish(name, b"x", 1)
         assert [m.qos for m in [reader.message(), *reader.so_far()]] == [0]
 
@@ -133,7 +133,7 @@ def test_dollar_topics_are_the_brokers_own(broker: BrokerProcess, name: str) -> 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_no_local(broker: BrokerProcess, name: str, qos: int) -> None:
     with Raw(broker.port) as one, Raw(broker.port) as other:
-        one.subscribed(Entry(name, qos, no_local=True))
+        one.subscribed(TopicRequest(name, qos, no_local=True))
         one.published(name, b"mine")
         other.published(name, b"theirs")
         assert [m.payload for m in one.so_far()] == [b"theirs"]
@@ -149,7 +149,7 @@ def test_properties_travel_unaltered(broker: BrokerProcess, name: str) -> None:
     ):
         assert client.connack.fields.response_info is not None
         for qos in (0, 1):
-            server.subscribed(Entry(f"{name}/ask", qos))
+            server.subscribed(TopicRequest(f"{name}/ask", qos))
             client.subscribed(f"{name}/answers")
             old.subscribed(f"{name}/ask")
             client.publish(f"{name}/ask", b"?", qos, properties=said)
@@ -170,13 +170,13 @@ def test_properties_travel_unaltered(broker: BrokerProcess, name: str) -> None:
 
 def test_subscription_identifiers(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port) as reader, Raw(broker.port) as writer:
-        reader.subscribed(f"{name}/#", identifier=7).subscribed(Entry(f"{name}/a", 1), identifier=268_435_455)
+        reader.subscribed(f"{name}/#", identifier=7).subscribed(TopicRequest(f"{name}/a", 1), identifier=268_435_455)
         writer.publish(f"{name}/a", b"0", retain=True)
         writer.published(f"{name}/a", b"1")
         got = [(m.payload, m.identifiers) for m in reader.so_far()]
         assert sorted(got) == [(b"0", (7,)), (b"0", (268_435_455,)), (b"1", (7,)), (b"1", (268_435_455,))]
         reader.subscribed(
-            Entry(f"{name}/a", 1), identifier=3
+            TopicRequest(f"{name}/a", 1), identifier=3
         )  # the identifier is replaced, the retained record comes anew
         assert (reader.message().identifiers) == (3,)
 
@@ -200,10 +200,10 @@ def test_topic_aliases(broker: BrokerProcess, name: str) -> None:
 def test_message_expiry(broker: BrokerProcess, name: str) -> None:
     """What waits loses lifetime; what waited too long is not delivered, and its absence is announced to who asks."""
     with Raw(broker.port) as writer:
-        away = Raw(broker.port, f"{name}-away", session_expiry_s=60).subscribed(Entry(name, 1))
+        away = Raw(broker.port, f"{name}-away", session_expiry_s=60).subscribed(TopicRequest(name, 1))
         away.close()
         with Raw(broker.port, f"{name}-asks", session_expiry_s=60) as asks:
-            asks.subscribed(Entry(name, 1), user=(("expiries", "true"),))
+            asks.subscribed(TopicRequest(name, 1), user=(("expiries", "true"),))
         writer.publish(name, b"short", 1, expiry_s=1)
         writer.publish(name, b"long", 1, expiry_s=1000)
         writer.publish(f"{name}/kept", b"short", 1, expiry_s=1, retain=True)

@@ -14,7 +14,7 @@ from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.raw import Message, Raw
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.packets import NEVER, Entry
+from headway.wire.mqtt.packets import NEVER, TopicRequest
 
 SMALL = {"receive_buffer": 4096}
 SIZE = 2000
@@ -47,7 +47,7 @@ def test_everything_comes_back_from_disk(start: BrokerFactory, name: str, tmp_pa
     broker = start(pool(tmp_path / "spill", "100MB"))
     with Raw(broker.port, f"{name}-good") as good, Raw(broker.port) as writer, Raw(broker.port) as watcher:
         watcher.subscribed(f"$SYS/headway/offlined/{name}-0", f"$SYS/headway/online/{name}-0")
-        stuck = [Raw(broker.port, f"{name}-{i}", **SMALL).subscribed(Entry(name, qos)) for i in range(3)]
+        stuck = [Raw(broker.port, f"{name}-{i}", **SMALL).subscribed(TopicRequest(name, qos)) for i in range(3)]
         good.subscribed(name)
         sent = flood(writer, name, 4000) if not qos else []
         for i in range(0, 4000 if qos else 0, 200):
@@ -86,7 +86,7 @@ def test_who_is_away_is_kept_on_disk_too(start: BrokerFactory, name: str, tmp_pa
     broker = start(pool(tmp_path / "spill", "100MB"))
     keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
     with Raw(broker.port, name, **keep) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
         reader.goodbye()
         sent = [b"%06d" % i + b"." * 3000 for i in range(1500)]
         for i, payload in enumerate(sent):

@@ -20,7 +20,7 @@ from tests.interop.waiting import until
 
 from headway.server.config.auth import hash_password
 from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
-from headway.wire.mqtt.packets import ConnAck, Connect, Entry
+from headway.wire.mqtt.packets import ConnAck, Connect, TopicRequest
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("version", [4, 5])
 def bystander(broker: BrokerProcess, name: str) -> Iterator[None]:
     """Somebody who does everything right, and must not notice any of it."""
     with Raw(broker.port, f"{name}-good", keep_alive_s=600) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(f"{name}/good", 1))
+        reader.subscribed(TopicRequest(f"{name}/good", 1))
         writer.publish(f"{name}/good", b"before", 1)
         yield
         writer.published(f"{name}/good", b"after")
@@ -245,11 +245,11 @@ def test_limits_of_a_session(limited: BrokerProcess, name: str) -> None:
         assert client.connack.fields.server_keep_alive == 60
         assert client.connack.fields.session_expiry == 90
         assert client.connack.fields.max_packet_bytes == 1000
-        answer = client.subscribe(*(Entry(f"{name}/{i}", 1) for i in range(4)))
+        answer = client.subscribe(*(TopicRequest(f"{name}/{i}", 1) for i in range(4)))
         assert answer.codes == (1, 1, 1, 0x97)
         assert "3" in (answer.reason or "")
         client.unsubscribe(f"{name}/0")
-        client.subscribed(Entry(f"{name}/3", 1))
+        client.subscribed(TopicRequest(f"{name}/3", 1))
         for i in range(20):
             writer.publish(f"{name}/3", b"%d" % i, 1)
         writer.so_far()
@@ -354,7 +354,7 @@ then = "disconnect"
 
     broker = start(policy(1_000_000))
     with Raw(broker.port, name, receive_max=1) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
         for i in range(50):
             writer.publish(name, b"%d" % i, 1)
         writer.so_far()

@@ -13,7 +13,7 @@ from tests.interop.raw import Message, PubRec, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.packets import NEVER, Entry
+from headway.wire.mqtt.packets import NEVER, TopicRequest
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("window", [1, 7])
 def test_no_more_in_flight_than_the_client_takes(broker: BrokerProcess, name: str, qos: int, window: int) -> None:
     with Raw(broker.port, name, receive_max=window) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(f"{name}/1", qos), Entry(f"{name}/2", qos), Entry(f"{name}/0", 0))
+        reader.subscribed(TopicRequest(f"{name}/1", qos), TopicRequest(f"{name}/2", qos), TopicRequest(f"{name}/0", 0))
         for i in range(40):
             writer.publish(f"{name}/{1 + i % 2}", b"%d" % i, qos)
         writer.published(f"{name}/0", b"free")  # QoS 0 needs no window
@@ -53,7 +53,7 @@ def test_no_more_in_flight_than_the_client_takes(broker: BrokerProcess, name: st
 
 def test_a_refused_delivery_frees_its_place(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port, receive_max=1) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 2))
+        reader.subscribed(TopicRequest(name, 2))
         writer.publish(name, b"1", 2)
         writer.published(name, b"2")
         reader.rec(reader.message(), 0x97)
@@ -63,7 +63,7 @@ def test_a_refused_delivery_frees_its_place(broker: BrokerProcess, name: str) ->
 def test_a_smaller_window_after_reconnecting_holds_for_what_comes_again(broker: BrokerProcess, name: str) -> None:
     keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
     with Raw(broker.port, name, **keep) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
         for i in range(5):
             writer.publish(name, b"%d" % i, 1)
         reader.messages(5)
@@ -101,7 +101,7 @@ def test_records_too_large_for_a_client_are_left_out_and_announced(broker: Broke
     with Raw(broker.port, name, max_packet_bytes=200) as small, Raw(broker.port) as large, Raw(broker.port) as writer:
         writer.published(f"{name}/kept", b"k" * 300, retain=True)
         for reader in (small, large):
-            reader.subscribed(Entry(f"{name}/#", qos))
+            reader.subscribed(TopicRequest(f"{name}/#", qos))
         assert small.so_far() == []
         large.message()
         sizes = [10, 500, 20, 300, 400, 30]
@@ -119,7 +119,7 @@ def test_records_too_large_for_a_client_are_left_out_and_announced(broker: Broke
 def test_a_smaller_limit_after_reconnecting_holds_for_what_comes_again(broker: BrokerProcess, name: str) -> None:
     keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
     with Raw(broker.port, name, **keep) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
         writer.publish(name, b"x" * 1000, 1)
         writer.publish(name, b"small", 1, expiry_s=500)
         reader.messages(2)
@@ -156,7 +156,7 @@ def test_a_group_shares_the_records(broker: BrokerProcess, name: str, version: i
     members = [Raw(broker.port, f"{name}-{i}", version) for i in range(3)]
     with Raw(broker.port) as other, Raw(broker.port) as writer:
         for member in members:
-            member.subscribed(Entry(f"$share/g/{name}/+", qos))
+            member.subscribed(TopicRequest(f"$share/g/{name}/+", qos))
         other.subscribed(f"$share/h/{name}/+")
         for i in range(300):
             writer.publish(f"{name}/x", b"%d" % i, qos)
@@ -181,12 +181,12 @@ def test_what_a_member_leaves_unacknowledged_goes_to_the_others(broker: BrokerPr
         Raw(broker.port, f"{name}-b") as stayer,
         Raw(broker.port) as writer,
     ):
-        leaver.subscribed(Entry(f"$share/g/{name}", 1))
+        leaver.subscribed(TopicRequest(f"$share/g/{name}", 1))
         for i in range(30):
             writer.publish(name, b"%d" % i, 1)
         writer.published(name, b"30")
         assert len(leaver.messages(10)) == 10  # its window is full; 21 wait
-        stayer.subscribed(Entry(f"$share/g/{name}", 1))
+        stayer.subscribed(TopicRequest(f"$share/g/{name}", 1))
         assert sorted(map(int, stayer.payloads(21))) == list(range(10, 31))
         if how == "says goodbye":
             leaver.goodbye()
@@ -201,8 +201,8 @@ def test_what_a_member_leaves_unacknowledged_goes_to_the_others(broker: BrokerPr
 
 def test_a_stuck_member_gets_no_more_than_its_window(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port, receive_max=2) as stuck, Raw(broker.port) as lively, Raw(broker.port) as writer:
-        stuck.subscribed(Entry(f"$share/g/{name}", 1))
-        lively.subscribed(Entry(f"$share/g/{name}", 1))
+        stuck.subscribed(TopicRequest(f"$share/g/{name}", 1))
+        lively.subscribed(TopicRequest(f"$share/g/{name}", 1))
         got = 0
         for i in range(50):
             writer.published(name, b"%d" % i)
@@ -215,7 +215,7 @@ def test_a_stuck_member_gets_no_more_than_its_window(broker: BrokerProcess, name
 
 def test_shared_subscriptions_keep_flags_identifiers_and_properties(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port) as one, Raw(broker.port) as writer:
-        one.subscribed(Entry(f"$share/g/{name}", 1, retain_as_published=True), identifier=9)
+        one.subscribed(TopicRequest(f"$share/g/{name}", 1, retain_as_published=True), identifier=9)
         writer.published(name, b"x", retain=True, properties=Properties(user=(("a", "b"),)), expiry_s=100)
         got = one.message()
         assert (got.identifiers, got.properties.user, got.expiry_s, got.retain) == ((9,), (("a", "b"),), 100, True)
@@ -318,7 +318,7 @@ def test_offsets_and_from(optional: BrokerProcess, name: str) -> None:
 
 def test_a_policy_by_name(optional: BrokerProcess, name: str) -> None:
     with Raw(optional.port, name, receive_max=1) as reader, Raw(optional.port) as writer:
-        reader.subscribed(Entry(name, 1), user=(("policy", "strict"),))
+        reader.subscribed(TopicRequest(name, 1), user=(("policy", "strict"),))
         assert optional.consumer(name)["policy"] == "strict"
         for i in range(20):
             writer.publish(name, b"%d" % i, 1)

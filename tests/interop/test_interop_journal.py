@@ -14,7 +14,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.packets import ConnAck, Entry, PubAck
+from headway.wire.mqtt.packets import ConnAck, PubAck, TopicRequest
 
 LISTENERS = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 RECORDED = '[[topic]]\nfilter = "flights/#"\nkey = "topic"\nkeep = "1d"\n'
@@ -72,7 +72,7 @@ def test_a_recorded_topic_from_its_beginning_an_offset_or_a_time(start: BrokerFa
     def read(count: int, filter: str = "flights/#", **options: str) -> tuple[list[int], list[int]]:
         with Raw(broker.port) as reader:
             user = tuple(({"from_": "from"}.get(name, name), value) for name, value in options.items())
-            reader.subscribe(Entry(filter, 1), user=(*user, ("offsets", "true")))
+            reader.subscribe(TopicRequest(filter, 1), user=(*user, ("offsets", "true")))
             found = []
             for _ in range(count):
                 found.append(reader.message())
@@ -89,7 +89,7 @@ def test_a_recorded_topic_from_its_beginning_an_offset_or_a_time(start: BrokerFa
     assert read(0, from_="end")[0] == []
     assert read(150, from_="-1h")[0] == list(range(150))
     with Raw(broker.port) as reader:  # the latest per key is known again
-        reader.subscribe(Entry("flights/#", 1), user=(("snapshot", "true"),))
+        reader.subscribe(TopicRequest("flights/#", 1), user=(("snapshot", "true"),))
         assert sorted(reader.payloads(2)) == [b"149", b"99"]
     filled(broker.port, "flights/1", 1, 150)
     assert read(151, from_="earliest")[1][-1] > offsets[-1], "no offset is used twice"
@@ -124,7 +124,7 @@ def test_who_was_away_is_told_that_its_subscription_was_deleted(
     text = config(tmp_path, DELETE)
     broker = start(text)
     with Raw(broker.port, "reader", session_expiry_s=HOUR) as reader:
-        reader.subscribed(Entry("t", 1))
+        reader.subscribed(TopicRequest("t", 1))
     client = Pika(broker.ports["amqp"])
     client.channel.queue_declare("q", durable=True)
     filled(broker.port, "t", 60)
@@ -152,7 +152,7 @@ def test_a_full_disk_confirms_nothing_and_is_got_over(start: BrokerFactory, tmp_
     text = config(tmp_path)
     broker = start(text)
     with Raw(broker.port, "reader", session_expiry_s=HOUR) as reader:
-        reader.subscribed(Entry("t", 1))
+        reader.subscribed(TopicRequest("t", 1))
     with Raw(broker.port) as writer, Raw(broker.port) as other, Raw(broker.port) as watcher:
         watcher.subscribed("news")
         writer.published("t", b"first")

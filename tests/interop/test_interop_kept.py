@@ -13,7 +13,7 @@ from tests.interop.process import LISTENER
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.packets import Entry, PubAck
+from headway.wire.mqtt.packets import PubAck, TopicRequest
 
 AMQP = '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 HOUR = 3600
@@ -35,7 +35,7 @@ def test_a_spill_disk_that_takes_nothing_costs_nothing_that_the_journal_has(
     broker = start(small(tmp_path) + f'[journal]\npath = "{tmp_path / "journal"}"\n')
     shutil.rmtree(tmp_path / "spill")
     with Raw(broker.port, "away", session_expiry_s=HOUR) as away:
-        away.subscribed(Entry("t", 1), *([Entry("u", 1)] if mixed else []))
+        away.subscribed(TopicRequest("t", 1), *([TopicRequest("u", 1)] if mixed else []))
     with Raw(broker.port) as writer:
         for first in range(0, 4000, 100):
             if mixed:
@@ -59,7 +59,7 @@ def test_without_a_journal_whoever_publishes_to_one_who_is_away_waits_and_nobody
 ) -> None:
     broker = start(small(tmp_path, "0"))
     with Raw(broker.port, "away", session_expiry_s=HOUR) as away:
-        away.subscribed(Entry("t", 1))
+        away.subscribed(TopicRequest("t", 1))
     with Raw(broker.port, "writer") as writer, Raw(broker.port) as other, Raw(broker.port) as reader:
         reader.subscribed("news")
         sent = 0

@@ -10,7 +10,7 @@ from tests.interop.raw import PubComp, PubRec, Raw
 from tests.interop.waiting import until
 
 from headway.wire.mqtt.client import encode_ack, encode_connect, encode_publish, encode_subscribe, encode_unsubscribe
-from headway.wire.mqtt.packets import ConnAck, Connect, Entry
+from headway.wire.mqtt.packets import ConnAck, Connect, TopicRequest
 
 MANY = 5000
 SHARES = ["$share/p/", "$share//x", "$share/p", "$share/", "$share/a+/x", "$share/#/x"]
@@ -19,7 +19,7 @@ SHARES = ["$share/p/", "$share//x", "$share/p", "$share/", "$share/a+/x", "$shar
 def test_any_number_of_exactly_once_publishes_is_under_way(broker: BrokerProcess, name: str) -> None:
     """MQTT 3.1.1 has no Receive Maximum. Their releases come behind them."""
     numbers = range(1, MANY + 1)
-    with Raw(broker.port).subscribed(Entry(name, 1)) as reader, Raw(broker.port, name, 4) as writer:
+    with Raw(broker.port).subscribed(TopicRequest(name, 1)) as reader, Raw(broker.port, name, 4) as writer:
         writer.send(b"".join(encode_publish(name, b"%d" % n, version=4, qos=2, packet_id=n) for n in numbers))
         assert [writer.expect(PubRec).packet_id for _ in numbers] == list(numbers)
         writer.send(b"".join(encode_publish(name, b"", version=4, qos=2, packet_id=n, dup=True) for n in numbers))

@@ -7,7 +7,7 @@ from tests.interop.pahos import paho
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 
@@ -30,7 +30,7 @@ def test_a_subscriber_that_is_there_sees_no_retain_flag_unless_it_asked(broker: 
         Raw(broker.port) as writer,
     ):
         plain.subscribed(name)
-        asked.subscribed(Entry(name, 1, retain_as_published=True))
+        asked.subscribed(TopicRequest(name, 1, retain_as_published=True))
         old.subscribed(name)
         writer.published(name, b"kept", retain=True)
         writer.published(name, b"not")
@@ -62,10 +62,10 @@ def test_retain_handling(broker: BrokerProcess, name: str, handling: int, again:
     with Raw(broker.port) as writer, Raw(broker.port) as reader:
         writer.published(name, b"x", retain=True)
         for expected in again:
-            reader.subscribed(Entry(name, 0, retain_handling=handling))
+            reader.subscribed(TopicRequest(name, 0, retain_handling=handling))
             assert [m.payload for m in reader.so_far()] == expected
         reader.unsubscribe(name)
-        reader.subscribed(Entry(name, 0, retain_handling=handling))
+        reader.subscribed(TopicRequest(name, 0, retain_handling=handling))
         assert [m.payload for m in reader.so_far()] == again[0]
 
 
@@ -84,7 +84,7 @@ def test_many_retained_records_come_whole_to_a_window_of_one(broker: BrokerProce
         for i in range(50):
             writer.publish(f"{name}/{i}", b"%d" % i, 1, retain=True)
         writer.published(f"{name}/end", b"end")
-        reader.subscribed(Entry(f"{name}/+", 1))
+        reader.subscribed(TopicRequest(f"{name}/+", 1))
         seen = set()
         for _ in range(50):
             message = reader.message()

@@ -12,7 +12,7 @@ from tests.interop.raw import PubAck, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.packets import NEVER, Disconnect, Entry, Will
+from headway.wire.mqtt.packets import NEVER, Disconnect, TopicRequest, Will
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 KEEP = {"clean_start": False, "session_expiry_s": NEVER}
@@ -30,7 +30,7 @@ def kept(version: int, expiry_s: int = NEVER) -> dict[str, Any]:
 def test_what_came_meanwhile_waits(broker: BrokerProcess, name: str, version: int) -> None:
     with Raw(broker.port, name, **kept(version)) as reader, Raw(broker.port) as writer:
         assert not reader.connack.session_present
-        reader.subscribed(Entry(f"{name}/a", 2), Entry(f"{name}/b", 0))
+        reader.subscribed(TopicRequest(f"{name}/a", 2), TopicRequest(f"{name}/b", 0))
         reader.goodbye()
         for i in range(300):
             writer.publish(f"{name}/a", b"%d" % i, 1 + i % 2)
@@ -48,7 +48,7 @@ def test_what_came_meanwhile_waits(broker: BrokerProcess, name: str, version: in
 @BOTH
 def test_in_flight_deliveries_come_again_marked_and_in_order(broker: BrokerProcess, name: str, version: int) -> None:
     with Raw(broker.port, name, **kept(version)) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(name, 2))
+        reader.subscribed(TopicRequest(name, 2))
         for i in range(6):
             writer.publish(name, b"%d" % i, 1 + i % 2)
         first = reader.messages(6)
@@ -104,7 +104,7 @@ def test_paho_resumes(broker: BrokerProcess, name: str) -> None:
 @pytest.mark.parametrize("how", ["connect", "disconnect"])
 def test_a_session_expires(broker: BrokerProcess, name: str, how: str) -> None:
     with Raw(broker.port, name, **kept(5, 1 if how == "connect" else 1000)) as reader:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
         if how == "disconnect":
             reader.goodbye(session_expiry_s=1)
     assert broker.consumer(name)
@@ -115,7 +115,7 @@ def test_a_session_expires(broker: BrokerProcess, name: str, how: str) -> None:
 
 def test_expiry_zero_ends_with_the_connection_and_cannot_be_raised(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port, name, clean_start=False) as reader:
-        reader.subscribed(Entry(name, 1))
+        reader.subscribed(TopicRequest(name, 1))
     until(lambda: not broker.consumer(name))
     with Raw(broker.port, name, clean_start=False) as reader:
         assert not reader.connack.session_present
@@ -126,7 +126,7 @@ def test_expiry_zero_ends_with_the_connection_and_cannot_be_raised(broker: Broke
 def test_unsubscribing_with_deliveries_in_flight_keeps_to_the_window(broker: BrokerProcess, name: str) -> None:
     """What was sent is still to be acknowledged, and counts until it is; it also comes again after a reconnect."""
     with Raw(broker.port, name, receive_max=2, **KEEP) as reader, Raw(broker.port) as writer:
-        reader.subscribed(Entry(f"{name}/a", 2), Entry(f"{name}/b", 1))
+        reader.subscribed(TopicRequest(f"{name}/a", 2), TopicRequest(f"{name}/b", 1))
         writer.published(f"{name}/a", b"1")
         writer.publish(f"{name}/a", b"2", 2)
         one, two = reader.messages(2)
@@ -152,7 +152,7 @@ def test_unsubscribing_with_deliveries_in_flight_keeps_to_the_window(broker: Bro
 @BOTH
 def test_takeover(broker: BrokerProcess, name: str, version: int) -> None:
     with Raw(broker.port, name, **kept(version)) as first:
-        first.subscribed(Entry(name, 1))
+        first.subscribed(TopicRequest(name, 1))
         with Raw(broker.port, name, **kept(version)) as second, Raw(broker.port) as writer:
             assert second.connack.session_present
             if version == 5:
@@ -188,7 +188,7 @@ def test_a_will_is_left_by_who_vanishes_and_not_by_who_says_goodbye(
     broker: BrokerProcess, name: str, version: int
 ) -> None:
     with Raw(broker.port, version=version) as reader:
-        reader.subscribed(Entry(f"{name}/will", 2))
+        reader.subscribed(TopicRequest(f"{name}/will", 2))
         with Raw(broker.port, name, version, will=will(name, qos=2, retain=True)):
             pass
         left = reader.message()
@@ -207,7 +207,7 @@ def test_a_will_keeps_its_properties_and_retain_flag(broker: BrokerProcess, name
     with Raw(broker.port) as reader:
 
         def left() -> Any:
-            reader.subscribed(Entry(f"{name}/will", 1))
+            reader.subscribed(TopicRequest(f"{name}/will", 1))
             return reader.so_far()
 
         got = until(left)[0]
@@ -281,6 +281,6 @@ def test_mqtt_5_clients_hear_nothing_of_acks_they_did_not_ask_for(broker: Broker
     """Acknowledging what was never sent harms nobody."""
     with Raw(broker.port, name) as client:
         client.send(b"\x40\x02\x12\x34\x70\x02\x12\x34")
-        client.subscribed(Entry(name, 1))
+        client.subscribed(TopicRequest(name, 1))
         assert client.published(name, b"x") == PubAck(client.next_id)
         assert client.message().payload == b"x"

@@ -16,7 +16,7 @@ from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
 from headway.wire.mqtt.client import encode_publish
-from headway.wire.mqtt.packets import NEVER, Entry
+from headway.wire.mqtt.packets import NEVER, TopicRequest
 
 POLICIES = {
     "blocked": ('blocked_time = "300ms"', '"disconnect"', ""),
@@ -94,7 +94,7 @@ def test_who_stops_reading_is_disconnected_and_finds_the_reason(governed: Broker
         Raw(governed.port, f"{name}-pub") as writer,
     ):
         watcher.subscribed(f"$SYS/headway/+/{name}")
-        stuck.subscribed(Entry(topic, qos))
+        stuck.subscribed(TopicRequest(topic, qos))
         good.subscribed(topic)
         sent = flood(writer, topic, 1000)
         assert good.payloads(1000) == sent
@@ -148,7 +148,7 @@ def test_the_last_word_stands_behind_whole_records(
     """Whatever ends the connection of a client that does not read: what was half sent is finished first."""
     keep_alive = 1 if how == "keep-alive" else 0
     with Raw(governed.port, name, keep_alive_s=keep_alive, **SMALL) as stuck, Raw(governed.port) as writer:
-        stuck.subscribed(Entry(name, qos))
+        stuck.subscribed(TopicRequest(name, qos))
         payloads = [b"%06d" % i + b"." * 9_000 for i in range(100)]
         for payload in payloads:
             writer.publish(name, payload, qos)
@@ -169,7 +169,7 @@ def test_the_last_word_stands_behind_whole_records(
 
 def test_who_acknowledges_late_is_told_so(governed: BrokerProcess, name: str) -> None:
     with Raw(governed.port, name, receive_max=5) as late, Raw(governed.port) as writer:
-        late.subscribed(Entry(f"late/{name}", 1))
+        late.subscribed(TopicRequest(f"late/{name}", 1))
         for i in range(20):
             writer.publish(f"late/{name}", b"%d" % i, 1)
         late.messages(5)
@@ -181,7 +181,7 @@ def test_who_acknowledges_late_is_told_so(governed: BrokerProcess, name: str) ->
 def test_a_durable_subscription_survives_the_disconnect(governed: BrokerProcess, name: str) -> None:
     keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
     with Raw(governed.port, name, receive_max=5, **keep) as slow, Raw(governed.port) as writer:
-        slow.subscribed(Entry(f"lag/{name}", 1))
+        slow.subscribed(TopicRequest(f"lag/{name}", 1))
         for i in range(300):
             writer.publish(f"lag/{name}", b"%d" % i, 1)
         assert slow.farewell().code == 0x97
@@ -231,7 +231,7 @@ def prometheus(broker: BrokerProcess) -> dict[tuple[str, str | None], float]:
 
 def test_who_is_disconnected_again_is_readmitted_later(governed: BrokerProcess, name: str) -> None:
     def be_slow(client: Raw, writer: Raw) -> str:
-        client.subscribed(Entry(f"lag/{name}", 1))
+        client.subscribed(TopicRequest(f"lag/{name}", 1))
         for i in range(300):
             writer.publish(f"lag/{name}", b"%d" % i, 1)
         farewell = client.farewell()
@@ -314,7 +314,7 @@ def test_discarding_is_announced_to_the_last_record(governed: BrokerProcess, nam
         Raw(governed.port) as watcher,
     ):
         watcher.subscribed(f"$SYS/headway/gap/{name}")
-        stuck.subscribed(Entry(f"{topic}/+", qos))
+        stuck.subscribed(TopicRequest(f"{topic}/+", qos))
         priority = (lambda i: i % 3) if which == "lowest" else None
         if qos:
             for i in range(1000):
@@ -443,7 +443,7 @@ def test_a_consumer_is_asked_to_close_and_a_subscription_deleted(governed: Broke
             Raw(governed.port) as watcher,
         ):
             watcher.subscribed(f"$SYS/headway/{kind}/{client}")
-            slow.subscribed(Entry(topic, 1), Entry(f"{topic}/other", 0))
+            slow.subscribed(TopicRequest(topic, 1), TopicRequest(f"{topic}/other", 0))
             for i in range(300):
                 writer.publish(topic, b"%d" % i, 1)
             assert json.loads(watcher.message().payload)["filter"] == topic

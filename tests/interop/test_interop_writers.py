@@ -20,7 +20,7 @@ from tests.interop.waiting import until
 
 from headway.server.streams.writers import PART_BYTES_MAX
 from headway.store.rows import ROWS
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 TOPICS = """
 [[topic]]
@@ -305,7 +305,7 @@ def test_killed_in_the_middle_of_a_batch_all_of_it_comes_once(
     got: list[bytes] = []
     broker = start(config)
     with Raw(broker.port, "durable", session_expiry_s=3600) as raw:
-        raw.subscribed(Entry("kept/#", 1))
+        raw.subscribed(TopicRequest("kept/#", 1))
     for batch in range(batches):
         rows = [(topics[row // 7 % 3], None, None, b"%d/%d" % (batch, row) + b"." * 200) for row in range(per_batch)]
         parts = [stage(broker, "w", arrow(rows[at : at + 4000])) for at in range(0, per_batch, 4000)]

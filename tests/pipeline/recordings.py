@@ -49,7 +49,7 @@ def samples(offered: Curve, taken: Curve, upto: float, *, blocked_from: float | 
     return rows
 
 
-def stay(rows: Sequence[dict[str, Any]], horizon: float | None = None) -> ConsumerTrace:
+def trace(rows: Sequence[dict[str, Any]], horizon: float | None = None) -> ConsumerTrace:
     origin = rows[0]["time"].timestamp()
     plain = [{name: one[name] for name in COLUMNS} | {"time": one["time"].timestamp() - origin} for one in rows]
     return ConsumerTrace(plain, plain[-1]["time"] if horizon is None else horizon)
@@ -59,14 +59,14 @@ def policy(*rules: dict[str, Any], **table: Any) -> tuple[Policy, ...]:
     return parse_policies([{"name": "p", "topics": ["#"], "rule": list(rules), **table}])
 
 
-def client(*stays: ConsumerTrace) -> Client:
+def client(*traces: ConsumerTrace) -> Client:
     chains: dict[str, list[ConsumerTrace]] = {}
-    for one in stays:
+    for one in traces:
         chains.setdefault(one.filter, []).append(one)
-    return Client(chains, Recording(max(one.end for one in stays), MEMORY))
+    return Client(chains, Recording(max(one.end for one in traces), MEMORY))
 
 
 def replay(one: ConsumerTrace, *rules: dict[str, Any], **table: Any) -> Passage:
-    """The passage of the only stay under one policy with these rules."""
+    """The passage of the only trace under one policy with these rules."""
     [[passage]] = client(one).replay(policy(*rules, **table), MEMORY).values()
     return passage

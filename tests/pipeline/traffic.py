@@ -16,7 +16,7 @@ from math import inf
 from tests.interop.raw import Raw
 
 from headway.wire.mqtt.client import encode_ack
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 TICK_S = 0.01
 READ_BYTES = 65_536
@@ -107,7 +107,7 @@ def _everybody(port: int, parts: Sequence[Part]) -> Iterator[tuple[Raw, list[_Co
     publisher = Raw(port, "publisher")
     raws = [
         Raw(port, part.name, receive_buffer=RECEIVE_BUFFER, receive_max=part.receive_max).subscribed(
-            Entry(part.topic, qos=part.qos)
+            TopicRequest(part.topic, qos=part.qos)
         )
         for part in parts
     ]

@@ -20,9 +20,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from headway import __version__
-from headway.cli.admin import Admin, NoBroker
+from headway.cli.admin import AdminClient, NoBroker
 from headway.cli.app import app
-from headway.cli.plain import clean
+from headway.cli.errors import clean
 from headway.cli.top import watch
 from headway.server.config.auth import digest_of, verify_password
 from headway.server.config.reading import default_text, parse_settings
@@ -184,7 +184,7 @@ def test_a_broker_that_is_stuck_is_not_waited_for_forever() -> None:
         ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent,
         pytest.raises(NoBroker, match=r"did not answer within 0\.05 s"),
     ):
-        Admin(f"http://127.0.0.1:{silent.server_port}", timeout_s=0.05).broker()
+        AdminClient(f"http://127.0.0.1:{silent.server_port}", timeout_s=0.05).broker()
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_top_live_shows_rates_and_survives_a_broker_that_goes_away(broker: Canne
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        watch(Admin(broker.url), console, 1.0, wait)
+        watch(AdminClient(broker.url), console, 1.0, wait)
     out = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"in [0-9,]{9,}/s", out)
     assert "out 0/s (0 B/s)" in out

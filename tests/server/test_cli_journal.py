@@ -19,8 +19,8 @@ from tests.interop.raw import Raw
 from tests.interop.waiting import until
 from tests.server.test_cli import Ran
 
-from headway.cli.export import Progress
-from headway.wire.mqtt.packets import Entry
+from headway.cli.export import ExportProgress
+from headway.wire.mqtt.packets import TopicRequest
 
 LISTENERS = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 TOPICS = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\nkeep = "7d"\n[[topic]]\nfilter = "boats"\nkeep = "7d"\n'
@@ -54,7 +54,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Left:
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"), config_of(left.path))
     try:
         with Raw(broker.ports["mqtt"], "reader", clean_start=True, session_expiry_s=3600) as reader:
-            reader.subscribed(Entry("orders/#", 1))
+            reader.subscribed(TopicRequest("orders/#", 1))
             reader.goodbye()
         client = Pika(broker.ports["amqp"])
         client.channel.queue_declare("work", durable=True)
@@ -304,7 +304,7 @@ def test_export_beside_a_writer_stops_at_what_is_not_whole(left: Left) -> None:
 
 def test_progress_is_said_after_two_seconds_and_then_each_second() -> None:
     now, out = 100.0, io.StringIO()
-    progress = Progress(lambda: now, out)
+    progress = ExportProgress(lambda: now, out)
     progress.add(1000, 5_000_000)
     now += 1.9
     progress.at(0.5)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headway.core.base.errors import ConfigError
 from headway.core.policy.action import ActionKind
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.auth import digest_of
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Url, parse_url
@@ -111,7 +111,7 @@ def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
     assert [str(rule.when) for rule in policy.rules] == ["blocked_time > 30 s or credit_exhausted_time > 30 s"]
     assert [rule.then.kind for rule in policy.rules] == [ActionKind.NOTIFY]
     pool = settings.pools[""]
-    assert pool.memory_bytes == int(host.memory_bytes() * 0.1)
+    assert pool.memory_bytes == int(host_limits.memory_bytes() * 0.1)
     assert pool.disk_bytes == max(1_000_000_000, pool.memory_bytes)
     assert pool.client_share == 0.5
     assert remarks(settings) == []
@@ -223,7 +223,7 @@ def test_a_memory_pool_that_is_larger_than_a_gigabyte_has_as_much_disk() -> None
     table = PoolTable.model_validate({"memory": "3GB"})
     assert table.disk_bytes is None
     half = parse_settings('[pool]\nmemory = "50%"').pools[""]
-    assert half.memory_bytes == int(host.memory_bytes() * 0.5)
+    assert half.memory_bytes == int(host_limits.memory_bytes() * 0.5)
     assert half.disk_bytes == max(1_000_000_000, half.memory_bytes)
 
 
@@ -488,23 +488,23 @@ def test_any_url_is_read_or_refused(text: str) -> None:
 def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
     """Version 2: the lowest on the way up counts. Version 1: a number beyond all memory is none."""
     mine = tmp_path / "cgroup"
-    assert host.cgroup_bytes(tmp_path, mine) is None
+    assert host_limits.cgroup_bytes(tmp_path, mine) is None
     mine.write_text("0::/a/b\n")
-    assert host.cgroup_bytes(tmp_path, mine) is None
+    assert host_limits.cgroup_bytes(tmp_path, mine) is None
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
-    assert host.cgroup_bytes(tmp_path, mine) is None
+    assert host_limits.cgroup_bytes(tmp_path, mine) is None
     (tmp_path / "a" / "memory.max").write_text("500000000\n")
-    assert host.cgroup_bytes(tmp_path, mine) == 500_000_000
+    assert host_limits.cgroup_bytes(tmp_path, mine) == 500_000_000
     (tmp_path / "a" / "b" / "memory.max").write_text("300000000\n")
-    assert host.cgroup_bytes(tmp_path, mine) == 300_000_000
+    assert host_limits.cgroup_bytes(tmp_path, mine) == 300_000_000
     mine.write_text("5:cpu,memory:/x\n3:cpu:/a\n")
     (tmp_path / "memory" / "x").mkdir(parents=True)
     (tmp_path / "memory" / "x" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert host.cgroup_bytes(tmp_path, mine) is None
+    assert host_limits.cgroup_bytes(tmp_path, mine) is None
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("200000000\n")
-    assert host.cgroup_bytes(tmp_path, mine) == 200_000_000
+    assert host_limits.cgroup_bytes(tmp_path, mine) == 200_000_000
 
 
 def test_there_is_some_memory() -> None:
-    assert 1_000_000 < host.memory_bytes() < 1 << 60
+    assert 1_000_000 < host_limits.memory_bytes() < 1 << 60

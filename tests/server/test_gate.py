@@ -17,8 +17,8 @@ from headway.server.admin import api as admin
 from headway.server.admin.api import Admin
 from headway.server.config.reading import parse_settings
 from headway.server.engine.engine import Engine
-from headway.server.http import asked, gate
-from headway.server.http.asked import json_answer
+from headway.server.http import bodies, gate
+from headway.server.http.bodies import json_answer
 
 ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PATIENCE_S = 30.0
@@ -71,7 +71,7 @@ def test_who_has_asked_and_asks_no_more_is_let_go(tmp_path: Path, monkeypatch: p
 
 
 def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked.read_body, "__defaults__", (asked.BODY_BYTES_MAX, 0.05))
+    monkeypatch.setattr(bodies.read_body, "__defaults__", (bodies.BODY_BYTES_MAX, 0.05))
 
     async def play(served: Admin) -> None:
         reader, writer = await connect(served)

@@ -25,7 +25,7 @@ from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 SHORT_LIVED = (Subscription, Feed, Cursor, CoreQueue, Connection, MqttPeer, AmqpPeer, AmqpChannel)
 
@@ -47,7 +47,7 @@ def gone(person: Person, house: House) -> None:
 
 
 def subscribed(*filters: str, qos: int = 0, **options: str) -> bytes:
-    return encode_subscribe(1, [Entry(one, qos) for one in filters], user=tuple(options.items()))
+    return encode_subscribe(1, [TopicRequest(one, qos) for one in filters], user=tuple(options.items()))
 
 
 # -- MQTT --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from headway.server.admin.listings import EACH_MAX
 from headway.server.admin.preview import preview
 from headway.server.config.reading import parse_settings
 from headway.wire.mqtt.client import encode_publish, encode_subscribe
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 FILTERS = 1200
 POLICIES = """
@@ -34,8 +34,8 @@ def house() -> House:
     """One client that is stuck in many topics, and one that is not."""
     house = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
     healthy, stuck = Person(house, "healthy"), Person(house, "stuck")
-    healthy.send(encode_subscribe(1, [Entry("t/0")]))
-    stuck.send(*(encode_subscribe(1, [Entry(f"t/{number}")]) for number in range(FILTERS)))
+    healthy.send(encode_subscribe(1, [TopicRequest("t/0")]))
+    stuck.send(*(encode_subscribe(1, [TopicRequest(f"t/{number}")]) for number in range(FILTERS)))
     house.run()
     stuck.sock.capacity = len(stuck.sock.taken)
     twice = [encode_publish(f"t/{number}", bytes(50)) for number in range(FILTERS)] * 2

@@ -16,7 +16,7 @@ from headway.server.connections.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WO
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.decoder import Decoder
-from headway.wire.mqtt.packets import Entry, Item, PingResp, Publish, SubAck, UnsubAck
+from headway.wire.mqtt.packets import Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 
 MANY = 10_000
 Asked = tuple[list[bytes], int]
@@ -68,13 +68,13 @@ def publishes(retain: bool = False) -> list[bytes]:
 
 
 def subscribes() -> list[bytes]:
-    return [encode_subscribe(1, [Entry(f"f/{number}") for number in range(1000)])]
+    return [encode_subscribe(1, [TopicRequest(f"f/{number}") for number in range(1000)])]
 
 
 def in_many_lanes(house: House) -> list[bytes]:
     """1,024 filters that match one topic, on which little is published."""
     other = Person(house, "other")
-    other.send(*(encode_subscribe(1, [Entry("/".join("+t"[number >> bit & 1] for bit in range(10)))])
+    other.send(*(encode_subscribe(1, [TopicRequest("/".join("+t"[number >> bit & 1] for bit in range(10)))])
                  for number in range(1024)))  # fmt: skip
     house.run()
     return [encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number) for number in range(1, 21)]
@@ -84,7 +84,7 @@ def through_many_selectors(house: House) -> list[bytes]:
     """200 selectors that look at each record of one topic, and want it."""
     other = Person(house, "other")
     for number in range(200):
-        entry = Entry("/".join("+t"[number >> bit & 1] for bit in range(8)))
+        entry = TopicRequest("/".join("+t"[number >> bit & 1] for bit in range(8)))
         other.send(encode_subscribe(1, [entry], user=(("selector", f"n > {number}"),)))
     house.run()
     return [encode_publish("/".join("t" * 8), b"x", properties=Properties(user=(("n", "1000"),)))] * 1000
@@ -99,7 +99,7 @@ def test_others_are_served_before_one_that_asks_for_much_is_done(
     house: House, asked: Callable[[House], list[bytes]]
 ) -> None:
     greedy, reader, modest = (Person(house, name) for name in ("greedy", "reader", "modest"))
-    reader.send(encode_subscribe(1, [Entry("modest")]))
+    reader.send(encode_subscribe(1, [TopicRequest("modest")]))
     much = asked(house)
     house.run()
     reader.heard()
@@ -119,7 +119,8 @@ def test_others_are_served_before_one_that_asks_for_much_is_done(
 
 def on_new_topics(house: House, qos: int) -> Asked:
     """1,024 filters that each topic has to be held against, level by level; none matches."""
-    Person(house, "other").send(encode_subscribe(1, [Entry("/".join(way) + "/x") for way in product("a+", repeat=10)]))
+    filters = [TopicRequest("/".join(way) + "/x") for way in product("a+", repeat=10)]
+    Person(house, "other").send(encode_subscribe(1, filters))
     house.run()
     return [encode_publish("a/" * 10 + f"{n}", b"x", qos=qos, packet_id=n + 1) for n in range(200)], 2048 // 8
 
@@ -128,7 +129,8 @@ def beside_selectors(house: House, qos: int) -> Asked:
     """200 selectors that look at each record of one topic or the other, and want none: all runs are of one record."""
     other = Person(house, "other")
     for number, way in enumerate(islice(product("t+", repeat=8), 200)):
-        other.send(encode_subscribe(1, [Entry("/".join(way) + "/+")], user=(("selector", f"n > {number} AND n < 0"),)))
+        user = (("selector", f"n > {number} AND n < 0"),)
+        other.send(encode_subscribe(1, [TopicRequest("/".join(way) + "/+")], user=user))
     house.run()
     return [encode_publish("t/" * 8 + f"{n % 2}", b'{"n": 5}', qos=qos, packet_id=n + 1) for n in range(500)], 200 // 4
 
@@ -179,7 +181,7 @@ def assert_served_in_turns(house: House, publishes: int, work: int) -> None:
 def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
     crowd = [Person(house, f"c{number}") for number in range(8)]
     reader = Person(house, "reader")
-    reader.send(encode_subscribe(1, [Entry("#")]))
+    reader.send(encode_subscribe(1, [TopicRequest("#")]))
     house.run()
     reader.heard()
     for one in crowd:
@@ -196,14 +198,14 @@ def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
 def test_answers_and_records_keep_their_order(house: House) -> None:
     client = Person(house, "client")
     reader = Person(house, "reader")
-    reader.send(encode_subscribe(1, [Entry("t/#")]))
+    reader.send(encode_subscribe(1, [TopicRequest("t/#")]))
     house.run()
     reader.heard()
     packets = []
     for number in range(3000):
         packets.append(encode_publish(f"t/{number % 7}", b"%d" % number, qos=number % 2, packet_id=number % 2 + number))
         if number % 500 == 0:
-            packets.append(encode_subscribe(60_000 + number // 500, [Entry(f"f/{n}") for n in range(300)]))
+            packets.append(encode_subscribe(60_000 + number // 500, [TopicRequest(f"f/{n}") for n in range(300)]))
             packets.append(encode_unsubscribe(61_000 + number // 500, [f"f/{n}" for n in range(300)]))
             packets.append(b"\xc0\0")
     client.send(*packets)
@@ -236,7 +238,7 @@ def test_a_subscribe_is_answered_once_all_of_it_is_done(house: House) -> None:
 
 def test_a_fault_behind_much_work_ends_the_connection_after_it(house: House) -> None:
     client, reader = Person(house, "client"), Person(house, "reader")
-    reader.send(encode_subscribe(1, [Entry("#")]))
+    reader.send(encode_subscribe(1, [TopicRequest("#")]))
     house.run()
     reader.heard()
     client.send(*publishes(), b"\xff\0", *publishes())

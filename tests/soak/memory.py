@@ -13,7 +13,7 @@ from tests.interop.process import BrokerProcess
 from tests.soak.worlds import Setting, beside, mqtt, subscribe
 
 from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
-from headway.wire.mqtt.packets import Connect, Entry, Will
+from headway.wire.mqtt.packets import Connect, TopicRequest, Will
 
 CUT_AFTER_3_S = """
 [[policy]]
@@ -32,7 +32,7 @@ def cut(broker: BrokerProcess, *, qos: int = 0, keep: bool = False) -> Iterator[
     stuck = []
     for number in range(1000):
         sock = mqtt(broker, f"stuck {number}", keep=keep, buffer=4096)
-        sock.sendall(encode_subscribe(1, [Entry("large", qos)]))
+        sock.sendall(encode_subscribe(1, [TopicRequest("large", qos)]))
         assert sock.recv(100)[0] == 0x90
         stuck.append(sock)
 

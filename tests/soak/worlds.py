@@ -23,7 +23,7 @@ from tests.soak.canary import Canary, Song
 
 from headway.core.message.record import Properties
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe
-from headway.wire.mqtt.packets import Entry
+from headway.wire.mqtt.packets import TopicRequest
 
 P99_MS_MAX = 50.0
 LONGEST_MS_MAX = 250.0
@@ -109,7 +109,7 @@ def mqtt(broker: BrokerProcess, name: str, *, keep: bool = False, buffer: int | 
 def subscribe(sock: socket.socket, filters: list[str]) -> None:
     for start in range(0, len(filters), FILTERS_PER_PACKET):
         some = filters[start : start + FILTERS_PER_PACKET]
-        sock.sendall(encode_subscribe(1, [Entry(one, 1) for one in some]))
+        sock.sendall(encode_subscribe(1, [TopicRequest(one, 1) for one in some]))
         left = 2 + 2 + 1 + len(some)  # SUBACK
         while left > 0:
             came = sock.recv(left)

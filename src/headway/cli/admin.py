@@ -33,7 +33,7 @@ class NotKnown(ConfigError):
     """The broker answers that it knows nothing of what was asked for."""
 
 
-class Admin:
+class AdminClient:
     """One broker's admin API."""
 
     def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:

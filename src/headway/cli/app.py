@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from headway import __version__
+from headway.cli.errors import NOTHING_FOUND, clean, needing, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
-from headway.cli.plain import NOTHING_FOUND, clean, needing, plainly, say
 from headway.core.base import ConfigError
 
 app = typer.Typer(
@@ -144,9 +144,9 @@ def check(
         typer.echo(f"note: {clean(line)}")
     typer.echo(f"{file} is in order.")
     if against is not None:
-        from headway.cli.admin import Admin
+        from headway.cli.admin import AdminClient
 
-        _preview(Admin(against).preview(settings.text))
+        _preview(AdminClient(against).preview(settings.text))
 
 
 def _preview(answer: dict[str, object]) -> None:
@@ -193,10 +193,10 @@ def top(
     """
     from rich.console import Console
 
-    from headway.cli.admin import Admin
+    from headway.cli.admin import AdminClient
     from headway.cli.top import draw, take, watch
 
-    broker = Admin(admin)
+    broker = AdminClient(admin)
     if as_json:
         typer.echo(take(broker).json())
         return
@@ -231,10 +231,10 @@ def why(
 
     from rich.console import Console
 
-    from headway.cli.admin import Admin, NotKnown
+    from headway.cli.admin import AdminClient, NotKnown
     from headway.cli.why import near, tell
 
-    broker = Admin(admin)
+    broker = AdminClient(admin)
     try:
         answer = broker.why(name)
     except NotKnown as error:

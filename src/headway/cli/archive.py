@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.plain import clean, needing, plainly
+from headway.cli.errors import clean, needing, plainly
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.core.base import ConfigError, format_count, format_size, parse_duration
 from headway.core.message import covers

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.plain import NOTHING_FOUND, needing, plainly, say
+from headway.cli.errors import NOTHING_FOUND, needing, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
@@ -106,11 +106,20 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
     """Whether all of it could be read."""
     from headway.core.message import BadKey, compile_key
     from headway.server.offline import settings_for, sources_of
-    from headway.server.recorded import Asked, Gone, Trimmed, lines, pieces, range_of, read_start, read_stop
+    from headway.server.recorded import (
+        OffsetGone,
+        RangeRequest,
+        Trimmed,
+        lines,
+        pieces,
+        range_of,
+        read_start,
+        read_stop,
+    )
     from headway.store.journal.errors import Corrupt
 
     now_us = int(time.time() * 1e6)
-    asked = Asked(read_start(start, now_us), read_stop(stop, now_us))
+    asked = RangeRequest(read_start(start, now_us), read_stop(stop, now_us))
     try:
         by = compile_key(key) if key is not None else None
     except BadKey as error:
@@ -118,9 +127,9 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
     sources, said = sources_of(settings_for(journal, config), topic, by)
     try:
         wanted = range_of(asked, sources)
-    except Gone as error:
+    except OffsetGone as error:
         raise ConfigError(str(error).replace("from=", "--from ")) from None
-    progress = Progress()
+    progress = ExportProgress()
 
     def found() -> Iterator[Piece]:
         try:
@@ -157,10 +166,10 @@ def _columns(found: Iterable[Piece]) -> Iterator[tuple[Any, int, int, Any]]:
 
 def _from_broker(topic: str, start: str, stop: str, form: str, admin: str | None, output: Path | None) -> bool:
     """Whether all of it came."""
-    from headway.cli.admin import Admin
+    from headway.cli.admin import AdminClient
 
     query = {name: value for name, value in (("from", start), ("to", stop)) if value}
-    broker, progress = Admin(admin, ANSWER_S), Progress()
+    broker, progress = AdminClient(admin, ANSWER_S), ExportProgress()
     if form == "json":
         with broker.records(topic, query | {"format": "json"}) as answer, _coming():
             _write_lines(_counted(iter(lambda: answer.read1(1 << 20), b""), progress), output)
@@ -190,7 +199,7 @@ def _coming() -> Iterator[None]:
         raise ConfigError("the broker's answer ended too early; ask again") from None
 
 
-def _counted(chunks: Iterable[bytes], progress: Progress) -> Iterator[bytes]:
+def _counted(chunks: Iterable[bytes], progress: ExportProgress) -> Iterator[bytes]:
     for chunk in chunks:
         progress.add(chunk.count(b"\n"), len(chunk))
         yield chunk
@@ -230,7 +239,7 @@ def _write(output: Path | None, fill: Callable[[Path], None]) -> None:
         raise ConfigError(f"{output}: {(error.strerror or str(error)).lower()}") from None
 
 
-class Progress:
+class ExportProgress:
     """A line on standard error that is written again and again, once it has taken some time."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, stream: IO[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.plain import NOTHING_FOUND, clean, plainly, say
+from headway.cli.errors import NOTHING_FOUND, clean, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.plain import clean, needing, plainly
+from headway.cli.errors import clean, needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.core.base import ConfigError, format_count, format_duration, format_size
 from headway.server.loop import called_as

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.archive import archive
-from headway.cli.plain import clean, needing, plainly
+from headway.cli.errors import clean, needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.cli.views import views
 from headway.core.base import format_count, format_duration

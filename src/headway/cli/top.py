@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli import shown
-from headway.cli.admin import Admin, NoBroker
-from headway.cli.plain import clean
+from headway.cli import figures
+from headway.cli.admin import AdminClient, NoBroker
+from headway.cli.errors import clean
 from headway.core.base import format_count, format_duration, format_rate, format_size
 
 WIDE, WIDER = 110, 140
@@ -39,11 +39,13 @@ class Picture(NamedTuple):
         return json.dumps({name: getattr(self, name) for name in self._fields if name != "time_s"}, indent=2)
 
 
-def take(admin: Admin) -> Picture:
+def take(admin: AdminClient) -> Picture:
     return Picture(time.monotonic(), admin.broker(), admin.consumers(), admin.publishers(), admin.queues())
 
 
-def watch(admin: Admin, console: Console, interval_s: float, wait: Callable[[float], object] = time.sleep) -> None:
+def watch(
+    admin: AdminClient, console: Console, interval_s: float, wait: Callable[[float], object] = time.sleep
+) -> None:
     """Draw until interrupted. A broker that stops answering leaves its last picture on the screen, and a line below."""
     before = picture = take(admin)
     with Live(draw(picture, None, console), console=console, screen=console.is_terminal, auto_refresh=False) as live:
@@ -89,7 +91,7 @@ def _headline(picture: Picture, before: Picture | None) -> Text:
     broker = picture.broker
     line = Text(f"headway {clean(broker.get('version', '?'))}", style="bold")
     uptime = format_duration(float(broker.get("uptime_s", 0)))
-    gaps = shown.total(broker.get("gap_records"))
+    gaps = figures.total(broker.get("gap_records"))
     late_ms = broker.get("loop", {}).get("late_ms_lately", 0)
     rest = [
         f"up {uptime}",
@@ -98,7 +100,7 @@ def _headline(picture: Picture, before: Picture | None) -> Text:
         f"in {_flow(picture, before, 'published')}",
         f"out {_flow(picture, before, 'delivered')}",
         f"{format_count(gaps)} records skipped",
-        *([f"loop late by {shown.millis(late_ms)} at most lately"] if late_ms >= LATE_MS_SHOWN else []),
+        *([f"loop late by {figures.millis(late_ms)} at most lately"] if late_ms >= LATE_MS_SHOWN else []),
         f"process {_of(broker, 'memory_rss_bytes')}, peak {_of(broker, 'memory_peak_bytes')}",
     ]
     line.append("  " + " · ".join(rest), style="not bold")
@@ -155,19 +157,19 @@ def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
         cells: list[Text | str] = [
             Text(clean(one.get("client", "?"))),
             Text(clean(one.get("filter", "?"))),
-            Text(clean(state), style=shown.STYLES.get(state, "")),
-            shown.count(one.get("lag_records")),
-            shown.millis(one.get("lag_age_ms")),
-            shown.size(one.get("held_bytes")),
-            shown.rate(one.get("drain_rate")),
+            Text(clean(state), style=figures.STYLES.get(state, "")),
+            figures.count(one.get("lag_records")),
+            figures.millis(one.get("lag_age_ms")),
+            figures.size(one.get("held_bytes")),
+            figures.rate(one.get("drain_rate")),
         ]
         if wide:
-            cells += [shown.rate(one.get("offered_rate")), shown.millis(one.get("blocked_ms"))]
-            cells.append(shown.millis(one.get("credit_exhausted_ms")))
+            cells += [figures.rate(one.get("offered_rate")), figures.millis(one.get("blocked_ms"))]
+            cells.append(figures.millis(one.get("credit_exhausted_ms")))
         if wider:
-            cells += [shown.count(one.get("in_flight")), shown.count(shown.total(one.get("gap_records")))]
-            cells.append(shown.millis(one.get("producer_stall_ms")))
-        table.add_row(*cells, Text(shown.verdict_line(one.get("last_verdict"))))
+            cells += [figures.count(one.get("in_flight")), figures.count(figures.total(one.get("gap_records")))]
+            cells.append(figures.millis(one.get("producer_stall_ms")))
+        table.add_row(*cells, Text(figures.verdict_line(one.get("last_verdict"))))
     if not consumers:
         table.add_row(Text("none", style="dim"))
     return table
@@ -180,13 +182,13 @@ def _queues(queues: list[dict[str, Any]]) -> Table:
     for one in queues:
         table.add_row(
             Text(clean(one.get("name", "?"))),
-            shown.count(one.get("records")),
-            shown.size(one.get("bytes")),
-            shown.millis(one.get("age_ms")),
-            shown.count(one.get("unacknowledged")),
-            shown.count(one.get("consumers")),
-            shown.count(one.get("slow_consumers")),
-            shown.count(shown.total(one.get("dropped_records"))),
+            figures.count(one.get("records")),
+            figures.size(one.get("bytes")),
+            figures.millis(one.get("age_ms")),
+            figures.count(one.get("unacknowledged")),
+            figures.count(one.get("consumers")),
+            figures.count(one.get("slow_consumers")),
+            figures.count(figures.total(one.get("dropped_records"))),
         )
     return table
 
@@ -200,10 +202,10 @@ def _publishers(publishers: list[dict[str, Any]]) -> Table:
     for one in publishers:
         table.add_row(
             Text(clean(one.get("client", "?"))),
-            shown.count(one.get("published_records")),
-            shown.size(one.get("published_bytes")),
-            shown.millis(one.get("stalled_ms")),
-            shown.count(shown.total(one.get("lost_records"))),
+            figures.count(one.get("published_records")),
+            figures.size(one.get("published_bytes")),
+            figures.millis(one.get("stalled_ms")),
+            figures.count(figures.total(one.get("lost_records"))),
             Text(_waits(one), style="yellow"),
         )
     return table

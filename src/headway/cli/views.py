@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.plain import clean, needing, plainly, say
+from headway.cli.errors import clean, needing, plainly, say
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.core.base import format_count, format_duration
 from headway.server.config import load_settings

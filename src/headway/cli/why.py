@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from headway.cli import shown
-from headway.cli.admin import Admin
-from headway.cli.plain import clean
+from headway.cli import figures
+from headway.cli.admin import AdminClient
+from headway.cli.errors import clean
 from headway.core.base import ConfigError, format_duration
 
 
@@ -42,7 +42,8 @@ def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
     wall_s = float(verdict.get("wall_s", 0))
     policy = f"policy {verdict['policy']!r}, rule {verdict.get('rule')}" if verdict.get("policy") else "no policy"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
-    head = Text(f"\n{when} ({shown.ago(wall_s)} ago)  ", style="dim").append(shown.deed(verdict), style="not dim bold")
+    head = Text(f"\n{when} ({figures.ago(wall_s)} ago)  ", style="dim")
+    head.append(figures.deed(verdict), style="not dim bold")
     if verdict.get("filter"):
         head.append(clean(f"  {verdict['filter']}"), style="not dim")
     console.print(head, soft_wrap=True)
@@ -52,7 +53,7 @@ def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
     facts += [policy] if verdict.get("policy") else ["decided by the broker itself"]
     console.print(Text("  " + clean(" · ".join(facts)), style="dim"), soft_wrap=True)
     for reading in verdict.get("readings") or []:
-        console.print(Text("    " + shown.reading_line(reading)), soft_wrap=True)
+        console.print(Text("    " + figures.reading_line(reading)), soft_wrap=True)
 
 
 def _tell_end(console: Console, end: dict[str, Any]) -> None:
@@ -61,13 +62,13 @@ def _tell_end(console: Console, end: dict[str, Any]) -> None:
     where = f"{end.get('listener', '?')}, {end.get('address', '?')}"
     where += f", user {end['username']}" if end.get("username") else ""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
-    line = Text(f"{when} ({shown.ago(wall_s)} ago)  ", style="dim")
+    line = Text(f"{when} ({figures.ago(wall_s)} ago)  ", style="dim")
     line.append(clean(f"{done}, {end.get('reason', '?')}"), style="not dim bold")
     text = f": {end['text']}" if end.get("text") else ""
     console.print(line.append(clean(f"{text} ({where})"), style="not dim"), soft_wrap=True)
 
 
-def near(admin: Admin, name: str) -> list[str]:
+def near(admin: AdminClient, name: str) -> list[str]:
     """Clients with names like this one."""
     try:
         known = {str(one.get("client", "")) for one in [*admin.consumers(), *admin.publishers()]}

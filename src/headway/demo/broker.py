@@ -123,7 +123,7 @@ class BrokerFailed(Exception):
     """It did not start, or it ended; the text says why."""
 
 
-class Broker:
+class BrokerProcess:
     """A broker process on free ports. ``text`` is its configuration; that and its log are in ``folder``."""
 
     def __init__(self, folder: Path, text: str) -> None:

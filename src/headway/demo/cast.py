@@ -26,7 +26,7 @@ class Behaviour(StrEnum):
     OVERWORKED = "over-subscribed"
 
 
-class Part(msgspec.Struct, frozen=True):
+class Role(msgspec.Struct, frozen=True):
     """One consumer (or, without a behaviour, the publisher): its client id, what it reads, and how."""
 
     name: str
@@ -47,20 +47,20 @@ class Part(msgspec.Struct, frozen=True):
         return self.behaviour is Behaviour.HEALTHY
 
 
-PUBLISHER = Part("airports")
+PUBLISHER = Role("airports")
 CONFIRMED = ("US",)
 
 CONSUMERS = (
-    Part("board-EWR", "flights/EWR/#", Behaviour.HEALTHY, about="reads as it comes"),
-    Part("board-JFK", "flights/JFK/#", Behaviour.HEALTHY, about="reads as it comes"),
-    Part("board-LGA", "flights/LGA/#", Behaviour.HEALTHY, about="reads as it comes"),
-    Part("desk-US", "flights/+/US", Behaviour.HEALTHY, qos=1, about="reads and acknowledges as it comes"),
-    Part("frozen-EWR", "flights/EWR/#", Behaviour.STALL, about=f"stops reading after {STALL_AFTER_S:.0f} s"),
-    Part("modem-JFK", "flights/JFK/#", Behaviour.TRICKLE, about=f"reads {TRICKLE_RECORDS_PER_S} records a second"),
-    Part("flappy-LGA", "flights/LGA/#", Behaviour.FLAP, policy="strict",
+    Role("board-EWR", "flights/EWR/#", Behaviour.HEALTHY, about="reads as it comes"),
+    Role("board-JFK", "flights/JFK/#", Behaviour.HEALTHY, about="reads as it comes"),
+    Role("board-LGA", "flights/LGA/#", Behaviour.HEALTHY, about="reads as it comes"),
+    Role("desk-US", "flights/+/US", Behaviour.HEALTHY, qos=1, about="reads and acknowledges as it comes"),
+    Role("frozen-EWR", "flights/EWR/#", Behaviour.STALL, about=f"stops reading after {STALL_AFTER_S:.0f} s"),
+    Role("modem-JFK", "flights/JFK/#", Behaviour.TRICKLE, about=f"reads {TRICKLE_RECORDS_PER_S} records a second"),
+    Role("flappy-LGA", "flights/LGA/#", Behaviour.FLAP, policy="strict",
          about=f"stops reading for {FLAP_STALLS_S:.0f} s, again and again"),
-    Part("late-US", "flights/+/US", Behaviour.ACK_LATE, qos=1,
+    Role("late-US", "flights/+/US", Behaviour.ACK_LATE, qos=1,
          about=f"acknowledges {ACK_AFTER_S:.0f} s late, {RECEIVE_MAXIMUM} at a time"),
-    Part("map", "flights/#", Behaviour.OVERWORKED,
+    Role("map", "flights/#", Behaviour.OVERWORKED,
          about=f"wants everything, works {SLOW_WORK_S * 1000:.0f} ms on each record"),
 )  # fmt: skip

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from headway.demo.cast import Part
-from headway.demo.reports import Report
+from headway.demo.cast import Role
+from headway.demo.reports import ActorReport
 
 STOP_TIMEOUT_S = 10.0
 
@@ -24,11 +24,11 @@ class ActorFailed(Exception):
 class Actor:
     """One actor's process, and its last reports, which a thread of its own reads."""
 
-    def __init__(self, part: Part, module: str) -> None:
+    def __init__(self, part: Role, module: str) -> None:
         self.part = part
-        self.ready: Report | None = None
-        self.live = Report("live")
-        self.done: Report | None = None
+        self.ready: ActorReport | None = None
+        self.live = ActorReport("live")
+        self.done: ActorReport | None = None
         self.failed = ""
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"headway.demo.actors.{module}", msgspec.json.encode(part).decode()],
@@ -40,7 +40,7 @@ class Actor:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            report = msgspec.json.decode(line, type=Report)
+            report = msgspec.json.decode(line, type=ActorReport)
             if report.kind == "ready":
                 self.ready = report
             elif report.kind == "live":
@@ -51,7 +51,7 @@ class Actor:
                 self.live = self.done = report
 
     @property
-    def last(self) -> Report:
+    def last(self) -> ActorReport:
         return self.done or self.live
 
     @property
@@ -78,7 +78,7 @@ class Company:
     def __init__(self) -> None:
         self.actors: list[Actor] = []
 
-    def hire(self, part: Part, module: str) -> Actor:
+    def hire(self, part: Role, module: str) -> Actor:
         actor = Actor(part, module)
         self.actors.append(actor)
         return actor

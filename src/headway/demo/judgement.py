@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from headway.core.message import matches
-from headway.demo.cast import Part
-from headway.demo.reports import Report
+from headway.demo.cast import Role
+from headway.demo.reports import ActorReport
 
 DEEDS = {
     "notify": "reported as slow",
@@ -31,8 +31,8 @@ DEEDS = {
 class Outcome(msgspec.Struct):
     """What became of one consumer."""
 
-    part: Part
-    report: Report
+    part: Role
+    report: ActorReport
     published: int
     """Records that its filter matches."""
     verdicts: list[dict[str, Any]]
@@ -65,17 +65,17 @@ def deed(verdict: Mapping[str, Any]) -> str:
     return DEEDS.get(action(verdict), action(verdict))
 
 
-def expected(part: Part, published: Mapping[str, int]) -> dict[str, int]:
+def expected(part: Role, published: Mapping[str, int]) -> dict[str, int]:
     """The publisher's counts of the topics this part reads."""
     return {topic: count for topic, count in published.items() if matches(part.filter, topic)}
 
 
-def complete(part: Part, report: Report, published: Mapping[str, int]) -> bool:
+def complete(part: Role, report: ActorReport, published: Mapping[str, int]) -> bool:
     """As many have come as were sent."""
     return report.records >= sum(expected(part, published).values())
 
 
-def judge(part: Part, report: Report, published: Mapping[str, int], verdicts: list[dict[str, Any]],
+def judge(part: Role, report: ActorReport, published: Mapping[str, int], verdicts: list[dict[str, Any]],
           gap_records: Mapping[str, int], limit_ms: float) -> Outcome:
     """The outcome of one consumer; a healthy one may complain."""
     due = expected(part, published)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headway.core.base import format_duration
 from headway.demo.actors.carriers import TOPIC, Board
-from headway.demo.broker import Broker, die_with_the_demo
+from headway.demo.broker import BrokerProcess, die_with_the_demo
 from headway.demo.cast import PUBLISHER
 from headway.demo.company import Actor, ActorFailed, Company, await_all
 from headway.demo.screen import Screen
@@ -65,7 +65,7 @@ class ViewFailed(Exception):
 class Views:
     """``headway pipeline views`` over a broker's config."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, broker: BrokerProcess) -> None:
         self._log_path = folder / "views.log"
         words = ["pipeline", "views", "--config", str(broker.config), "--admin", broker.admin]
         with self._log_path.open("wb") as log:
@@ -127,7 +127,7 @@ def run_view(console: Console, screen: Screen, folder: Path) -> bool:
     console.print("[bold]Delay by carrier, live[/bold] (the year once more; Spark keeps a query up to date)")
     console.print(Text(VIEW.partition("\n\n")[2].strip(), style="dim"))
     company = Company()
-    broker = Broker(folder, CONFIG.replace("JOURNAL_PATH", str(folder / "journal")))
+    broker = BrokerProcess(folder, CONFIG.replace("JOURNAL_PATH", str(folder / "journal")))
     try:
         views = Views(folder, broker)
         try:
@@ -142,7 +142,7 @@ def run_view(console: Console, screen: Screen, folder: Path) -> bool:
             broker.stop()
 
 
-def _play(console: Console, screen: Screen, company: Company, broker: Broker, views: Views) -> bool:
+def _play(console: Console, screen: Screen, company: Company, broker: BrokerProcess, views: Views) -> bool:
     screen.say("starting Spark ...")
     part = msgspec.structs.replace(PUBLISHER, host=broker.host, port=broker.port, seconds=SECONDS)
     publisher = company.hire(part, "publisher")

@@ -24,12 +24,12 @@ from rich.console import Console
 
 from headway.demo import summary
 from headway.demo.analysis import Results, analyse, hindrance
-from headway.demo.broker import CONFIG, DISK, MEMORY, Broker, BrokerFailed, config_text
+from headway.demo.broker import CONFIG, DISK, MEMORY, BrokerFailed, BrokerProcess, config_text
 from headway.demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from headway.demo.company import Actor, ActorFailed, Company, await_all
 from headway.demo.judgement import Outcome, complete, judge
 from headway.demo.live import ViewFailed, run_view
-from headway.demo.screen import Screen, View
+from headway.demo.screen import Dashboard, Screen
 
 SECONDS = 50.0
 OUT = Path("headway-demo")
@@ -59,7 +59,7 @@ class Demo:
     def run(self, folder: Path) -> int:
         """The whole of it; whatever happens, every process that was started is ended."""
         self.screen.say("starting the broker ...")
-        broker = Broker(folder, config_text(folder / "spill", self.lake))
+        broker = BrokerProcess(folder, config_text(folder / "spill", self.lake))
         try:
             outcome = self._play(broker)
         finally:
@@ -69,10 +69,10 @@ class Demo:
                 broker.stop()
         return outcome
 
-    def _play(self, broker: Broker) -> int:
+    def _play(self, broker: BrokerProcess) -> int:
         publisher = self._gather(broker)
         assert publisher.ready is not None
-        view = View(publisher, self.consumers, publisher.ready.total, self.seconds)
+        view = Dashboard(publisher, self.consumers, publisher.ready.total, self.seconds)
         publisher.order("go")
         self._watch(broker, view)
         assert publisher.done is not None
@@ -86,7 +86,7 @@ class Demo:
         summary.show(self.console, outcomes, view.broker, publisher.done, self.limit_ms)
         return EXIT_UNHEALTHY if any(outcome.complaints for outcome in outcomes) else 0
 
-    def _gather(self, broker: Broker) -> Actor:
+    def _gather(self, broker: BrokerProcess) -> Actor:
         """Start everybody; nothing is sent before all have subscribed."""
         place = {"host": broker.host, "port": broker.port}
         self.screen.say(f"starting {len(CONSUMERS)} consumers, and reading a year of flights ...")
@@ -98,7 +98,7 @@ class Demo:
         self._await_ready(broker)
         return publisher
 
-    def _await_ready(self, broker: Broker) -> None:
+    def _await_ready(self, broker: BrokerProcess) -> None:
         def check() -> None:
             broker.check()
             for actor in self.company.actors:
@@ -108,7 +108,7 @@ class Demo:
             late = ", ".join(actor.part.name for actor in self.company.actors if not actor.ready)
             raise ActorFailed(f"not ready after {READY_TIMEOUT_S:.0f} s: {late}")
 
-    def _watch(self, broker: Broker, view: View) -> None:
+    def _watch(self, broker: BrokerProcess, view: Dashboard) -> None:
         """Until the publisher is done; half a minute longer than planned is too long."""
         end = time.monotonic() + self.seconds * 1.5 + 30.0
         while view.publisher.done is None:
@@ -121,7 +121,7 @@ class Demo:
                 raise ActorFailed("the publisher could not send all flights in time")
             time.sleep(LOOK_EVERY_S)
 
-    def _ask_all(self, broker: Broker, view: View, published: dict[str, int]) -> list[Outcome]:
+    def _ask_all(self, broker: BrokerProcess, view: Dashboard, published: dict[str, int]) -> list[Outcome]:
         """The broker first, while all are still there, then the consumers themselves."""
         view.update(broker)
         verdicts = {actor.part.name: broker.why(actor.part.name) for actor in self.consumers}

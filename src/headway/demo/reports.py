@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Report(msgspec.Struct, omit_defaults=True):
+class ActorReport(msgspec.Struct, omit_defaults=True):
     """An actor's account so far; ``kind`` is ready, live, done or failed."""
 
     kind: str

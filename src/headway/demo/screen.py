@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.core.base import format_size
-from headway.demo.broker import Broker
+from headway.demo.broker import BrokerProcess
 from headway.demo.company import Actor
 from headway.demo.judgement import deed
 
@@ -38,7 +38,7 @@ class Rates:
         return rate
 
 
-class View:
+class Dashboard:
     """All that is shown, as of the last look."""
 
     def __init__(self, publisher: Actor, consumers: list[Actor], total: int, seconds: float) -> None:
@@ -53,7 +53,7 @@ class View:
         self.rates = Rates()
         self.start_s = time.monotonic()
 
-    def update(self, broker: Broker) -> None:
+    def update(self, broker: BrokerProcess) -> None:
         """Ask the broker how things are. Where it does not answer, what it said last stands."""
         self.broker = broker.ask("/v1/broker") or self.broker
         said = broker.ask("/v1/consumers")
@@ -102,7 +102,7 @@ class View:
         return _line(self)
 
 
-class Picture(Protocol):
+class Drawable(Protocol):
     """What a screen can show."""
 
     def draw(self, width: int) -> RenderableType:
@@ -139,7 +139,7 @@ class Screen:
         else:
             print(text, flush=True)
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: Drawable) -> None:
         if self._live is not None:
             self._live.update(picture.draw(self._console.width))
         elif time.monotonic() - self._line_s >= PLAIN_EVERY_S:
@@ -147,7 +147,7 @@ class Screen:
             print(picture.line(), flush=True)
 
 
-def _line(view: View) -> str:
+def _line(view: Dashboard) -> str:
     sent = view.publisher.last.records
     memory, disk = view.pool("memory"), view.pool("disk")
     healthy = [actor.last.p99_ms for actor in view.consumers if actor.part.healthy]
@@ -158,7 +158,7 @@ def _line(view: View) -> str:
     )
 
 
-def _header(view: View) -> Table:
+def _header(view: Dashboard) -> Table:
     sent = view.publisher.last.records
     rate = view.rates.of("", sent, time.monotonic())
     grid = Table.grid(padding=(0, 2))
@@ -173,7 +173,7 @@ def _header(view: View) -> Table:
     return grid
 
 
-def _table(view: View, width: int) -> Table:
+def _table(view: Dashboard, width: int) -> Table:
     table = Table(expand=True, pad_edge=False)
     columns = {"consumer": False, "what it does": False, "received": True, "per s": True, "p99": True, "waiting": True,
                "state": False, "last decision": False}  # fmt: skip
@@ -205,7 +205,7 @@ def _decision(verdict: dict[str, Any]) -> str:
     return done if verdict["kind"] == "fire" else "back within limits"
 
 
-def _footer(view: View) -> Text:
+def _footer(view: Dashboard) -> Text:
     memory, disk = view.pool("memory"), view.pool("disk")
     rss = view.broker.get("memory_rss_bytes", 0)
     return Text(

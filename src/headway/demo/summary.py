@@ -10,12 +10,14 @@ from rich.text import Text
 
 from headway.core.base import format_size
 from headway.demo.judgement import Outcome, gaps_in_words
-from headway.demo.reports import Report
+from headway.demo.reports import ActorReport
 
 STALE_MS = 500.0
 
 
-def show(console: Console, outcomes: list[Outcome], broker: dict[str, Any], publisher: Report, limit_ms: float) -> None:
+def show(
+    console: Console, outcomes: list[Outcome], broker: dict[str, Any], publisher: ActorReport, limit_ms: float
+) -> None:
     healthy = [outcome for outcome in outcomes if outcome.part.healthy]
     troubled = [outcome for outcome in outcomes if not outcome.part.healthy]
     console.print()
@@ -84,7 +86,7 @@ def _healthy_table(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def _cost(broker: dict[str, Any], publisher: Report) -> str:
+def _cost(broker: dict[str, Any], publisher: ActorReport) -> str:
     pool = (broker.get("pools") or [{}])[0]
     gaps = gaps_in_words(broker.get("gap_records", {})) or "none"
     return (

@@ -16,7 +16,7 @@ from tests.sim.once.house import JournalHouse
 
 from headway.wire.mqtt.client import encode_ack, encode_connect, encode_publish, encode_subscribe
 from headway.wire.mqtt.decoder import Decoder
-from headway.wire.mqtt.packets import ConnAck, Connect, Disconnect, Entry, PubComp, PubRec, PubRel, SubAck
+from headway.wire.mqtt.packets import ConnAck, Connect, Disconnect, PubComp, PubRec, PubRel, SubAck, TopicRequest
 
 EXPIRY_S = 1_000_000
 PUBREC, PUBREL, PUBCOMP = 5, 6, 7
@@ -180,7 +180,7 @@ class Subscriber(Client):
 
     def resume(self) -> None:
         if not self.subscribed:
-            self.say(encode_subscribe(1, [Entry(TOPIC, 2)], version=self.version))
+            self.say(encode_subscribe(1, [TopicRequest(TOPIC, 2)], version=self.version))
 
     def hear(self, said: Any) -> None:
         match said:

@@ -22,8 +22,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from headway.demo.cast import Part
-from headway.demo.reports import Report
+from headway.demo.cast import Role
+from headway.demo.reports import ActorReport
 
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 10.0
@@ -49,7 +49,7 @@ class Orders:
         self.go.set()
 
 
-def say(report: Report) -> None:
+def say(report: ActorReport) -> None:
     """One line to the demo. Where nobody listens any more, the process ends."""
     try:
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
@@ -58,7 +58,7 @@ def say(report: Report) -> None:
         sys.exit(1)
 
 
-def make_client(part: Part, *, receive_maximum: int | None = None, manual_ack: bool = False) -> mqtt.Client:
+def make_client(part: Role, *, receive_maximum: int | None = None, manual_ack: bool = False) -> mqtt.Client:
     """A paho client for MQTT 5 under the part's name, without a thread: the actor itself says when it reads."""
     client = mqtt.Client(
         CallbackAPIVersion.VERSION2, client_id=part.name, protocol=mqtt.MQTTv5, manual_ack=manual_ack
@@ -67,7 +67,7 @@ def make_client(part: Part, *, receive_maximum: int | None = None, manual_ack: b
     return client
 
 
-def connect(client: mqtt.Client, part: Part) -> None:
+def connect(client: mqtt.Client, part: Role) -> None:
     """Ask for a connection; the answer comes to ``on_connect``."""
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     receive_maximum = client.user_data_get()
@@ -76,7 +76,7 @@ def connect(client: mqtt.Client, part: Part) -> None:
     client.connect(part.host, part.port, KEEP_ALIVE_S, clean_start=True, properties=properties)
 
 
-def subscribe(client: mqtt.Client, part: Part) -> None:
+def subscribe(client: mqtt.Client, part: Role) -> None:
     properties = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
     if part.policy:
         properties.UserProperty = ("policy", part.policy)
@@ -98,8 +98,8 @@ def words(code: ReasonCode, properties: Properties | None) -> str:
     return f"0x{code.value:02X} {code}{': ' + text if text else ''}"
 
 
-def main(play: Callable[[Part, Orders], Any]) -> None:
+def main(play: Callable[[Role, Orders], Any]) -> None:
     """Play the part given on the command line. Ctrl-C in the terminal reaches all; only the demo answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    part = msgspec.json.decode(sys.argv[1], type=Part)
+    part = msgspec.json.decode(sys.argv[1], type=Role)
     play(part, Orders())

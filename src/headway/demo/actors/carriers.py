@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.demo.actors.actor import connect, make_client
-from headway.demo.cast import Part
+from headway.demo.cast import Role
 from headway.demo.reports import percentile
 
 TOPIC = "views/delay"
@@ -41,7 +41,7 @@ class Board:
     def __init__(self, host: str, port: int) -> None:
         self.rows: dict[str, Carrier] = {}
         self.ages_s: list[float] = []
-        part = Part("board-delays", TOPIC, host=host, port=port)
+        part = Role("board-delays", TOPIC, host=host, port=port)
         self._client = make_client(part)
         self._client.on_connect = self._on_connect
         self._client.on_message = self._on_message

@@ -23,9 +23,9 @@ from headway.demo.actors.actor import (
     subscribe,
     words,
 )
-from headway.demo.actors.ledger import Ledger
-from headway.demo.cast import Behaviour, Part
-from headway.demo.reports import Report
+from headway.demo.actors.tally import Tally
+from headway.demo.cast import Behaviour, Role
+from headway.demo.reports import ActorReport
 
 RECEIVE_BUFFER = 32 * 1024
 """Of those who do not keep up. The kernel's own choice only hides for longer that nobody reads."""
@@ -41,10 +41,10 @@ class Consumer:
     receive_maximum: int | None = None
     manual_ack = False
 
-    def __init__(self, part: Part, orders: Orders) -> None:
+    def __init__(self, part: Role, orders: Orders) -> None:
         self.part = part
         self.orders = orders
-        self.ledger = Ledger()
+        self.ledger = Tally()
         self.subscribed = False
         self.client = self._make_client()
         self._told_s = 0.0
@@ -91,9 +91,9 @@ class Consumer:
     def run(self) -> None:
         connect(self.client, self.part)
         if not loop_until(self.client, lambda: self.subscribed):
-            say(Report("failed", f"{self.part.name} could not subscribe: {'; '.join(self.ledger.told)}"))
+            say(ActorReport("failed", f"{self.part.name} could not subscribe: {'; '.join(self.ledger.told)}"))
             return
-        say(Report("ready"))
+        say(ActorReport("ready"))
         self.behave()
         say(self.ledger.done())
         self.client.disconnect()
@@ -166,7 +166,7 @@ class LateAcknowledging(Consumer):
     receive_maximum = cast.RECEIVE_MAXIMUM
     manual_ack = True
 
-    def __init__(self, part: Part, orders: Orders) -> None:
+    def __init__(self, part: Role, orders: Orders) -> None:
         super().__init__(part, orders)
         self._owed: deque[tuple[float, int, int]] = deque()
 
@@ -231,7 +231,7 @@ def _small_buffer(_client: mqtt.Client, _data: Any, sock: Any) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
 
-def play(part: Part, orders: Orders) -> None:
+def play(part: Role, orders: Orders) -> None:
     assert part.behaviour is not None
     BEHAVIOURS[part.behaviour](part, orders).run()
 

@@ -10,17 +10,17 @@ from typing import Any
 import paho.mqtt.client as mqtt
 
 from headway.demo.actors.actor import REPORT_EVERY_S, Orders, connect, loop_until, main, make_client, say
-from headway.demo.cast import Part
+from headway.demo.cast import Role
 from headway.demo.flights import Flight, NoFlights, due_s, in_order, moment, rows
-from headway.demo.reports import Report
+from headway.demo.reports import ActorReport
 
 TURN_S = 0.004
 IN_FLIGHT_MAX = 2000
 CONFIRM_TIMEOUT_S = 10.0
 
 
-class Publisher:
-    def __init__(self, part: Part, orders: Orders) -> None:
+class FlightPublisher:
+    def __init__(self, part: Role, orders: Orders) -> None:
         self.part = part
         self.orders = orders
         self.flights: list[Flight] = []
@@ -35,13 +35,13 @@ class Publisher:
         try:
             self.flights = in_order(rows())
         except NoFlights as error:
-            say(Report("failed", str(error)))
+            say(ActorReport("failed", str(error)))
             return
         connect(self.client, self.part)
         if not loop_until(self.client, self.client.is_connected):
-            say(Report("failed", "the publisher could not connect"))
+            say(ActorReport("failed", "the publisher could not connect"))
             return
-        say(Report("ready", total=len(self.flights)))
+        say(ActorReport("ready", total=len(self.flights)))
         while not self.orders.go.wait(0.0):
             self.client.loop(0.05)
         if not self.orders.stop.is_set():
@@ -68,14 +68,15 @@ class Publisher:
             if self.sent < len(flights):
                 self.late_s = max(self.late_s, time.monotonic() - start - dues[self.sent])
             if self.client.loop(TURN_S) != mqtt.MQTT_ERR_SUCCESS:
-                say(Report("failed", "the publisher lost its connection", records=self.sent))
+                say(ActorReport("failed", "the publisher lost its connection", records=self.sent))
                 return
             if now - told >= REPORT_EVERY_S:
                 told = now
-                say(Report("live", records=self.sent, moment=moment(flights[max(0, self.sent - 1)].minute)))
+                say(ActorReport("live", records=self.sent, moment=moment(flights[max(0, self.sent - 1)].minute)))
         loop_until(self.client, self._all_confirmed, CONFIRM_TIMEOUT_S)
         topics = Counter(flight.topic for flight in flights[: self.sent])
-        say(Report("done", records=self.sent, topics=dict(topics), late_s=self.late_s, missing=len(self.unconfirmed)))
+        missing = len(self.unconfirmed)
+        say(ActorReport("done", records=self.sent, topics=dict(topics), late_s=self.late_s, missing=missing))
 
     def _all_confirmed(self) -> bool:
         while self.unconfirmed and self.unconfirmed[0].is_published():
@@ -89,4 +90,4 @@ def _send_at_once(_client: mqtt.Client, _data: Any, sock: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(lambda part, orders: Publisher(part, orders).run())
+    main(lambda part, orders: FlightPublisher(part, orders).run())

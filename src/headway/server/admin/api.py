@@ -19,7 +19,7 @@ from headway.server.admin.preview import preview
 from headway.server.config import parse_settings
 from headway.server.connections import bound
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, Gate, No, json_answer, read_text
+from headway.server.http import IDLE_S, Gate, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import Cursors, Records, Writers
 
@@ -113,7 +113,7 @@ class Admin:
         session = broker.registry.sessions.get(client)
         ends = self._engine.ends.of(client)
         if not verdicts and not ends and session is None:
-            raise No(404, f"nothing is known of a client {client!r}")
+            raise Refusal(404, f"nothing is known of a client {client!r}")
         return json_answer({
             "client": client,
             "connected": session is not None and session.outlet is not None,
@@ -127,14 +127,14 @@ class Admin:
         try:
             settings = parse_settings(await read_text(request))
         except ConfigError as error:
-            raise No(400, str(error)) from None
+            raise Refusal(400, str(error)) from None
         return json_answer(await preview(self._engine, settings.policies))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         client, engine = request.match_info["client"], self._engine
         session = engine.broker.registry.sessions.get(client)
         if session is None or session.outlet is None:
-            raise No(404, f"no client {client!r} is connected")
+            raise Refusal(404, f"no client {client!r} is connected")
         engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
         engine.turn_soon()
         return web.Response(status=204)

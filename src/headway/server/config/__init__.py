@@ -1,6 +1,6 @@
 """What people write in a config, and the broker that it describes."""
 
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker
 from headway.server.config.auth import PASSWORD_BYTES_MAX, Users, digest_of, hash_password, new_token
 from headway.server.config.description import describe, remarks
@@ -19,7 +19,7 @@ from headway.server.config.settings import (
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "describe", "digest_of", "hash_password", "host", "JournalTable", "Keep", "ListenerTable", "load_settings",
+    "describe", "digest_of", "hash_password", "host_limits", "JournalTable", "Keep", "ListenerTable", "load_settings",
     "make_broker", "new_token", "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings",
     "SourceTable", "tables_of", "TelemetryTable", "TopicTable", "Users", "ViewTable",
 ]

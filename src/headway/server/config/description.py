@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.base import format_count, format_duration, format_share, format_size
 from headway.core.policy import Rule
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.plugins import plugins_of
 from headway.server.config.settings import Settings
 
@@ -12,7 +12,7 @@ from headway.server.config.settings import Settings
 def remarks(settings: Settings) -> list[str]:
     """What is allowed and still worth a line at the start."""
     lines: list[str] = []
-    wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host.open_files_max()
+    wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host_limits.open_files_max()
     if granted is not None and wanted > granted:
         files = format_count(granted)
         lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")

@@ -26,7 +26,7 @@ from headway.core.base import (
     parse_size,
 )
 from headway.core.message import BadKey, BadTopic, KeyOf, compile_key, validate_filter, validate_topic
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.auth import check_digest, check_hash
 from headway.server.protocols import PROTOCOLS
 
@@ -139,7 +139,7 @@ def _share(value: object) -> float:
 def memory(value: object) -> int:
     """A size, or a percentage of the memory there is for this process."""
     if isinstance(value, str) and value.strip().endswith("%"):
-        return int(_share(value) * host.memory_bytes())
+        return int(_share(value) * host_limits.memory_bytes())
     try:
         return parse_size(value)
     except ConfigError as error:

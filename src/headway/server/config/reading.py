@@ -21,10 +21,10 @@ from pydantic import ValidationError
 
 from headway.core.base import ConfigError, format_duration, format_share, format_size
 from headway.core.policy import Policy, parse_policies
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.description import describe, remarks
+from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
-from headway.server.config.mistakes import in_plain_words
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
@@ -142,10 +142,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"flap.forgive: {format_duration(flap.forgive_s)} is less than flap.max, {format_duration(flap.max_s)}: "
             "who is shut out that long would come back forgiven"
         )
-    if settings.retained.bytes_max > host.memory_bytes():
+    if settings.retained.bytes_max > host_limits.memory_bytes():
         yield (
             f"retained.bytes_max: {format_size(settings.retained.bytes_max)} is more than the memory there is, "
-            f"{format_size(host.memory_bytes())}"
+            f"{format_size(host_limits.memory_bytes())}"
         )
     telemetry = settings.telemetry
     if telemetry.sample_s > telemetry.idle_s:
@@ -217,9 +217,9 @@ def _bad_pools(settings: Settings) -> Iterator[str]:
                 f"at least {format_size(POOL_BYTES_MIN)}"
             )
     total = sum(pool.memory_bytes for pool in settings.pools.values())
-    if total > host.memory_bytes():
+    if total > host_limits.memory_bytes():
         what = "pool.memory:" if len(settings.pools) == 1 else "pool.memory: all pools together,"
-        yield f"{what} {format_size(total)} is more than the memory there is, {format_size(host.memory_bytes())}"
+        yield f"{what} {format_size(total)} is more than the memory there is, {format_size(host_limits.memory_bytes())}"
 
 
 def _same_address(one: str, other: str) -> bool:

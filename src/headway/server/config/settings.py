@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headway.core.message import compile_key
 from headway.core.policy import Policy
-from headway.server.config import host
+from headway.server.config import host_limits
 from headway.server.config.fields import (
     AdminUrl,
     Column,
@@ -151,7 +151,7 @@ class RetainedTable(Table):
 
     topics_max: Annotated[int, count(0, 1_000_000_000)] = 1_000_000
     bytes_max: Annotated[int, size(0, 1 << 60)] = Field(
-        default_factory=lambda: min(256 * MIB, host.memory_bytes() // 10)
+        default_factory=lambda: min(256 * MIB, host_limits.memory_bytes() // 10)
     )
 
 

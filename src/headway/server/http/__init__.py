@@ -1,9 +1,9 @@
 """HTTP: who may ask, how much, and how answers look."""
 
-from headway.server.http.asked import No, json_answer, read_body, read_text
+from headway.server.http.bodies import Refusal, json_answer, read_body, read_text
 from headway.server.http.gate import IDLE_S, USER, Gate
 from headway.server.http.quota import Quota
 
 __all__ = [
-    "Gate", "IDLE_S", "json_answer", "No", "Quota", "read_body", "read_text", "USER",
+    "Gate", "IDLE_S", "json_answer", "Refusal", "Quota", "read_body", "read_text", "USER",
 ]

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from headway.server.config import digest_of
 from headway.server.engine import Engine
-from headway.server.http.asked import No, json_answer
+from headway.server.http.bodies import Refusal, json_answer
 
 log = logging.getLogger("headway")
 
@@ -76,8 +76,8 @@ class Gate:
             request[USER] = await self._user(request)
             self._may(request)
             response = await handler(request)
-        except No as no:
-            response = json_answer({"error": str(no)} | no.more, no.status)
+        except Refusal as no:
+            response = json_answer({"error": str(no)} | no.more, no.status, no.headers)
             if no.status == 401:
                 response.headers["WWW-Authenticate"] = 'Basic realm="headway", charset="UTF-8"'
         if isinstance(response, web.Response):
@@ -85,14 +85,14 @@ class Gate:
         return response
 
     async def _user(self, request: web.Request) -> str:
-        """Who asks. Raises No."""
+        """Who asks. Raises Refusal."""
         auth = self._engine.settings.auth
         if not auth.asks:
             return ""
         kind, _, said = request.headers.get("Authorization", "").strip().partition(" ")
         match kind.lower():
             case "":
-                raise No(401, "this broker has users: say who you are, by HTTP basic or with a bearer token")
+                raise Refusal(401, "this broker has users: say who you are, by HTTP basic or with a bearer token")
             case "bearer":
                 digest = digest_of(said.strip())
                 name = next((name for name, kept in auth.tokens.items() if kept == digest), None)
@@ -103,7 +103,7 @@ class Gate:
                 if not await self._right(request, name, password):
                     raise _refused(request, "there is no such user, or it has another password", name)
             case _:
-                raise No(401, "a login is by HTTP basic or with a bearer token")
+                raise Refusal(401, "a login is by HTTP basic or with a bearer token")
         return name
 
     async def _right(self, request: web.Request, name: str, password: bytes) -> bool:
@@ -123,7 +123,7 @@ class Gate:
         change = request.method not in _READING and request.path not in _ONLY_ASKING
         if not auth.may(user, change=change):
             right = "change" if change else "read"
-            raise No(403, f"{user} may not {right} here: [auth.admin] {right} names who may")
+            raise Refusal(403, f"{user} may not {right} here: [auth.admin] {right} names who may")
 
 
 class _Full(asyncio.Protocol):
@@ -155,22 +155,22 @@ def _from_here_only(request: web.Request) -> None:
         if parts.port == 0 or parts.path:
             raise ValueError
     except ValueError:
-        raise No(400, "the Host header is not the name of a host") from None
+        raise Refusal(400, "the Host header is not the name of a host") from None
     if host not in _LOOPBACK or "Origin" in request.headers:
-        raise No(403, "the admin API answers this machine only")
+        raise Refusal(403, "the admin API answers this machine only")
 
 
 def _basic(said: str) -> tuple[str, bytes]:
-    """Raises No."""
+    """Raises Refusal."""
     try:
         name, colon, password = base64.b64decode(said.strip(), validate=True).partition(b":")
         if not colon:
             raise ValueError
         return name.decode(), password
     except (binascii.Error, ValueError):
-        raise No(401, "the login cannot be read: HTTP basic takes the base64 of NAME:PASSWORD, in UTF-8") from None
+        raise Refusal(401, "the login cannot be read: HTTP basic takes the base64 of NAME:PASSWORD, in UTF-8") from None
 
 
-def _refused(request: web.Request, text: str, name: str = "") -> No:
+def _refused(request: web.Request, text: str, name: str = "") -> Refusal:
     log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text)
-    return No(401, text)
+    return Refusal(401, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headway.server.http.asked import No
+from headway.server.http.bodies import Refusal
 
 
 class Quota:
@@ -26,7 +26,7 @@ class Quota:
             self._own(name, user)
 
     def take(self, name: str, user: str) -> None:
-        """It is this user's from now on. Raises No."""
+        """It is this user's from now on. Raises Refusal."""
         if self._users.get(name) == user:
             return
         names = self._names.get(user, {})
@@ -36,7 +36,7 @@ class Quota:
         if len(names) >= self._most:
             who = f"{user} has" if user else "there are"
             text = f"{who} {len(names)} already, and {self._setting} is {self._most}: {self._give_up} gives one up"
-            raise No(429, text)
+            raise Refusal(429, text)
         self.leave(name)
         self._own(name, user)
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from headway.core.base import ConfigError
 from headway.core.message import BadTopic, KeyOf, covers, overlaps, validate_filter
-from headway.server.config import JournalTable, RetainedTable, Settings, host, load_settings, parse_settings
+from headway.server.config import JournalTable, RetainedTable, Settings, host_limits, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
-from headway.server.recorded import Source
+from headway.server.recorded import RecordedStream
 from headway.store.journal.catalogue import SegmentStats
 from headway.store.journal.errors import Locked
 from headway.store.journal.files import REAL
@@ -45,7 +45,7 @@ def settings_for(folder: Path | None, config: Path | None) -> Settings:
         raise ConfigError(f"{config} has no [journal]")
     _check(settings.journal.folder)
     retained = RetainedTable.model_construct(topics_max=NO_LIMIT, bytes_max=NO_LIMIT)
-    room = host.memory_bytes() // 2
+    room = host_limits.memory_bytes() // 2
     pools = {  # what does not fit into memory is left where it is, in the journal
         name: replace(pool, memory_bytes=max(room, pool.memory_bytes), disk_bytes=NO_LIMIT)
         for name, pool in settings.pools.items()
@@ -102,7 +102,7 @@ def described(settings: Settings) -> list[StreamLine]:
     return found
 
 
-def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[Source], list[str]]:
+def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[RecordedStream], list[str]]:
     """Where the records of a topic or filter are, and what of that cannot be read. ``key``: in place of what the config
     says. Without a config all recorded streams are looked through. Raises ConfigError, OSError."""
     try:
@@ -112,7 +112,7 @@ def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[
     recorded = {one.filter: one.key for one in settings.topics if one.keep is not None}
     if settings.source is None:
         streams, said = opened(settings.journal.folder)
-        sources = [Source(stream, key) for name, stream in streams.items() if name.startswith(PREFIX)]
+        sources = [RecordedStream(stream, key) for name, stream in streams.items() if name.startswith(PREFIX)]
         if not sources:
             raise ConfigError(f"nothing is recorded in {settings.journal.folder}")
         return sources, said
@@ -120,4 +120,4 @@ def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[
         raise ConfigError(f"{topic} is not recorded; recorded is {', '.join(recorded) or 'nothing'}")
     by_name = {stream_name(filter): filter for filter in recorded if overlaps(filter, topic)}
     streams, said = opened(settings.journal.folder, list(by_name))
-    return [Source(stream, key or recorded[by_name[name]]) for name, stream in streams.items()], said
+    return [RecordedStream(stream, key or recorded[by_name[name]]) for name, stream in streams.items()], said

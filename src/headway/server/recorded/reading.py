@@ -18,7 +18,7 @@ LOOKED_BYTES_MAX = 256 * 1024 * 1024
 """Beyond this an answer is cut short, though it may not have ``max_bytes`` yet."""
 
 
-class Source(NamedTuple):
+class RecordedStream(NamedTuple):
     """A stream with recorded topics, and how to find a record's key; None: there is none."""
 
     stream: Stream
@@ -54,32 +54,32 @@ class Trimmed(Exception):
     """Records that were to be read are deleted by now."""
 
 
-def earliest(sources: Iterable[Source]) -> int:
+def earliest(sources: Iterable[RecordedStream]) -> int:
     """The first offset from which on nothing was deleted of any of them, and before which there is nothing else."""
     sources = list(sources)
     gone = deleted(sources)
     return max(gone + 1 if gone else 0, min((source.stream.first_sequence for source in sources), default=1))
 
 
-def deleted(sources: Iterable[Source]) -> int:
+def deleted(sources: Iterable[RecordedStream]) -> int:
     """Up to this offset some of what there was is deleted; 0: nothing is."""
     return max((source.stream.freed_upto for source in sources), default=0)
 
 
-def latest(sources: Iterable[Source], on_disk: int | None = None) -> int:
+def latest(sources: Iterable[RecordedStream], on_disk: int | None = None) -> int:
     """The offset after the last one there is; ``on_disk``: those behind it may not be on disk yet."""
     last = max((source.stream.last_sequence for source in sources), default=0)
     return (last if on_disk is None else min(last, on_disk)) + 1
 
 
-def offset_at(sources: Sequence[Source], time_us: int) -> int:
+def offset_at(sources: Sequence[RecordedStream], time_us: int) -> int:
     """The first offset at or after a time, to within what was written together; one behind all if there is none."""
     last = max((source.stream.last_sequence for source in sources), default=0)
     found = ((source.stream.sequence_at(time_us), source.stream.last_sequence) for source in sources)
     return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
-def pieces(sources: Iterable[Source], filter: str, first: int, stop: int) -> Iterator[Piece]:
+def pieces(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[Piece]:
     """The records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt, OSError.
     """
     matches = matcher(filter)
@@ -90,7 +90,7 @@ def _order(piece: Piece) -> int:
     return piece.last
 
 
-def _of_one(source: Source, matches: Callable[[str], object], first: int, upto: int) -> Iterator[Piece]:
+def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int, upto: int) -> Iterator[Piece]:
     stream, key, at = source.stream, source.key, first
     for time_us, batch in stream.read(first, upto):
         looked = 0

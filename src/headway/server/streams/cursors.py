@@ -19,9 +19,9 @@ from headway.core.consumer import Poll, Session, Telling
 from headway.core.message import BadTopic, covers, overlaps, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
-from headway.server.http import USER, No, Quota, json_answer, read_body
+from headway.server.http import USER, Quota, Refusal, json_answer, read_body
 from headway.server.journal import Recorded
-from headway.server.recorded import Source, deleted, earliest, latest
+from headway.server.recorded import RecordedStream, deleted, earliest, latest
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0
@@ -30,7 +30,7 @@ LOOK_EVERY_S = 30.0
 WAIT_MS_MAX = 10_000
 
 
-class Wish(msgspec.Struct, forbid_unknown_fields=True):
+class CursorRequest(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     offset: int
     policy: str | None = None
@@ -65,26 +65,26 @@ class Cursors:
     async def _put(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         try:
-            wish = msgspec.json.decode(await read_body(request), type=Wish)
+            wish = msgspec.json.decode(await read_body(request), type=CursorRequest)
             found = self._recorded(wish.topic)
             poll = self._attached(name, request[USER], wish, found)
             await self._more(poll, found, wish)
             self._check(name)
             return json_answer(self._told(poll, found))
         except (msgspec.MsgspecError, UnicodeDecodeError, BadTopic) as error:
-            raise No(400, str(error)) from None
+            raise Refusal(400, str(error)) from None
 
     async def _leave(self, request: web.Request) -> web.Response:
         session = self._session(request.match_info["name"])
         if session is None:
-            raise No(404, "there is no such cursor")
+            raise Refusal(404, "there is no such cursor")
         self._gone(session)
         return web.Response(status=204)
 
     async def _delete(self, request: web.Request) -> web.Response:
         session = self._session(request.match_info["name"])
         if session is None:
-            raise No(404, "there is no such cursor")
+            raise Refusal(404, "there is no such cursor")
         self._gone(session)
         self._quota.leave(session.client)
         self._engine.broker.polls.end(session, self._engine.now())
@@ -94,16 +94,16 @@ class Cursors:
     # -- what they come to ------------------------------------------------------------------------------------------
 
     def _recorded(self, topic: str) -> list[Recorded]:
-        """The recorded topics that it lies in. Raises No, BadTopic."""
+        """The recorded topics that it lies in. Raises Refusal, BadTopic."""
         validate_filter(topic)
         keeper = self._engine.keeper
         recorded = list(keeper.archive.recorded.values()) if keeper is not None else []
         if not any(covers(one.filter, topic) for one in recorded):
             names = ", ".join(one.filter for one in recorded) or "nothing (a [[topic]] with keep is)"
-            raise No(404, f"{topic} is not recorded; recorded is {names}")
+            raise Refusal(404, f"{topic} is not recorded; recorded is {names}")
         return [one for one in recorded if overlaps(one.filter, topic)]
 
-    def _attached(self, name: str, user: str, wish: Wish, found: list[Recorded]) -> Poll:
+    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[Recorded]) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)
         sources, broker = _sources(found), engine.broker
@@ -111,20 +111,20 @@ class Cursors:
         poll = self._polls[name][0] if name in self._polls else None
         if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(sources):
             text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
-            raise No(410, text, earliest=first)
+            raise Refusal(410, text, earliest=first)
         # Beyond the end: records were lost, or it is another broker's offset. ``latest`` says so.
         offset = min(wish.offset, max(one.stream.last_sequence for one in found) + 1)
         if poll is None:
             obituary = broker.obituary(name)
             if obituary is not None:
-                raise No(409, obituary, reason="deleted")
+                raise Refusal(409, obituary, reason="deleted")
         self._quota.take(name, user)
         try:
             poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None)
         except Refused as error:
             if error.retry_after_s:
-                raise No(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
-            raise No(400, str(error)) from None
+                raise Refusal(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
+            raise Refusal(400, str(error)) from None
         poll.move(offset, now)
         outlet = poll.session.outlet
         assert isinstance(outlet, Telling)
@@ -136,7 +136,7 @@ class Cursors:
         return poll
 
     def _check(self, name: str) -> None:
-        """Raises No, once, if the broker has ended it."""
+        """Raises Refusal, once, if the broker has ended it."""
         poll, outlet = self._polls.get(name, (None, None))
         if poll is None or outlet is None:
             return
@@ -147,9 +147,9 @@ class Cursors:
         else:
             return
         del self._polls[name]
-        raise No(409, text, reason=str(reason))
+        raise Refusal(409, text, reason=str(reason))
 
-    async def _more(self, poll: Poll, found: list[Recorded], wish: Wish) -> None:
+    async def _more(self, poll: Poll, found: list[Recorded], wish: CursorRequest) -> None:
         """Wait until there is something for it, or for as long as it likes to."""
         keeper, loop = self._engine.keeper, self._engine.loop
         assert keeper is not None
@@ -202,5 +202,5 @@ class Cursors:
         self._timer = self._engine.loop.call_later(LOOK_EVERY_S, self._look) if self._heard_s else None
 
 
-def _sources(found: list[Recorded]) -> list[Source]:
-    return [Source(one.stream, None) for one in found]
+def _sources(found: list[Recorded]) -> list[RecordedStream]:
+    return [RecordedStream(one.stream, None) for one in found]

@@ -14,21 +14,21 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from headway.core.base import ConfigError
 from headway.core.message import BadTopic, covers, overlaps, validate_filter
 from headway.server.engine import Engine
+from headway.server.http import Refusal, json_answer
 from headway.server.recorded import (
     LOOKED_BYTES,
-    Asked,
-    Gone,
+    OffsetGone,
+    OffsetRange,
     Piece,
-    Range,
-    Source,
+    RangeRequest,
+    RecordedStream,
     Trimmed,
     cut,
     earliest,
@@ -36,7 +36,7 @@ from headway.server.recorded import (
     lines,
     pieces,
     range_of,
-    read_asked,
+    read_range_request,
 )
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
@@ -58,21 +58,12 @@ _AWAY = (ConnectionError, TimeoutError)
 Chunk = bytes | memoryview
 
 
-class Refusal(Exception):
-    """An answer without records: a status and one line."""
-
-    def __init__(self, status: int, text: str, **more: int | list[str]) -> None:
-        super().__init__(text)
-        self.status = status
-        self.more = more
-
-
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """What to read, and how to send it."""
 
-    sources: list[Source]
+    sources: list[RecordedStream]
     filter: str
-    asked: Asked
+    asked: RangeRequest
     on_disk: int
     """What is behind this offset may not be."""
 
@@ -80,7 +71,7 @@ class Wanted(NamedTuple):
 class Begun(NamedTuple):
     """An answer whose first part is ready."""
 
-    range: Range
+    range: OffsetRange
     next_offset: int
     """To go on from."""
     first: Chunk
@@ -102,14 +93,14 @@ class Records:
 
     # -- which there are --------------------------------------------------------------------------------------------
 
-    def _recorded(self) -> dict[str, Source]:
+    def _recorded(self) -> dict[str, RecordedStream]:
         """By filter."""
         engine = self._engine
         if engine.keeper is None:
             return {}
         keys = {topic.filter: topic.key for topic in engine.settings.topics}
         archive = engine.keeper.archive
-        return {one.filter: Source(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
+        return {one.filter: RecordedStream(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
 
     async def _topics(self, _: web.Request) -> web.Response:
         keeper = self._engine.keeper
@@ -123,19 +114,16 @@ class Records:
                 "earliest": earliest([source]), "latest": latest([source], keeper.committed_sequence),
                 "bytes": source.stream.bytes, "first_time": _iso(first_us), "last_time": _iso(last_us),
             })  # fmt: skip
-        return _json({"topics": found})
+        return json_answer({"topics": found})
 
     # -- records ----------------------------------------------------------------------------------------------------
 
     async def _records(self, request: web.Request) -> web.StreamResponse:
         if self._readers >= READERS_MAX:
-            return _json({"error": f"{READERS_MAX} others are reading records already; try again later"}, 503)
+            raise Refusal(503, f"{READERS_MAX} others are reading records already; try again later")
         self._readers += 1
         try:
             return await self._answer(request)
-        except Refusal as refusal:
-            headers = {"Headway-Earliest-Offset": str(earliest)} if (earliest := refusal.more.get("earliest")) else None
-            return _json({"error": str(refusal)} | refusal.more, refusal.status, headers)
         finally:
             self._readers -= 1
 
@@ -169,13 +157,13 @@ class Records:
             _break_off(request)
         return response
 
-    def _wanted(self, request: web.Request) -> Wanted:
+    def _wanted(self, request: web.Request) -> ReadRequest:
         """Raises Refusal."""
         recorded = self._recorded()
         topic = request.match_info["topic"]
         try:
             validate_filter(topic)
-            asked = read_asked(request.query, int(time.time() * 1e6))
+            asked = read_range_request(request.query, int(time.time() * 1e6))
         except (ConfigError, BadTopic) as error:
             raise Refusal(400, str(error)) from None
         if not any(covers(filter, topic) for filter in recorded):
@@ -183,13 +171,13 @@ class Records:
             raise Refusal(404, f"{topic} is not recorded; recorded is {names}", recorded=list(recorded))
         assert self._engine.keeper is not None
         sources = [source for filter, source in recorded.items() if overlaps(filter, topic)]
-        return Wanted(sources, topic, asked, self._engine.keeper.committed_sequence)
+        return ReadRequest(sources, topic, asked, self._engine.keeper.committed_sequence)
 
 
 # -- in a worker's thread ---------------------------------------------------------------------------------------------
 
 
-def _begin(wanted: Wanted) -> Begun:
+def _begin(wanted: ReadRequest) -> Begun:
     """Raises Refusal."""
     if wanted.asked.format == "arrow" and not _has_arrow():
         raise Refusal(501, NO_ARROW)
@@ -203,13 +191,15 @@ def _begin(wanted: Wanted) -> Begun:
                 raise Refusal(500, "records are deleted faster than they can be read") from None
         except ConfigError as error:
             raise Refusal(400, str(error)) from None
-        except Gone as error:
-            raise Refusal(410, str(error), earliest=error.earliest) from None
+        except OffsetGone as error:
+            raise Refusal(
+                410, str(error), {"Headway-Earliest-Offset": str(error.earliest)}, earliest=error.earliest
+            ) from None
         except (Corrupt, OSError) as error:
             raise Refusal(500, _words(error)) from None
 
 
-def _begun(wanted: Wanted) -> Begun:
+def _begun(wanted: ReadRequest) -> Begun:
     sources, filter, asked, on_disk = wanted
     range = range_of(asked, sources, on_disk)
     stop = range.stop
@@ -220,7 +210,7 @@ def _begun(wanted: Wanted) -> Begun:
     return Begun(range, stop, next(chunks, b""), chunks)
 
 
-def _arrow(found: Iterable[Piece], range: Range, stop: int) -> Iterator[Chunk]:
+def _arrow(found: Iterable[Piece], range: OffsetRange, stop: int) -> Iterator[Chunk]:
     from headway.store import records
 
     offsets = {"earliest": range.earliest, "latest": range.latest, "next": stop}
@@ -277,7 +267,3 @@ def _iso(time_us: int | None) -> str | None:
     if time_us is None:
         return None
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json", headers=headers)

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from headway.core.clients import PROTOCOL, Batch, Handing
 from headway.server.engine import Engine
-from headway.server.http import USER, No, Quota, json_answer, read_body
+from headway.server.http import USER, Quota, Refusal, json_answer, read_body
 from headway.server.streams.publication import Publication
 from headway.store.journal.files import REAL
 from headway.store.staged import STAGED, Staged, is_name
@@ -46,7 +46,7 @@ NO_JOURNAL = "publishing exactly once needs the journal, and this broker has non
 NO_ARROW = "this broker has no pyarrow, so it cannot take Arrow: pip install 'headway[telemetry]'"
 
 
-class Wish(msgspec.Struct, forbid_unknown_fields=True):
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     parts: list[str]
     wait_ms: int = 0
 
@@ -104,24 +104,24 @@ class Writers:
         name, part = self._name(request), request.match_info["part"]
         batch = self._engine.broker.writers.last(name)
         if not is_name(part):
-            raise No(400, f"{part!r} is not the name of a part")
+            raise Refusal(400, f"{part!r} is not the name of a part")
         if batch is not None and part in batch.parts:
-            raise No(409, f"part {part} belongs to batch {batch.number}, which is being published")
+            raise Refusal(409, f"part {part} belongs to batch {batch.number}, which is being published")
         await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, [part])
         return web.Response(status=204)
 
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
         try:
-            wish = msgspec.json.decode(await read_body(request), type=Wish)
+            wish = msgspec.json.decode(await read_body(request), type=BatchRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise No(400, str(error)) from None
+            raise Refusal(400, str(error)) from None
         publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
         await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
         if publication.failed:
-            raise No(503, f"batch {number} of {name} is not published to its end: {publication.failed}")
+            raise Refusal(503, f"batch {number} of {name} is not published to its end: {publication.failed}")
         done = publication.task.done()
         said = {"batch": number, "done": done, "rows": publication.rows, "refused": publication.refused}
         return json_answer(said, 200 if done else 202)
@@ -130,7 +130,7 @@ class Writers:
         name = self._name(request)
         batch = self._engine.broker.writers.last(name)
         if batch is not None and batch.parts:
-            raise No(409, f"batch {batch.number} of {name} is being published")
+            raise Refusal(409, f"batch {batch.number} of {name} is being published")
         self._leave(name)
         self._quota.leave(name)
         self._engine.broker.writers.forget(name)
@@ -140,45 +140,45 @@ class Writers:
     # -- what they come to ------------------------------------------------------------------------------------------
 
     def _name(self, request: web.Request) -> str:
-        """The writer's. Raises No."""
+        """The writer's. Raises Refusal."""
         name = request.match_info["name"]
         if self._engine.keeper is None:
-            raise No(404, NO_JOURNAL)
+            raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
-            raise No(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
+            raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
         session = self._engine.broker.registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:
-            raise No(409, f"{name} is the name of a client that speaks {session.protocol}")
+            raise Refusal(409, f"{name} is the name of a client that speaks {session.protocol}")
         return name
 
     def _there(self, name: str) -> bool:
         return name in self._heard_s or self._engine.broker.writers.last(name) is not None
 
     def _heard(self, request: web.Request) -> str:
-        """The name of a writer that has something to publish. Raises No."""
+        """The name of a writer that has something to publish. Raises Refusal."""
         name = self._name(request)
         self._quota.take(name, request[USER])
         self._heard_s[name] = self._engine.now()
         return name
 
     def _stage(self, name: str, data: bytes) -> tuple[str, int]:
-        """In a worker thread. Raises No."""
+        """In a worker thread. Raises Refusal."""
         try:
             from headway.store.rows import BadRows, check
         except ImportError:
-            raise No(501, NO_ARROW) from None
+            raise Refusal(501, NO_ARROW) from None
         try:
             checked = check(data, self._payload_bytes_max)
             if self._staged.free_bytes() - len(data) < FREE_BYTES_MIN:
-                raise No(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
+                raise Refusal(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
             return self._staged.add(name, data), checked.rows
         except BadRows as error:
-            raise No(400, str(error)) from None
+            raise Refusal(400, str(error)) from None
         except OSError as error:
-            raise No(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
+            raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
 
     async def _publication(self, name: str, number: int, parts: tuple[str, ...]) -> Publication | None:
-        """The one that publishes this batch, or has; None: it is long published, or has nothing in it. Raises No."""
+        """The publication of this batch, running or done; None: published long ago, or empty. Raises Refusal."""
         running = self._publications.get(name)
         if running is not None and running.number == number:
             await self._drop(name, [part for part in parts if part not in running.parts])
@@ -186,7 +186,7 @@ class Writers:
                 running.start()
             return running
         if running is not None and running.busy and running.number < number:
-            raise No(409, f"batch {running.number} of {name} is not published yet; it has to be before {number} is")
+            raise Refusal(409, f"batch {running.number} of {name} is not published yet; it comes before {number}")
         last = self._engine.broker.writers.last(name)
         if last is not None and number <= last.number:
             await self._drop(name, parts)
@@ -194,12 +194,12 @@ class Writers:
         missing = [part for part in parts if not is_name(part)]
         missing += await self._engine.loop.run_in_executor(self._threads, self._staged.missing, name, parts)
         if missing:
-            raise No(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
+            raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
         if self._publications.get(name) is not running:  # somebody was faster
             return await self._publication(name, number, parts)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
-            raise No(503, f"{busy} others are publishing already; try again later")
+            raise Refusal(503, f"{busy} others are publishing already; try again later")
         return self._begin(name, Batch(number, parts, 0, 0.0), begun=False) if parts else None
 
     def _begin(self, name: str, batch: Batch, *, begun: bool) -> Publication:

@@ -37,7 +37,7 @@ class Message(NamedTuple):
         return Record(topic_of(self.routing_key), self.body, facts.properties, facts.qos, exchange=self.exchange)
 
 
-class Parts(NamedTuple):
+class RecordParts(NamedTuple):
     """A record as it is written."""
 
     address: bytes
@@ -45,11 +45,11 @@ class Parts(NamedTuple):
     body: bytes
 
 
-def split_record(record: bytes) -> Parts:
+def split_record(record: bytes) -> RecordParts:
     address_end = 2 + int.from_bytes(record[:2], "big")
     header_at = address_end + 4
     header_end = header_at + int.from_bytes(record[address_end:header_at], "big")
-    return Parts(record[2:address_end], record[header_at:header_end], record[header_end:])
+    return RecordParts(record[2:address_end], record[header_at:header_end], record[header_end:])
 
 
 def read_message(record: bytes) -> Message:

@@ -42,7 +42,7 @@ def malformed(text: str) -> ProtocolError:
     return ProtocolError(text, reason=Reason.MALFORMED, code=Code.SYNTAX_ERROR)
 
 
-class Entry(NamedTuple):
+class TableField(NamedTuple):
     """Of a table. The value, with its type in front, is written at ``start:end``."""
 
     name: str
@@ -85,14 +85,14 @@ class Reader(BytesReader):
     def table(self, what: str, depth: int = 0) -> dict[str, object]:
         return {entry.name: entry.value for entry in self.entries(what, depth)}
 
-    def entries(self, what: str, depth: int = 0) -> list[Entry]:
+    def entries(self, what: str, depth: int = 0) -> list[TableField]:
         inner = self._inner(what, depth)
-        found: list[Entry] = []
+        found: list[TableField] = []
         while inner.pos < inner.end:
             name = inner.short(what)
             start = inner.pos
             value = inner.value(what, depth)
-            found.append(Entry(name, value, start, inner.pos))
+            found.append(TableField(name, value, start, inner.pos))
         return found
 
     def _inner(self, what: str, depth: int) -> Reader:

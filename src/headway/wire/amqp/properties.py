@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True):
         return int(self.delivery_mode == PERSISTENT)
 
 
-class _Place(NamedTuple):
+class _Span(NamedTuple):
     start: int
     end: int
 
@@ -90,18 +90,18 @@ def _there(flags: int) -> tuple[tuple[str, int], ...]:
     return tuple((name, _SIZES.get(name, -1)) for name, flag in _FLAGS.items() if flags & flag)
 
 
-def _places(raw: bytes) -> dict[str, _Place]:
+def _places(raw: bytes) -> dict[str, _Span]:
     """Where the value of each property stands."""
     n, pos = len(raw), 2
     if n < 2:
         raise malformed("ends within its property flags")
-    found: dict[str, _Place] = {}
+    found: dict[str, _Span] = {}
     for name, size in _there(raw[0] << 8 | raw[1]):
         start = pos
         pos += size if size > 0 else int.from_bytes(raw[pos : pos - size], "big") - size
         if pos > n:
             raise malformed(f"ends within its {name}")
-        found[name] = _Place(start, pos)
+        found[name] = _Span(start, pos)
     if pos != n:
         raise malformed(f"has {n - pos} bytes behind its properties")
     return found
@@ -238,7 +238,7 @@ def without_expiration(raw: bytes) -> bytes:
     return _joined(values)
 
 
-def _values(raw: bytes, places: dict[str, _Place]) -> dict[str, bytes]:
+def _values(raw: bytes, places: dict[str, _Span]) -> dict[str, bytes]:
     return {name: raw[start:end] for name, (start, end) in places.items()}
 
 

@@ -26,7 +26,6 @@ from headway.wire.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
-    Entry,
     Packet,
     PingReq,
     PingResp,
@@ -36,6 +35,7 @@ from headway.wire.mqtt.packets import (
     PubRel,
     SubAck,
     Subscribe,
+    TopicRequest,
     UnsubAck,
     Unsubscribe,
     Will,
@@ -175,7 +175,7 @@ def _filter(reader: Reader, version: int) -> str:
 def _subscribe(reader: Reader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBSCRIBE") if version == 5 else Fields()
-    entries: list[Entry] = []
+    entries: list[TopicRequest] = []
     while reader.more():
         filter_ = _filter(reader, version)
         options = reader.u8("subscription options")
@@ -188,7 +188,7 @@ def _subscribe(reader: Reader, version: int) -> Packet:
         no_local = bool(options & 0x04)
         if no_local and filter_.startswith("$share/"):
             raise violation("asks for a shared subscription without its own messages (no local)")
-        entries.append(Entry(filter_, options & 0x03, no_local, bool(options & 0x08), options >> 4 & 0x03))
+        entries.append(TopicRequest(filter_, options & 0x03, no_local, bool(options & 0x08), options >> 4 & 0x03))
     if not entries:
         raise violation("names no topic filter")
     return Subscribe(packet_id, tuple(entries), fields.identifiers[0] if fields.identifiers else None, fields.user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, Entry, Will
+from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, TopicRequest, Will
 from headway.wire.mqtt.primitives import write_binary, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import Fields, UserProperties, write_message, write_properties
 
@@ -89,7 +89,7 @@ def encode_publish(
 
 def encode_subscribe(
     packet_id: int,
-    entries: Sequence[Entry | str],
+    entries: Sequence[TopicRequest | str],
     *,
     version: int = 5,
     identifier: int | None = None,
@@ -100,7 +100,7 @@ def encode_subscribe(
         identifiers = () if identifier is None else (identifier,)
         parts.append(write_properties(Fields(identifiers=identifiers, user=user)))
     for item in entries:
-        entry = Entry(item) if isinstance(item, str) else item
+        entry = TopicRequest(item) if isinstance(item, str) else item
         options = entry.qos | entry.no_local << 2 | entry.retain_as_published << 3 | entry.retain_handling << 4
         parts.append(write_text(entry.filter) + bytes((options,)))
     return write_frame(0x82, *parts)

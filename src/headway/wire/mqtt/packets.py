@@ -88,7 +88,7 @@ class PubComp(msgspec.Struct, frozen=True, gc=False):
     code: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class TopicRequest(msgspec.Struct, frozen=True, gc=False):
     """One filter of a SUBSCRIBE and its options. ``retain_handling``: 0 send retained, 1 if new, 2 never."""
 
     filter: str
@@ -100,7 +100,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 class Subscribe(msgspec.Struct, frozen=True):
     packet_id: int
-    entries: tuple[Entry, ...]
+    entries: tuple[TopicRequest, ...]
     identifier: int | None = None
     user: UserProperties = ()
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from headway.cli.plain import clean
+from headway.cli.errors import clean
 from headway.core.base import format_count, format_duration, format_rate, format_size
 from headway.core.policy import METERS
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headway.core.base import ConfigError, parse_duration, parse_size
-from headway.server.recorded.reading import Source, deleted, earliest, latest, offset_at
+from headway.server.recorded.reading import RecordedStream, deleted, earliest, latest, offset_at
 
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
@@ -27,7 +27,7 @@ Place = int | Moment
 """An offset or a time."""
 
 
-class Asked(NamedTuple):
+class RangeRequest(NamedTuple):
     """What somebody wants. None: from the earliest record, to the last, all of it."""
 
     start: Place | None = None
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     format: str = "arrow"
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets."""
 
     first: int
@@ -48,7 +48,7 @@ class Range(NamedTuple):
     """The next one to come."""
 
 
-class Gone(Exception):
+class OffsetGone(Exception):
     """What was asked for is deleted."""
 
     def __init__(self, wanted: int, earliest: int) -> None:
@@ -91,7 +91,7 @@ def read_stop(text: str, now_us: int) -> Place | None:
     return read_place(text, "to", now_us) if text.strip() else None
 
 
-def read_asked(query: Mapping[str, str], now_us: int) -> Asked:
+def read_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
     """Raises ConfigError."""
     for name in query:
         if name not in PARAMETERS:
@@ -107,24 +107,25 @@ def read_asked(query: Mapping[str, str], now_us: int) -> Asked:
     format = query.get("format") or FORMATS[0]
     if format not in FORMATS:
         raise ConfigError(f"format={format[:40]!r}: there are {' and '.join(FORMATS)}")
-    return Asked(read_start(query.get("from", ""), now_us), read_stop(query.get("to", ""), now_us), bytes_max, format)
+    start, stop = read_start(query.get("from", ""), now_us), read_stop(query.get("to", ""), now_us)
+    return RangeRequest(start, stop, bytes_max, format)
 
 
-def range_of(asked: Asked, sources: Sequence[Source], on_disk: int | None = None) -> Range:
-    """``on_disk``: what is behind this offset may not be on disk yet. Raises Gone; ConfigError where nothing can lie
-    between the two."""
+def range_of(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
+    """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone;
+    ConfigError where nothing can lie between the two."""
     start, stop, begin, end = asked.start, asked.stop, earliest(sources), latest(sources, on_disk)
     if isinstance(start, int) and isinstance(stop, int) and stop < start:
         raise ConfigError(f"to={stop} is before from={start}")
     if isinstance(start, Moment) and isinstance(stop, Moment) and stop < start:
         raise ConfigError("to is before from")
     if isinstance(start, int) and start <= deleted(sources) and begin < end:
-        raise Gone(start, begin)
+        raise OffsetGone(start, begin)
     first = begin if start is None else _offset(start, sources)
     last = end if stop is None else min(end, _offset(stop, sources))
     first = max(first, begin)
-    return Range(first, max(first, last), begin, end)
+    return OffsetRange(first, max(first, last), begin, end)
 
 
-def _offset(place: Place, sources: Sequence[Source]) -> int:
+def _offset(place: Place, sources: Sequence[RecordedStream]) -> int:
     return offset_at(sources, place.us) if isinstance(place, Moment) else place

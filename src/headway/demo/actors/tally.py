@@ -9,7 +9,7 @@ from collections import Counter
 import msgspec
 from paho.mqtt.client import MQTTMessage
 
-from headway.demo.reports import Report, percentile
+from headway.demo.reports import ActorReport, percentile
 
 
 class Stamp(msgspec.Struct):
@@ -22,7 +22,7 @@ class Stamp(msgspec.Struct):
 _decode = msgspec.json.Decoder(Stamp).decode
 
 
-class Ledger:
+class Tally:
     def __init__(self) -> None:
         self.records = 0
         self.topics: Counter[str] = Counter()
@@ -60,19 +60,19 @@ class Ledger:
         if "gap-records" in said:
             self.gap_records[said.get("gap-reason", "?")] += int(said["gap-records"])
 
-    def live(self) -> Report:
+    def live(self) -> ActorReport:
         """So far; the latencies are those since the last such report."""
         recent = sorted(self.latencies_s[self._window :])
         self._window = len(self.latencies_s)
         return self._report("live", recent)
 
-    def done(self) -> Report:
+    def done(self) -> ActorReport:
         report = self._report("done", sorted(self.latencies_s))
         report.topics = dict(self.topics)
         return report
 
-    def _report(self, kind: str, latencies_s: list[float]) -> Report:
-        return Report(
+    def _report(self, kind: str, latencies_s: list[float]) -> ActorReport:
+        return ActorReport(
             kind, records=self.records, missing=self.missing, disorder=self.disorder,
             p50_ms=1000 * percentile(latencies_s, 0.5), p99_ms=1000 * percentile(latencies_s, 0.99),
             max_ms=1000 * (latencies_s[-1] if latencies_s else 0.0), gap_records=dict(self.gap_records),

@@ -13,40 +13,41 @@ BODY_S = 10.0
 """For a body to arrive."""
 
 
-class No(Exception):
+class Refusal(Exception):
     """An answer that is a status and one line; the gate says it (gate.py)."""
 
-    def __init__(self, status: int, text: str, **more: Any) -> None:
+    def __init__(self, status: int, text: str, headers: dict[str, str] | None = None, **more: Any) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = headers or {}
         self.more = more
 
 
 async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytes:
-    """Raises No."""
+    """Raises Refusal."""
     data = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for piece in request.content.iter_any():
                 data += piece
                 if len(data) > bytes_max:
-                    raise No(413, f"more than {bytes_max} bytes at once; hand over less at a time")
+                    raise Refusal(413, f"more than {bytes_max} bytes at once; hand over less at a time")
     except TimeoutError:
-        raise No(408, f"what was to be sent did not arrive within {seconds:g} s") from None
+        raise Refusal(408, f"what was to be sent did not arrive within {seconds:g} s") from None
     except (web.PayloadAccessError, web.RequestPayloadError):
-        raise No(400, "what was sent broke off, or is not encoded as it says") from None
+        raise Refusal(400, "what was sent broke off, or is not encoded as it says") from None
     return bytes(data)
 
 
 async def read_text(request: web.Request) -> str:
-    """Raises No."""
+    """Raises Refusal."""
     raw, charset = await read_body(request), request.charset or "utf-8"
     try:
         return raw.decode(charset)
     except LookupError:
-        raise No(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
+        raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
     except UnicodeDecodeError as error:
-        raise No(400, f"is not text in {charset}: byte {error.start} does not belong there") from None
+        raise Refusal(400, f"is not text in {charset}: byte {error.start} does not belong there") from None
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

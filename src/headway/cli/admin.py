@@ -22,7 +22,7 @@ _opener = build_opener(ProxyHandler({}))
 
 
 class NoBroker(ConfigError):
-    """Nobody answers, or not as a broker does."""
+    """No broker answers at this address."""
 
 
 class NoEntry(ConfigError):
@@ -56,11 +56,11 @@ class AdminClient:
         return self._ask(f"/v1/why/{quote(client, safe='')}")
 
     def preview(self, config: str) -> dict[str, Any]:
-        """Whom the config would hit among those who are connected now."""
+        """Asks which connected clients the config would hit."""
         return self._ask("/v1/preview", config.encode())
 
     def records(self, topic: str, query: dict[str, str]) -> HTTPResponse:
-        """What is recorded of a topic, to be read from and closed."""
+        """Opens the recorded records of a topic, to be read and closed."""
         words = f"?{urlencode(query)}" if query else ""
         request = Request(f"{self.url}/v1/topics/{quote(topic, safe='')}/records{words}", headers=self._login)
         try:

@@ -220,7 +220,7 @@ def why(
     as_json: JsonOption = False,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many verdicts at most.")] = 5,
 ) -> None:
-    """What was decided about a client and why, in words; also long after it was disconnected.
+    """Explains the decisions about a client, also long after it was disconnected.
 
     \b
     Examples:

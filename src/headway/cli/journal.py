@@ -39,7 +39,7 @@ def show(
     segments: Annotated[bool, typer.Option("--segments", help="Each segment by itself.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """What a journal has: its streams, and what is kept for whom. No broker may be at work on it.
+    """Shows a journal's streams, and what each client and queue keeps in it. Its broker must not be running.
 
     \b
     main        facts (who there is) and what durable sessions and queues have not settled

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 12
 WIDTH = 140
-"""Of a table that is not printed on a terminal."""
+"""Width of a table that is not printed on a terminal."""
 
 lab = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -124,7 +124,7 @@ def synth(
 
 
 def _table(scores: Sequence[Score]) -> Table:
-    """What ran, what is recommended, and the best of the others."""
+    """Prints the policy that ran, the recommended one, and the best of the others."""
     from rich.table import Table
     from rich.text import Text
 

@@ -26,7 +26,7 @@ pipeline.command(short_help="Keep what is recorded: Parquet by topic and day.")(
 
 @pipeline.callback()
 def _pipeline() -> None:
-    """What recorded telemetry says of slow consumers, and what is made of recorded topics."""
+    """Analyses recorded telemetry for slow consumers; archives recorded topics and runs views over them."""
 
 
 @pipeline.command(short_help="Who was slow, what it cost, did the others notice.")
@@ -41,7 +41,7 @@ def health(
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Who was slow, when and why, what that cost, and whether the others noticed.
+    """Reports slow consumers: when, why, at what cost, and whether the others noticed.
 
     Works out slow episodes, offenders, costs, isolation and a forecast, and writes report.html. Run it again when
     there is more telemetry: only new files are read. The results are plain Parquet files in OUT/health.db/TABLE/.

@@ -1,4 +1,4 @@
-"""What all commands that start Spark have in common."""
+"""Options shared by all commands that start Spark."""
 
 from __future__ import annotations
 

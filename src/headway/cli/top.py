@@ -27,7 +27,7 @@ LATE_MS_SHOWN = 10
 
 
 class Picture(NamedTuple):
-    """What the broker said at one moment."""
+    """The broker's figures at one moment."""
 
     time_s: float
     broker: dict[str, Any]

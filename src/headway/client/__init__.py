@@ -1,1 +1,1 @@
-"""What asks a broker from outside."""
+"""Access to a running broker from outside."""

@@ -37,7 +37,7 @@ class Results:
 
 
 def hindrance() -> str | None:
-    """What is missing for it, and the command that brings it; None: nothing."""
+    """Names what the analysis lacks, and the command that installs it; None: nothing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed: pip install 'headway[spark]'"

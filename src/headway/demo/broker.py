@@ -120,7 +120,7 @@ def config_text(spill: Path, lake: Path | None) -> str:
 
 
 class BrokerFailed(Exception):
-    """It did not start, or it ended; the text says why."""
+    """The broker did not start, or it ended; the text says why."""
 
 
 class BrokerProcess:

@@ -56,7 +56,7 @@ class Actor:
 
     @property
     def ended(self) -> bool:
-        """It has said all it will."""
+        """Whether the actor has sent its last report."""
         return not self._reader.is_alive()
 
     def order(self, word: str) -> None:
@@ -94,7 +94,7 @@ class Company:
             actor.process.wait()
 
     def close(self) -> None:
-        """Whatever happened: none of them is left."""
+        """Ends every actor, whatever happened."""
         self.stop(self.actors)
 
 

@@ -29,7 +29,7 @@ DEEDS = {
 
 
 class Outcome(msgspec.Struct):
-    """What became of one consumer."""
+    """The outcome of one consumer."""
 
     part: Role
     report: ActorReport
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def deeds(self) -> list[str]:
-        """What was decided, in the order in which it first was, and how often."""
+        """Decisions in the order of their first occurrence, and how often."""
         counts = Counter(deed(verdict) for verdict in self.verdicts if verdict["kind"] == "fire")
         return [word if count == 1 else f"{word} ({count} times)" for word, count in counts.items()]
 

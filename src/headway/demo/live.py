@@ -98,7 +98,7 @@ class Views:
 
 
 class Live:
-    """What is shown while it runs."""
+    """The live view while the demo runs."""
 
     def __init__(self, publisher: Actor, board: Board, total: int) -> None:
         self._publisher = publisher

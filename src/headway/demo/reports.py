@@ -1,4 +1,4 @@
-"""What actors tell the demo: one JSON object a line."""
+"""Reports of actors to the demo: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ActorReport(msgspec.Struct, omit_defaults=True):
     connects: int = 0
     refusals: int = 0
     told: list[str] = []
-    """What the broker said when it ended or refused a connection, each once."""
+    """Reasons that the broker gave when it ended or refused a connection, each once."""
     lost_connections: int = 0
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """Of values in ascending order; 0 when there are none."""
+    """Percentile of values in ascending order; 0 when there are none."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

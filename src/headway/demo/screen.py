@@ -1,4 +1,4 @@
-"""What is seen while the demo runs: a live table on a terminal, a plain line now and then elsewhere."""
+"""The demo's screen: a live table on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Dashboard:
         return str(self.states[name]["state"])
 
     def slow(self) -> list[str]:
-        """Who is not as it should be, and what it is now."""
+        """Consumers that are not as they should be, and their states."""
         found = []
         for actor in self.consumers:
             state = self.state(actor)
@@ -103,7 +103,7 @@ class Dashboard:
 
 
 class Drawable(Protocol):
-    """What a screen can show."""
+    """A thing that a screen can show."""
 
     def draw(self, width: int) -> RenderableType:
         """For a terminal of so many columns."""

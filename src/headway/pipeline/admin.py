@@ -8,7 +8,7 @@ from headway.server.config import Settings
 
 
 def admin_url(settings: Settings) -> str:
-    """Of its admin API. Raises ConfigError."""
+    """Finds the URL of the broker's admin API. Raises ConfigError."""
     url = settings.server.admin
     if url is None or not url.port:
         raise ConfigError("the config does not say where the broker's admin API is: --admin http://HOST:PORT")

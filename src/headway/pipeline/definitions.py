@@ -1,4 +1,4 @@
-"""What health keeps and computes, as a Spark Declarative Pipeline.
+"""Health's tables and measures as a Spark Declarative Pipeline.
 
 Theory of operation. Each table of the lake that a measure needs is a streaming table here: every file of the lake is
 read once, in the first run that finds it, and its rows stay, slim, also after the broker has deleted the file. The five

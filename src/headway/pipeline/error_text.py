@@ -1,11 +1,11 @@
-"""What Spark and its Python workers say went wrong, in one line: what a person can do something about."""
+"""Errors of Spark and its Python workers in one line: the part that a person can act on."""
 
 from __future__ import annotations
 
 import re
 
 _END = re.compile(r"^(?:=== Streaming Query ===|JVM stacktrace:)$", re.MULTILINE)
-"""What comes after it is Spark's, to find its way by."""
+"""Ends the message; the rest is Spark's own context."""
 _OURS = re.compile(r"^headway\.\S+: (.+)$", re.MULTILINE)
 """How Python shows an error of ours below its traceback; and any error."""
 _PYTHONS = re.compile(r"^(?!SQLSTATE)[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)

@@ -29,7 +29,7 @@ class TableInfo(NamedTuple):
 
 
 class LakeInfo(NamedTuple):
-    """What a lake holds; ``first`` and ``last``: the times of its first and its last row (UTC)."""
+    """The extent of a lake; ``first`` and ``last``: the times of its first and its last row (UTC)."""
 
     tables: dict[str, TableInfo]
     first: dt.datetime | None
@@ -51,7 +51,7 @@ class _Footer(NamedTuple):
 
 
 def check_lake(lake: str | Path) -> LakeInfo:
-    """What the lake holds, once all of its files have been found to be in order; else ConfigError, one line."""
+    """Checks all files of the lake and returns its extent. Raises ConfigError, one line."""
     folder = Path(lake)
     check_folder(folder)
     if not folder.is_dir():

@@ -146,7 +146,7 @@ def _update(spark: SparkSession, lake: Path, out: Path, full_refresh: bool) -> N
 
 
 def _recorded(spark: SparkSession) -> Mapping[str, Any]:
-    """What the rows kept are about; they may reach further back than the lake."""
+    """The time that the kept rows cover; they may reach further back than the lake."""
     rows = spark.read.table(f"{DATABASE}.consumer_samples")
     (row,) = rows.agg(
         F.unix_micros(F.min("time")).alias("first"),

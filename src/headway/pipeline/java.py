@@ -39,7 +39,7 @@ def check_java() -> Path:
 
 
 def install_command() -> str:
-    """What brings a Java that is new enough, on the system this runs on."""
+    """The command that installs a new enough Java on this system."""
     sudo = "" if os.name != "posix" or os.geteuid() == 0 else "sudo "
     if shutil.which("apt-get"):
         return f"{sudo}apt-get install -y openjdk-{_debian_java()}-jre-headless"

@@ -19,7 +19,7 @@ from rich.text import Text
 from headway.core.base import format_duration
 
 QUIET_S = 2.0
-"""What takes no longer is not reported where there is no terminal."""
+"""Shorter steps are not reported where there is no terminal."""
 EVERY_S = 10.0
 
 Tell = Callable[[str], None]

@@ -150,7 +150,7 @@ def _settings(
 
 @contextmanager
 def _environ(package: Path | None, loopback: bool, verbose: bool, token: str) -> Iterator[None]:
-    """What PySpark and its JVM take from the environment, for as long as the session lives."""
+    """Sets what PySpark and its JVM take from the environment, for as long as the session lives."""
     wanted = {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark that happens to be installed
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
@@ -270,6 +270,6 @@ def _why(error: Exception, log: Path | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark says went wrong, without the class names and the stack that go with it."""
+    """Shortens Spark's error: no class names, no stack."""
     text = error.getMessage() if isinstance(error, PySparkException) else str(error)
     return (text or type(error).__name__).strip().splitlines()[0]

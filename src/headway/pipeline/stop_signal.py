@@ -1,4 +1,4 @@
-"""What runs until it is on_signal to stop: Ctrl-C, or SIGTERM."""
+"""The stop signal of long runs: Ctrl-C, or SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """Set when the process is on_signal to stop; the second time it ends as it stands."""
+    """Gives an event that is set by the first signal; the second time it ends as it stands."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -48,9 +48,9 @@ STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 """Ends an Arrow IPC stream."""
 BATCH_BYTES = 1024 * 1024
 RECORD_BYTES = 64
-"""What a record takes up beside its payload, about."""
+"""Overhead of a record beside its payload, about."""
 ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Of a Parquet file, before compression, about."""
+"""Size of a Parquet file's row group, before compression, about."""
 
 _ONE = array("q", (1,))
 Keys = Sequence[str | None]
@@ -154,7 +154,7 @@ def stream_part(batch: pa.RecordBatch) -> memoryview:
 
 
 def batches_of(stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    """What an Arrow IPC stream has. Raises ValueError where it ends too early or is none."""
+    """Reads an Arrow IPC stream. Raises ValueError where it ends too early or is none."""
     try:
         with pa.ipc.open_stream(stream) as reader:
             yield from reader

@@ -18,7 +18,7 @@ from headway.store.records import PROPERTIES
 KEY = "key"
 """The user property that the column ``key`` becomes."""
 QOS = 1
-"""Of a row that says nothing of it: it is kept for who is away."""
+"""Default for a row without one: 1, so that offline consumers get the record later."""
 ROWS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -31,13 +31,13 @@ RUN_BYTES = 64 * 1024
 
 
 class BadRows(ValueError):
-    """What came is no part, or cannot be published."""
+    """The data is no part, or cannot be published."""
 
 
 class Checked(NamedTuple):
     rows: int
     bytes: int
-    """Of payload."""
+    """Bytes of payload."""
 
 
 def check(data: bytes, payload_bytes_max: int) -> Checked:

@@ -1,4 +1,4 @@
-"""What a protocol says of itself to those who know none: each folder here has a ``codec.py`` with its ``CODEC``."""
+"""The facts about a protocol for code that knows none: each folder here has a ``codec.py`` with its ``CODEC``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class QueueForm(NamedTuple):
     read_table: Callable[[bytes], dict[str, Any]]
     """... and back."""
     read_headers: Callable[[bytes], dict[str, Any]]
-    """What exchanges may route by, of native properties."""
+    """Native properties that exchanges may route by."""
 
 
 class Codec(NamedTuple):
     port: int
     """Where clients look for it."""
     packet_bytes_max: int
-    """Of a packet, where a listener does not say otherwise; of a message where a packet is but a part of one."""
+    """Default limit of a packet; of a message where a packet is only a part of one."""
     in_flight_max: int
-    """What a client that does not say how much is given at once, where a listener does not say otherwise."""
+    """Default window of a client that asks for none."""
     dialects: tuple[type[Dialect], ...] = ()
-    """Of subscriptions that the journal keeps: msgspec structs, each tagged with a name of its own as ``dialect``. One
-    may be without, for it was the first there was."""
+    """Dialects of subscriptions that the journal keeps: msgspec structs, each tagged with a name of its own as
+    ``dialect``. One may be without, for it was the first there was."""
     queues: QueueForm | None = None
     """One protocol has it."""

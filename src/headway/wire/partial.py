@@ -1,4 +1,4 @@
-"""What every codec's reading begins with: bytes that have not come whole, and fields taken from those that have."""
+"""Partial input of every codec: bytes that have not come whole, and fields taken from those that have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL = 1 << 62
 
 
 class Tail:
-    """What has come of a frame that is not whole. It is not looked at again before it can be."""
+    """The received part of a frame. It is not looked at again before the frame can be whole."""
 
     __slots__ = ("data", "need_bytes")
 
@@ -25,7 +25,7 @@ class Tail:
         return max(0, self.need_bytes - len(self.data)) if self.data else 0
 
     def join(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """What is kept and what comes, as one; None: it is too little, and kept."""
+        """Joins the kept part and the new bytes; None: still too little, and kept."""
         if self.data:
             if len(self.data) + len(data) < self.need_bytes:
                 self.data += data
@@ -34,7 +34,7 @@ class Tail:
         return data if type(data) is bytes else bytes(data)
 
     def keep(self, data: bytes, start: int) -> None:
-        """What stands from ``start`` on, and nothing else."""
+        """Keeps the bytes from ``start`` on, and nothing else."""
         self.data = bytearray(data[start:])
 
 

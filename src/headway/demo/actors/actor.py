@@ -32,7 +32,7 @@ KEEP_ALIVE_S = 3600
 
 
 class Orders:
-    """What the demo wants, read from standard input by a thread of its own."""
+    """Commands of the demo, read from standard input by a thread of its own."""
 
     def __init__(self) -> None:
         self.go = threading.Event()

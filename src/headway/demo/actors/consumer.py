@@ -28,7 +28,7 @@ from headway.demo.cast import Behaviour, Role
 from headway.demo.reports import ActorReport
 
 RECEIVE_BUFFER = 32 * 1024
-"""Of those who do not keep up. The kernel's own choice only hides for longer that nobody reads."""
+"""Receive buffer of slow consumers. The kernel's larger default would only hide for longer that they do not read."""
 TURN_S = 0.05
 DRAIN_S = 3.0
 """How long, at the end, somebody who had stopped reading looks at what there is, to see how it was told."""

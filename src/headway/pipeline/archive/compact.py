@@ -38,7 +38,7 @@ def compact(folder: Folder, *, small_bytes: int = SMALL_BYTES, few: int = FEW) -
 
 
 def groups(files: list[File], small_bytes: int, few: int) -> Iterator[list[File]]:
-    """What is to become one: neighbours of one day, more than ``few`` of them, or enough to be large."""
+    """Groups of files to merge: neighbours of one day, more than ``few`` of them, or enough to be large."""
     for _, of_day in groupby(sorted(files, key=lambda file: (file.date, file.first)), key=lambda file: file.date):
         waiting: list[File] = []
         for file in of_day:

@@ -134,7 +134,7 @@ class Folder:
 
 
 def open_folder(out: Path, filter: str) -> Folder:
-    """Of the lake ``out``, made if it is not there: called as SQL calls the topic, unless another one is called so.
+    """Opens the topic's folder in the lake ``out``, or makes it: named as SQL calls the topic, unless that is taken.
     Raises ConfigError."""
     name = re.sub(r"[^a-z0-9_-]", "_", table_name(filter)) or "all"
     if _filter_of(out / name) not in (None, filter):
@@ -145,7 +145,7 @@ def open_folder(out: Path, filter: str) -> Folder:
 
 
 def folders_of(out: Path) -> list[Folder]:
-    """What has been archived in this lake."""
+    """The archived topics of this lake."""
     found = {path.parent: _filter_of(path.parent) for path in sorted(out.glob(f"*/{TOPIC}"))}
     return [Folder(path, filter) for path, filter in found.items() if filter is not None]
 

@@ -34,11 +34,11 @@ from headway.pipeline.stop_signal import stop_signal
 
 DATABASE = "archive"
 BATCH_BYTES = "256MB"
-"""What a flow reads at a time, so that memory does not grow with what waits."""
+"""Bytes that a flow reads at a time, so that memory does not grow with the backlog."""
 
 
 class Archived(NamedTuple):
-    """What there is of a topic after a run."""
+    """The extent of a topic's archive after a run."""
 
     filter: str
     folder: Path
@@ -123,8 +123,8 @@ def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> Non
 
 
 class _Patient:
-    """What Spark 4.3 tells of a pipeline as it goes is taken for an error by PySpark where a Python sink is at work; so
-    it is waited for to its end, and then that is all that was told."""
+    """Spark 4.3 reports a pipeline's progress in a way that PySpark takes for an error where a Python sink is at work;
+    so it is waited for to its end, and then that is all that was told."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.client = self

@@ -40,18 +40,18 @@ CONSUMER = ("run", "client", "filter")
 
 
 class Replayed(NamedTuple):
-    """What came of it: rows of ``tasks.PASSAGES`` without ``buckets``, and of ``tasks.POOLED``."""
+    """The results: rows of ``tasks.PASSAGES`` without ``buckets``, and of ``tasks.POOLED``."""
 
     passages: pa.Table
     pooled: pa.Table
 
 
 class ReplayInput(NamedTuple):
-    """What there is to replay."""
+    """The runs and clients to replay."""
 
     runs: dict[str, RecordedRun]
     clients: int
-    """Who lagged at some time."""
+    """Clients that lagged at some time."""
     notes: list[str]
 
 

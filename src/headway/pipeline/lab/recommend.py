@@ -108,7 +108,7 @@ def _pool_text(run: RecordedRun, candidate: Candidate) -> str:
 
 
 def _topic(table: Mapping[str, Any]) -> str:
-    """What is recorded is no policy's affair, and takes a journal, which is not here."""
+    """Leaves out recorded topics: they are no policy's affair, and need a journal, which is not here."""
     lines = [f"{'# ' if key == 'keep' else ''}{key} = {value(item)}\n" for key, item in table.items()]
     return "".join(lines)
 

@@ -111,7 +111,7 @@ def check_against_recorded(
 
 
 def _with_text(candidate: Candidate, found: ReplayInput) -> Candidate:
-    """What ran, in the words of the config that was in force last."""
+    """The policies that ran, as the last config in force words them."""
     if candidate.kind != "ran":
         return candidate
     last = max(found.runs.values(), key=lambda run: run.origin_us)

@@ -109,7 +109,7 @@ class _Pressed(NamedTuple):
     """A consumer that pressure gave up, for the first time."""
 
     number: int
-    """Of the bucket."""
+    """The bucket's number."""
     subscription: int
     reason: str
     lag_bytes: int
@@ -218,7 +218,7 @@ def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, RecordedRun]) 
 
 
 def goal_limits(goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]:
-    """What is left out of the goal is the recorded pool's memory (what does not fit goes to disk, so it is used up
+    """The goal leaves out the recorded pool's memory (what does not fit goes to disk, so it is used up
     before much does), half of its disk, and no stall."""
     memory = max(run.memory_limit for run in runs.values())
     disk = max(run.disk_limit for run in runs.values())

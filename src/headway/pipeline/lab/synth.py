@@ -61,7 +61,7 @@ _DISK_MIN_BYTES = 1_000_000_000
 
 
 class SynthInfo(NamedTuple):
-    """What was written. ``seconds``: how long it took."""
+    """Totals of the written lake. ``seconds``: how long it took."""
 
     consumers: int
     topics: int
@@ -73,7 +73,7 @@ class SynthInfo(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What every task is told."""
+    """Parameters of every task."""
 
     lake: str
     run: str
@@ -247,7 +247,7 @@ class _Files:
 
 
 def _summed(lanes: DataFrame) -> dict[str, Ints]:
-    """What all topics add up to, at each second."""
+    """Sums over all topics at each second."""
     names = [name for name in LANE_SCHEMA.names if name not in ("lane", "second")]
     rows = lanes.groupBy("second").agg(*(F.sum(name).alias(name) for name in names)).orderBy("second").toArrow()
     return {name: rows[name].to_numpy() for name in rows.column_names}

@@ -85,7 +85,7 @@ POOLED = columns(
     "candidate int, run text, number int, memory_bytes int, disk_bytes int, gates_ms float, full_ms float, "
     "client text, filter text, subscription int, reason text, lag_bytes int"
 )
-"""What was held in a bucket; or, where ``client`` is not null, a consumer that pressure gave up."""
+"""Bytes held in a bucket; or, where ``client`` is not null, a consumer that pressure gave up."""
 
 
 def replays(
@@ -157,7 +157,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def thinned(found: Iterator[Level | Sacrifice], every: int) -> Iterator[Level | Sacrifice]:
-    """Of so many buckets in a row one, with the highest levels and all stalls of them."""
+    """Merges every so many buckets into one, with their highest levels and all their stalls."""
     kept: Level | None = None
     for one in found:
         if isinstance(one, Sacrifice):

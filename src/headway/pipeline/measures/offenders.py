@@ -50,5 +50,5 @@ def offenders(episodes: DataFrame, costs: DataFrame, verdicts: DataFrame) -> Dat
 
 
 def _or_zero(name: str) -> Column:
-    """Who cost nothing, or was never judged, has no row to join with."""
+    """Consumers that cost nothing, or were never judged, have no row to join with."""
     return F.coalesce(name, F.lit(0)).alias(name)

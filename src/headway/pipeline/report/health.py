@@ -22,7 +22,7 @@ NOTICED_RATIO = 1.5
 NOTICED_MS = 2.0
 """... and so they are while the difference is no more than this."""
 TOO_SHORT_S = 10.0
-"""Nothing is concluded from less time with slow peers, or without."""
+"""Minimum time with slow peers, and without, for any conclusion."""
 SOON_S = 3600.0
 _FACTS = {
     "first": "recorded from (UTC)", "last": "to (UTC)", "consumers": "consumers", "topics": "topics",
@@ -186,7 +186,7 @@ def _isolation(page: Document, frame: pd.DataFrame, whole: dict[str, Any] | None
 
 
 def _judgement(row: dict[str, Any]) -> str:
-    """What to think of the comparison."""
+    """Judges the comparison in one sentence."""
     shorter = min(row["seconds_with"], row["seconds_without"])
     if shorter < TOO_SHORT_S:
         return f"One of the two lasted only {words.seconds(shorter)}, so this says little."

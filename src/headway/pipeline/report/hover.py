@@ -1,4 +1,4 @@
-"""What is said of one bar or mark of a plot when it is pointed at; HTML as far as plotly knows it, names escaped."""
+"""Hover texts of bars and marks in plots; HTML as far as plotly knows it, names escaped."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def isolation(row: dict[str, Any]) -> go.Figure:
 
 
 def costs(frame: pd.DataFrame) -> go.Figure:
-    """What was held, by hour, stacked by the clients that cost most; all others are one."""
+    """Plots held bytes by hour, stacked by the clients that cost most; all others are one."""
     total = frame.groupby("client")["held_byte_seconds"].sum().sort_values(ascending=False)
     first = list(total.index[:6])
     scale, unit = _unit(float(frame.groupby("hour")["held_byte_seconds"].sum().max()))
@@ -275,7 +275,7 @@ def _ticks(most: float, least: float = 0.0) -> list[float]:
 
 
 def _called(row: dict[str, Any]) -> str:
-    """What a candidate is called beside its mark."""
+    """The label of a candidate's mark."""
     if row["recommended"]:
         return f"recommended: {words.shown(row['candidate'])}" if row["kind"] != "grid" else "recommended"
     return words.shown(row["candidate"], 24) if row["kind"] == "preset" else KIND_WORDS[row["kind"]]

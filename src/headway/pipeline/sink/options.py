@@ -1,4 +1,4 @@
-"""What people write in ``.option(...)`` of a write, read and checked."""
+"""Options of a write, ``.option(...)``, read and checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 @dataclass(frozen=True)
 class SinkOptions:
     topic: str | None = None
-    """Of all rows; None: each has its own."""
+    """Topic of all rows; None: each row has its own."""
     admin: str = field(default_factory=default_admin_url)
     qos: int = QOS
     retain: bool = False

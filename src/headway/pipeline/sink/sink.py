@@ -34,7 +34,7 @@ log = logging.getLogger("headway")
 
 @dataclass(frozen=True)
 class Handed(WriterCommitMessage):
-    """What a task has handed over."""
+    """The parts that a task has handed over."""
 
     writer: str
     parts: tuple[str, ...]

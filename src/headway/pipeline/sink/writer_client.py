@@ -29,7 +29,7 @@ class WriterClient(BrokerClient):
         return str(self.object(answer.body)["part"])
 
     def take_back(self, writer: str, part: str) -> None:
-        """Nobody will publish it."""
+        """Removes a part that no batch will have."""
         with suppress(SourceError):
             self.ask("DELETE", f"/v1/writers/{writer}/parts/{part}")
 

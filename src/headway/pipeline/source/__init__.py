@@ -1,1 +1,1 @@
-"""What is recorded of topics as Spark reads it: ``spark.read.format("headway")``, ``spark.readStream`` likewise."""
+"""Recorded topics as a Spark source: ``spark.read.format("headway")``, ``spark.readStream`` likewise."""

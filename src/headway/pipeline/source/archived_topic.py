@@ -1,4 +1,4 @@
-"""What of a topic is archived (pipeline/archive): read from files, where the broker may have deleted it long ago.
+"""A topic's archive (pipeline/archive), read from files: the broker may have deleted the records long ago.
 
 Offsets mean the same in the lake and at the broker. All before the lake's ``end`` is read from the lake, all from there
 on from the broker; so lake and live topic are one stream, and it does not matter when what was archived.

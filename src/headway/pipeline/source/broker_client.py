@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class BrokerClient:
-    """Its connection is opened when it is needed, so that one that was not asked anything yet can be pickled."""
+    """A client of the admin API. It connects when it first asks, so that a fresh one can be pickled."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.url, self._login = door(url)

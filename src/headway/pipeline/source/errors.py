@@ -1,4 +1,4 @@
-"""What ends a query: one line each, for Spark shows it below everything that it has to say itself."""
+"""Errors that end a query: one line each, for Spark shows it below everything that it has to say itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SourceError(HeadwayError):
 
 
 class Away(SourceError):
-    """Nobody answers, or not to the end. It may pass."""
+    """The broker does not answer, or not to the end. It may pass."""
 
 
 class OffsetsGone(SourceError):

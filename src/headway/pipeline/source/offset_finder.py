@@ -24,7 +24,7 @@ _OFFSET = re.compile(r"[0-9]+")
 
 
 class OffsetFinder:
-    """Of one topic. Raises SourceError, DataLoss, ConfigError."""
+    """Finds offsets of one topic. Raises SourceError, DataLoss, ConfigError."""
 
     def __init__(self, broker: BrokerClient, options: Options, topic: str) -> None:
         self._broker = broker
@@ -91,7 +91,7 @@ class OffsetFinder:
         return lake is not None and earliest is not None and earliest <= first and stop <= lake.end()
 
     def split(self, first: int, stop: int) -> Sequence[InputPartition]:
-        """What is in the lake by its files, and the rest into even parts; at least one partition."""
+        """Splits a range into partitions: the lake's part by files, the rest evenly; at least one partition."""
         lake = self._lake
         edge = first if lake is None else min(max(first, lake.end()), stop)
         earliest = None if lake is None else lake.earliest()

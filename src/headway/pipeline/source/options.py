@@ -1,4 +1,4 @@
-"""What people write in ``.option(...)``, read and checked. Spark does not tell capital letters from small ones."""
+"""Options of a read, ``.option(...)``, read and checked. Spark does not tell capital letters from small ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", 
 FOR_BATCHES = ("to", "pushFilters")
 FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy")
 SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
-"""What Spark adds: the path of ``load(path)``, and the properties of a table."""
+"""Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
 _OFFSET = re.compile(r"[0-9]+")
 _WORDS = {"true": True, "false": False}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headway.pipeline.archive.folder import File
 
 SPAN_OFFSETS = 50_000
-"""What is worth a partition of its own."""
+"""Offsets that are worth a partition of their own."""
 CLOCK_BACK = timedelta(minutes=10)
 """The clock of a broker's machine may have been set back between two runs: records of a time then lie behind some of a
 later time, and all are found that lie behind by no more than that."""
@@ -57,7 +57,7 @@ def split(first: int, stop: int, most: int) -> list[Span]:
 
 @dataclass
 class Bounds:
-    """What filters leave: all of them hold."""
+    """The range that pushed filters leave: all of them hold."""
 
     topic: str
     """Or filter."""

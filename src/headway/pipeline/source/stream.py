@@ -54,7 +54,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_new = False
         """No batch has been written down by Spark, so nobody will ask for the cursor again."""
         self._behind = 0
-        """What lies before this is lost, and that was said."""
+        """Offsets before this are lost, and that was reported."""
         self._ending = False
         self._latest: int | None = None
         self._target: int | None = None

@@ -1,4 +1,4 @@
-"""What a view was when it began, beside Spark's checkpoint: what it has worked out so far holds for nothing else."""
+"""The manifest of a view, beside Spark's checkpoint: the checkpoint's state holds for this definition only."""
 
 from __future__ import annotations
 

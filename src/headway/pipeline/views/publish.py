@@ -27,7 +27,7 @@ ROWS = "rows published"
 QUICK_S = 10.0
 """Views with a pace below this."""
 QUICK_BYTES = 32_000_000
-"""Of payloads that such a view reads in a second."""
+"""Bytes of payloads that such a view reads in a second."""
 
 
 def limit_bytes(view: ViewTable) -> int | None:

@@ -143,7 +143,7 @@ class ViewRun:
             one.end(error_text(why))
 
     def stop(self) -> None:
-        """What is in the middle of a batch is run again by the next start. Who stops a whole group of processes stops
+        """Breaks off batches; the next start runs them again. Stopping a whole group of processes stops
         Spark, too, and one that is gone may never answer: it is not waited for any longer than that."""
         ending = threading.Thread(target=self._stop, args=([query for _, query in self._queries],), daemon=True)
         ending.start()

@@ -1,4 +1,4 @@
-"""What a payload has in it: the fields and their types, as declared or as the latest records have them."""
+"""Schemas of payloads: the fields and their types, as declared or as the latest records have them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def declared(name: str, ddl: str) -> StructType:
 
 
 def inferred(name: str, topic: str, broker: BrokerClient) -> StructType:
-    """Of the latest records. Raises ConfigError, SourceError."""
+    """Infers the schema of the latest records. Raises ConfigError, SourceError."""
     objects = []
     for payload in latest_payloads(topic, broker):
         try:
@@ -78,7 +78,7 @@ def checked(name: str, schema: StructType) -> StructType:
 
 
 def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
-    """Of the latest records; the offsets between them may be many. Raises SourceError."""
+    """Reads the latest records' payloads; many offsets may lie between them. Raises SourceError."""
     offsets = broker.offsets(topic)
     span = LATEST_RECORDS
     while True:
@@ -93,7 +93,7 @@ def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
 
 
 def type_of(values: Iterable[Any]) -> DataType:
-    """What all of these JSON values are; text where they are of several kinds, or of none."""
+    """The common type of these JSON values; text where they are of several kinds, or of none."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if kinds == {dict}:

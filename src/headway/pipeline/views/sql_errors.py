@@ -1,4 +1,4 @@
-"""What is wrong with the SQL of a view, in one line."""
+"""Errors in the SQL of a view, in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.pipeline.error_text import error_text
 
 
 def sql_error(error: PySparkException, columns: Mapping[str, list[str]]) -> str:
-    """What is wrong with the SQL of a view; ``columns``: by table, of those that it reads."""
+    """Words an error in the SQL of a view; ``columns``: by table, of those that it reads."""
     kind, said = error.getCondition() or "", error.getMessageParameters() or {}
     if kind.startswith("UNRESOLVED_COLUMN"):
         known = "; ".join(f"those of {table} are {', '.join(names)}" for table, names in columns.items())

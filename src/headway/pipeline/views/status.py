@@ -23,7 +23,7 @@ class Status:
     published: int = 0
     batches: int = 0
     batch_ms: int = 0
-    """What the last batch took."""
+    """Duration of the last batch."""
     late: int = 0
     """Rows left out of groups that the watermark had closed."""
     behind: int = 0
@@ -32,7 +32,7 @@ class Status:
     """Left out."""
     last_misfit: str = ""
     error: str = ""
-    """What ended it."""
+    """The error that ended it."""
     _seen: int = -1
 
     def end(self, error: str) -> None:

@@ -67,8 +67,8 @@ def _of_value() -> Column:
 
 
 def _why(schema: StructType) -> Column:
-    """What is wrong with a record; null where it fits. It is as short as it can be for any number of fields, for Spark
-    plans each batch anew."""
+    """The misfit of a record; null where it fits. The expression is as short as can be for any number of fields, for
+    Spark plans each batch anew."""
     payload = F.col("payload").cast("string")
     said, read = F.from_json(payload, _TEXTS), F.from_json(F.to_json(_of_value()), _TEXTS)
     types = F.from_json(F.lit(json.dumps(_types(schema))), _TEXTS)

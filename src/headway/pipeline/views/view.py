@@ -30,7 +30,7 @@ _NO_KEYS = (StructType, ArrayType, MapType, BinaryType, VariantType)
 def start_view(
     spark: SparkSession, name: str, view: ViewTable, catalog: Catalog, folder: Path, admin: str
 ) -> StreamingQuery:
-    """Its query, which goes on where it stopped. ``folder`` is its own. Raises ConfigError, SourceError."""
+    """Starts the view's query where it stopped. ``folder`` is its own. Raises ConfigError, SourceError."""
     before = read_manifest(folder)
     with catalog.query(view.sql, before.schemas() if before else {}, limit_bytes(view)) as (result, schemas):
         tables = {table: TableShape(catalog.topic(table), schema) for table, schema in schemas.items()}

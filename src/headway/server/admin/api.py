@@ -123,7 +123,7 @@ class Admin:
         })  # fmt: skip
 
     async def _preview(self, request: web.Request) -> web.Response:
-        """Whom would this configuration hit, as things stand now, were every window already over?"""
+        """Lists the clients that this configuration would hit now, were every window already over."""
         try:
             settings = parse_settings(await read_text(request))
         except ConfigError as error:
@@ -163,7 +163,7 @@ def _loop(pulse: Pulse) -> dict[str, Any]:
 
 
 def _faults_of_ours() -> logging.Logger:
-    """What is no HTTP is told to who sent it; it is not worth a trace in the log, as faults of ours are."""
+    """A logger without traces for malformed HTTP: its sender is told, and only our own faults are worth a trace."""
     logger = logging.getLogger("headway.admin")
     logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP)))
     return logger

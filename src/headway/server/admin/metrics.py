@@ -57,12 +57,12 @@ class Metrics:
         return _text(list(self._whole(census)))
 
     async def consumers(self) -> bytes:
-        """Of those with most lag, each its own series."""
+        """Consumers with most lag, a series each."""
         told = await self._listings.consumers()
         return await self._written(list(self._consumers(told["consumers"])))
 
     async def queues(self) -> bytes:
-        """Of the longest, each its own series."""
+        """Longest queues, a series each."""
         told = await self._listings.queues()
         return await self._written(list(self._queues(told["queues"])))
 

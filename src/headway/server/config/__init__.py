@@ -1,4 +1,4 @@
-"""What people write in a config, and the broker that it describes."""
+"""The config file, and the broker that it describes."""
 
 from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker

@@ -28,7 +28,7 @@ HASH_BYTES = 32
 WORK_MAX = 512 * 1024 * 1024
 """Bytes a check may go through: sixteen times what our own hashes take, about a second."""
 PASSWORD_BYTES_MAX = 65_535
-"""What MQTT can carry."""
+"""The longest password that MQTT can carry."""
 
 TOKEN_BYTES = 32
 _SHA256 = "$sha256$"
@@ -67,7 +67,7 @@ def new_token() -> tuple[str, str]:
 
 
 def digest_of(token: str) -> str:
-    """Of what came as a token, whatever bytes it may be."""
+    """Digest of a presented token, which may be any bytes."""
     raw = token.encode(errors="surrogateescape")
     return f"{_SHA256}{_encode(hashlib.sha256(raw).digest())}"
 
@@ -80,7 +80,7 @@ def check_digest(digest: object) -> str:
 
 
 class Users:
-    """Who may log in. Safe to use from worker threads."""
+    """The users that may log in. Safe to use from worker threads."""
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)

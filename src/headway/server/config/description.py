@@ -10,7 +10,7 @@ from headway.server.config.settings import Settings
 
 
 def remarks(settings: Settings) -> list[str]:
-    """What is allowed and still worth a line at the start."""
+    """Remarks at the start about settings that are allowed but doubtful."""
     lines: list[str] = []
     wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host_limits.open_files_max()
     if granted is not None and wanted > granted:

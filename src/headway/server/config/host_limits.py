@@ -1,4 +1,4 @@
-"""What this machine grants the broker: how much memory, and how many open files.
+"""Limits of this machine: how much memory, and how many open files the broker may have.
 
 The memory a share such as ``"10%"`` is taken of is the lowest of what the host has, what ``ulimit -m`` allows, and what
 the control groups above the process allow (a container's limit). On a system that tells none of these it is 1 GB.

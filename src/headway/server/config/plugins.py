@@ -25,7 +25,7 @@ def look_for_plugins() -> None:
 
 
 def plugins_of(policies: Iterable[Policy]) -> list[tuple[str, str]]:
-    """What the policies use that was plugged in: each one's name, and what and whose it is."""
+    """Names the plugged-in parts that the policies use: kind and origin of each."""
     found: dict[str, str] = {}
     for policy in policies:
         found |= {name: f"meter of {METERS[name].origin}" for name in policy.plugged_meters()}

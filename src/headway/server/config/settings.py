@@ -66,7 +66,7 @@ class ServerTable(Table):
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
     sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
     cursors_max: Annotated[int, count(0, 1_000_000)] = 100
-    """Of one user, at the admin API."""
+    """Most cursors of one user, at the admin API."""
     writers_max: Annotated[int, count(0, 1_000_000)] = 100
     """Likewise."""
 
@@ -125,7 +125,7 @@ class AuthTable(Table):
 
     users: dict[Name, Hash] = Field(default_factory=dict)
     tokens: dict[Name, Digest] = Field(default_factory=dict)
-    """Of the admin API."""
+    """Tokens of the admin API, as digests."""
     admin: AdminTable = AdminTable()
 
     @property
@@ -134,7 +134,7 @@ class AuthTable(Table):
         return bool(self.users or self.tokens)
 
     def may(self, name: str, *, change: bool) -> bool:
-        """What a user who has logged in, or a token, may do at the admin API."""
+        """Rights of a user or a token at the admin API."""
         return name in self.admin.change or (not change and (self.admin.read is None or name in self.admin.read))
 
 
@@ -184,7 +184,7 @@ class JournalTable(Table):
 
     @property
     def sync(self) -> bool:
-        """Nothing is confirmed before the disk has it."""
+        """Whether confirms wait for the disk."""
         return self.fsync != "off"
 
     @property
@@ -215,7 +215,7 @@ class ViewTable(Table):
     mode: Annotated[Literal["update", "append", "complete"], one_of("update", "append", "complete")] = "update"
     keep: Keep_ = Keep(7 * DAY_S, None)
     partitions: Annotated[int, count(1, 10_000)] = 1
-    """Of the state; Spark cannot change them once the view has some."""
+    """Partitions of the state; Spark cannot change them once the view has any."""
 
 
 class SourceTable(Table):
@@ -229,7 +229,8 @@ class SourceTable(Table):
     time: Column = "timestamp"
     """The column that the watermark is of."""
     misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
-    """What becomes of a record whose payload does not fit the schema: the view ends, or it is left out and counted."""
+    """The fate of a record whose payload does not fit the schema: the view ends, or the record is skipped and
+    counted."""
 
 
 class FileTables(Table):
@@ -250,7 +251,7 @@ class FileTables(Table):
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """What ``core.pool.Pool`` is made of, and where its spill files go."""
+    """Settings of ``core.log.Pool``, and where its spill files go."""
 
     name: str
     """The listener's; empty for the global pool."""

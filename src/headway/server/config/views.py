@@ -1,4 +1,4 @@
-"""What views mean for the broker: their topics are keyed and recorded. And what their SQL calls the recorded topics.
+"""Views as the broker's config sees them: their topics are keyed and recorded. Also the SQL names of recorded topics.
 
 The broker itself needs no more of a view: the query is Spark's (``headway pipeline views``), and its results come as
 anybody's records do.
@@ -14,7 +14,7 @@ from headway.server.config.settings import Settings, SourceTable, TopicTable, Vi
 
 
 def key_of(view: ViewTable) -> KeyOf:
-    """Of its topic: what stands in the column ``key``."""
+    """The key of a view's topic: the column ``key``."""
     return compile_key("/" + view.key.replace("~", "~0").replace("/", "~1"))
 
 
@@ -51,7 +51,7 @@ def _named(topics: Iterable[TopicTable]) -> dict[str, list[str]]:
 
 
 def bad_views(settings: Settings, written: Iterable[TopicTable]) -> Iterator[str]:
-    """What cannot be of views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
+    """Finds mistakes in views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
     topics = {topic.filter: topic for topic in written}
     taken: dict[str, str] = {}
     for name, view in settings.views.items():

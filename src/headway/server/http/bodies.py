@@ -1,4 +1,4 @@
-"""What was asked over HTTP, and how it is answered: bodies within bounds of size and time, JSON, and saying no."""
+"""HTTP bodies: requests read within bounds of size and time, JSON answers, refusals."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ HEADER_S = 10.0
 IDLE_S = 30.0
 UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
-"""Of a request: who asks; empty where there are no users."""
+"""The user of a request; empty where there are no users."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
@@ -85,7 +85,7 @@ class Gate:
         return response
 
     async def _user(self, request: web.Request) -> str:
-        """Who asks. Raises Refusal."""
+        """Names the user of a request. Raises Refusal."""
         auth = self._engine.settings.auth
         if not auth.asks:
             return ""

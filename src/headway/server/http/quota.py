@@ -26,7 +26,7 @@ class Quota:
             self._own(name, user)
 
     def take(self, name: str, user: str) -> None:
-        """It is this user's from now on. Raises Refusal."""
+        """Counts it as this user's from now on. Raises Refusal."""
         if self._users.get(name) == user:
             return
         names = self._names.get(user, {})

@@ -1,4 +1,4 @@
-"""What the operating system says of this process, and how it was called."""
+"""Facts about this process from the operating system, and its command line."""
 
 from __future__ import annotations
 

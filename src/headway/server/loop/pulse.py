@@ -31,8 +31,8 @@ SAID_EVERY_S = 10.0
 LATELY_S = 60.0
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CAUSES = ("read", "write", "accept", "turn", "tick", "sweep", "spill", "journal", "admin", "gc", "other")
-"""What is received and decoded; sockets that take bytes again; who comes; the flush; the governor and pressure; looking
-for who is silent; answers of the spill's writer; answers of the journal's; a request to the admin API."""
+"""Causes: receiving and decoding; sockets that take bytes again; new connections; the flush; the governor and pressure;
+looking for who is silent; answers of the spill's writer; answers of the journal's; a request to the admin API."""
 
 
 class Pulse:
@@ -142,7 +142,7 @@ class Pulse:
             self._said_s, self._unsaid = now, 0
 
     def _shares(self, late_s: float) -> dict[str, float]:
-        """What was late, by cause."""
+        """Lateness by cause."""
         known_s = sum(self._taken.values())
         part = min(1.0, late_s / known_s) if known_s else 0.0
         shares = {cause: taken_s * part for cause, taken_s in self._taken.items() if taken_s}

@@ -28,13 +28,13 @@ class StreamLine(NamedTuple):
 
     name: str
     filter: str | None
-    """What is recorded in it; None: nothing, or that is not known."""
+    """The recorded topics in it; None: none, or unknown."""
     segments: list[SegmentStats]
     records: int
 
 
 def settings_for(folder: Path | None, config: Path | None) -> Settings:
-    """What is known of a journal, by its folder or by the config of its broker. What has limits there has none here:
+    """A journal's facts, by its folder or by its broker's config. Limits of the broker do not apply here:
     nothing may be left out for their sake. Raises ConfigError."""
     if (folder is None) == (config is None):
         raise ConfigError("name the journal's folder, or the config of its broker: --config FILE")
@@ -81,7 +81,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
-    """Its streams, to be read, and what of them cannot be. Raises OSError."""
+    """Opens the journal's streams for reading, and names unreadable parts. Raises OSError."""
     streams, said = {}, []
     for path in streams_of(folder):
         if names is None or path.name in names:

@@ -1,4 +1,4 @@
-"""What a journal keeps while no broker is at work on it: made again as at a broker's start, and then counted or
+"""The inventory of a journal whose broker is not running: restored as at a broker's start, and then counted or
 written anew."""
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _write_anew(journal: Journal, again: _Again) -> None:
 
 
 def _trim(streams: Mapping[str, Stream], settings: Settings, again: _Again) -> None:
-    """What is recorded for no longer, and nobody durable needs."""
+    """Finds batches past their keep time that no durable consumer needs."""
     needed = again.ledger.needed_sequence(again.broker.registry.sequence)
     for topic in settings.topics:
         stream = streams.get(stream_name(topic.filter))

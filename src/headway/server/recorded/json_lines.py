@@ -17,7 +17,7 @@ from headway.server.recorded.reading import Piece
 
 CHUNK_BYTES = 256 * 1024
 LOOKED_BYTES = 16 * 1024 * 1024
-"""Nothing (``b""``) is handed on after so much that was not wanted, so that whoever waits can see how it goes."""
+"""Bytes of unwanted records after which an empty chunk (``b""``) is yielded, so that the reader can see progress."""
 _encode_into = msgspec.json.Encoder().encode_into
 
 

@@ -28,12 +28,12 @@ Place = int | Moment
 
 
 class RangeRequest(NamedTuple):
-    """What somebody wants. None: from the earliest record, to the last, all of it."""
+    """A requested range. None: from the earliest record, to the last, all of it."""
 
     start: Place | None = None
     stop: Place | None = None
     bytes_max: int | None = None
-    """Of payloads, together."""
+    """Most bytes of payloads, together."""
     format: str = "arrow"
 
 
@@ -49,7 +49,7 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetGone(Exception):
-    """What was asked for is deleted."""
+    """The requested offsets are deleted."""
 
     def __init__(self, wanted: int, earliest: int) -> None:
         super().__init__(

@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     last: int
     """The offset of the last record."""
     first: int
-    """Of the first."""
+    """The offset of the first record."""
     run: Run | None
     time_us: int
     """When it was written, microseconds since 1970."""

@@ -1,4 +1,4 @@
-"""What programs do over HTTP: read recorded topics, keep cursors, publish batches."""
+"""Streams over HTTP: programs read recorded topics, keep cursors, publish batches."""
 
 from headway.server.streams.cursors import Cursors
 from headway.server.streams.records import Records

@@ -25,7 +25,7 @@ from headway.server.recorded import RecordedStream, deleted, earliest, latest
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0
-"""Who is not heard of for so long is away."""
+"""A client that is silent for so long is away."""
 LOOK_EVERY_S = 30.0
 WAIT_MS_MAX = 10_000
 

@@ -36,7 +36,7 @@ class Publication:
         self.rows = 0
         """So many are published."""
         self.refused = ""
-        """What a queue had to say that would not have some of them."""
+        """Why a queue refused some of them."""
         self._engine = engine
         self._staged = staged
         self._threads = threads

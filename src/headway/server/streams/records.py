@@ -59,13 +59,13 @@ Chunk = bytes | memoryview
 
 
 class ReadRequest(NamedTuple):
-    """What to read, and how to send it."""
+    """A request for records: what to read, and how to send it."""
 
     sources: list[RecordedStream]
     filter: str
     asked: RangeRequest
     on_disk: int
-    """What is behind this offset may not be."""
+    """Records behind this offset may not be on disk."""
 
 
 class Begun(NamedTuple):
@@ -258,7 +258,7 @@ def _words(error: Exception) -> str:
 
 
 def _times(stream: Stream) -> tuple[int | None, int | None]:
-    """Of the first record and the last, microseconds."""
+    """Times of the first record and the last, microseconds."""
     segments = [segment for segment in stream.segments if segment.first_time_us is not None]
     return (segments[0].first_time_us, segments[-1].last_time_us) if segments else (None, None)
 

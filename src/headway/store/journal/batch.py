@@ -68,7 +68,7 @@ class StoredEntry(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """What a batch says of itself, in the order of the file."""
+    """The header of a batch, in the order of the file."""
 
     length: int
     """Bytes of the body."""

@@ -1,4 +1,4 @@
-"""What a stream has, for readers of any thread while one thread writes.
+"""The contents of a stream, for readers of any thread while one thread writes.
 
 Rules:
 - The lock is held to look things up and to change them, never while a file is read or written.
@@ -61,7 +61,7 @@ class Catalogue:
         self._walked: OrderedDict[int, SegmentIndex] = OrderedDict()
         """By the number of the first batch."""
         self.kept_bytes = 0
-        """Of batches that are not known to be on disk."""
+        """Bytes of batches that are not known to be on disk."""
 
     # -- the writer's -----------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Catalogue:
             self.kept_bytes += packed.size
 
     def all_on_disk(self) -> int:
-        """Nothing needs to be kept. Returns the number of the last batch that was."""
+        """Drops all kept batches: they are on disk. Returns the number of the last one."""
         with self._lock:
             number = self._kept[-1].header.number
             self._kept.clear()
@@ -123,14 +123,14 @@ class Catalogue:
         return old
 
     def drop(self, segment: SegmentIndex) -> int:
-        """Nobody new finds the segment. Returns which one it was."""
+        """Takes the segment from the index. Returns its position."""
         with self._lock:
             at = self._segments.index(segment)
             del self._segments[at]
             return at
 
     def put_back(self, segment: SegmentIndex, at: int) -> None:
-        """It could not be removed after all."""
+        """Puts back a segment that could not be removed."""
         with self._lock:
             self._segments.insert(at, segment)
 
@@ -265,7 +265,7 @@ class Catalogue:
             return decoded
 
     def _walk(self, fd: int, segment: SegmentIndex, stretch: IndexEntry) -> SegmentIndex:
-        """Of each batch of a stretch. Raises OSError."""
+        """Indexes each batch of a stretch. Raises OSError."""
         walked = walk(self._files, fd, segment, stretch)
         with self._lock:
             self._walked[stretch.number] = walked
@@ -330,6 +330,6 @@ def _found(walked: SegmentIndex, sequence: int) -> IndexEntry:
 
 
 def _unpacked(packed: Packed, kinds: Collection[int] | None = None) -> Decoded:
-    """What was written, as it is read."""
+    """Written entries as they are read back."""
     body = memoryview(b"".join(packed.buffers[1:]))
     return Decoded(packed.header, batch.entries_of(packed.header, body, kinds))

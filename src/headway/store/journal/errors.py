@@ -1,4 +1,4 @@
-"""What can be wrong with a journal that no retry puts right."""
+"""Errors of a journal that no retry puts right."""
 
 from __future__ import annotations
 

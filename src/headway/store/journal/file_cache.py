@@ -86,7 +86,7 @@ class FileCache:
                 self._files.close(file.fd)
 
     def _retire(self, file: _CachedFile) -> None:
-        """Nobody new gets it; the last who reads it closes it."""
+        """Hides the file from new readers; its last reader closes it."""
         file.forgotten = True
         if not file.readers:
             self._files.close(file.fd)

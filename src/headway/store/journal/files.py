@@ -27,7 +27,7 @@ class Files(Protocol):
         """At most ``size`` bytes, which may be fewer; none at the end."""
 
     def sync(self, fd: int) -> None:
-        """What the file holds, and its size, are on disk. After an error nothing is known of what was not synced
+        """Syncs the file's data and size to disk. After an error nothing is known of what was not synced
         before, and a second call that succeeds says nothing about it."""
 
     def truncate(self, fd: int, size: int) -> None: ...

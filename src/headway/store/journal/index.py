@@ -18,20 +18,20 @@ from headway.store.journal.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from headway.store.journal.segment import SegmentHeader
 
 THIN_BYTES = 64 * 1024
-"""Of a file, for one entry of a thinned index; a batch that is larger has one of its own."""
+"""Bytes of file per entry of a thinned index; a larger batch has an entry of its own."""
 
 
 class IndexEntry(NamedTuple):
-    """What an entry of the index knows: of one batch, or of a stretch of them."""
+    """An entry of the index: one batch, or a stretch of them."""
 
     number: int
-    """Of the first one."""
+    """The first batch's."""
     offset: int
     size: int
     first_sequence: int
     """0 for facts alone."""
     last_sequence: int
-    """Of the stream up to and with them."""
+    """The stream's, up to and with these batches."""
     batches: int
 
 
@@ -48,13 +48,13 @@ class SegmentIndex:
         self.end = SEGMENT_HEADER_BYTES
         """Where the next batch goes."""
         self.last_sequence = header.last_sequence
-        """Of the stream, behind this segment."""
+        """The stream's, behind this segment."""
         self.own_first = 0
         """The first sequence in this segment; 0 if there is none."""
         self.own_last = 0
         self.batches = 0
         self.first_time_us: int | None = None
-        """Of the first batch; None if there is none."""
+        """The first batch's; None if there is none."""
         self.last_time_us: int | None = None
         self.time_max_us: int | None = None
         self._number = array("I")  # less the segment's first
@@ -64,7 +64,7 @@ class SegmentIndex:
         self._last = array("Q")
         self._time = array("q")
         self._batches = array("I")
-        """Of each entry; empty, before it is thinned: each is one batch."""
+        """Batches per entry; empty until the index is thinned: each entry is one batch."""
 
     def __len__(self) -> int:
         """Entries: as many as batches, until it is thinned."""
@@ -122,7 +122,7 @@ class SegmentIndex:
         self.time_max_us = max(self._time, default=None)
 
     def thin(self) -> None:
-        """Nothing will be added or cut any more. All of the batches are on disk."""
+        """Thins the index: from now on nothing is added or cut, and all batches are on disk."""
         if self._batches:
             return
         stretches: list[slice] = []
@@ -153,12 +153,13 @@ class SegmentIndex:
         return max((time for time, first in both if first), default=self._time[stretch.start])
 
     def last_sequence_before(self, number: int) -> int:
-        """Of the stream, before the batch with this number. Not of a thinned one."""
+        """The stream's last sequence before the batch with this number. Not for a thinned index."""
         at = self.position_of(number)
         return self._last[at - 1] if at else self.header.last_sequence
 
     def position_of(self, number: int) -> int:
-        """Of the first batch with this number or a later one; the length if there is none. Not of a thinned one."""
+        """Position of the first batch with this number or a later one; the length if there is none. Not for a thinned
+        index."""
         return bisect_left(self._number, max(0, number - self.header.first_number))
 
     def entry(self, at: int) -> IndexEntry:

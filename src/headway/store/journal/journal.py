@@ -54,7 +54,7 @@ class Journal:
         return self._streams[name]
 
     def close(self) -> None:
-        """What was not synced may be lost."""
+        """Closes at once; unsynced batches may be lost."""
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
@@ -71,7 +71,7 @@ class Journal:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Of batches that are not known to be on disk; they are in memory too."""
+        """Bytes of batches that are not known to be on disk; they are in memory too."""
         return sum(stream.unsynced_bytes for stream in self._streams.values())
 
     @property

@@ -1,4 +1,4 @@
-"""What a stream's folder has, and what is wrong with it. Reads everything, changes nothing.
+"""The recovery scan: finds what a stream's folder has and lacks. Reads everything, changes nothing.
 
 What a power loss can do, and is no damage:
 - a segment whose header never got to the disk; then nothing else was written to it (*unfinished*);
@@ -34,7 +34,7 @@ class Loss:
     """That do not check; 0 where something is missing that may have been in another file."""
     what: str
     numbers: Numbers | None = None
-    """Of the batches that are missing; None if that is not known, or none are."""
+    """Numbers of the missing batches; None if unknown, or if none are missing."""
     sequences: Numbers | None = None
     """Between which entries may be missing; None if that is not known, or none are."""
 
@@ -110,7 +110,7 @@ class _Scanner:
         self.found = found
         self.last_sequence = 0
         self.tail: Loss | None = None
-        """What does not check at the end of the segment before, or of the last one. If the numbers go on in the next
+        """Judges an unreadable end of the segment before, or of the last one. If the numbers go on in the next
         one it was superseded."""
         self.waiting: list[Loss] = []
         """Losses within the segment after which no sequence was seen yet."""
@@ -203,7 +203,7 @@ class _Scanner:
         self.last_sequence = index.last_sequence
 
     def _before(self, path: Path, header: segment.SegmentHeader) -> list[Loss]:
-        """What is missing between the last batch so far and the first of this segment."""
+        """Finds the batches missing between the last one so far and the first of this segment."""
         loss, self.tail = self.tail, None
         numbers = (self.found.next_number, header.first_number - 1)
         self.found.next_number = header.first_number

@@ -1,4 +1,4 @@
-"""What is done about what a survey has found, before a stream is written on.
+"""Repairs a stream as its recovery scan found it, before it is written on.
 
 Rules:
 - Nothing is changed while there is a loss that nobody has accepted.

@@ -28,7 +28,7 @@ _CHECKED_AT = 8
 HEADER_BYTES = _HEADER.size
 NAME_BYTES_MAX = 84
 READ_BYTES = 4 * 1024 * 1024
-"""What is read at once where a segment is read from end to end."""
+"""Bytes read at once where a segment is read from end to end."""
 _NAME = re.compile(r"(\d{10})\.journal")
 
 
@@ -42,7 +42,7 @@ class SegmentHeader(NamedTuple):
     token: int
     first_number: int
     last_sequence: int
-    """Of the stream, before this segment; 0 if there was none."""
+    """The stream's, before this segment; 0 if there was none."""
     name: str
 
 

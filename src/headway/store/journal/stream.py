@@ -72,7 +72,7 @@ class Stream:
         return said
 
     def close(self) -> None:
-        """What was not synced may be lost."""
+        """Closes at once; unsynced batches may be lost."""
         self._close_fd()
         self._catalogue.close()
 
@@ -86,7 +86,7 @@ class Stream:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Of batches that are not known to be on disk; they are in memory too."""
+        """Bytes of batches that are not known to be on disk; they are in memory too."""
         return self._catalogue.kept_bytes
 
     def packed(self, entries: Iterable[Entry], time_us: int) -> list[Packed]:

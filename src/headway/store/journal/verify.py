@@ -19,9 +19,9 @@ class StreamReport:
     segments: list[SegmentStats]
     """The oldest first. ``bytes`` is the size of the file."""
     losses: list[str]
-    """What had been on disk and cannot be read; a broker does not start on that without ``--repair``."""
+    """Losses: data that had been on disk and cannot be read; a broker starts on these only with ``--repair``."""
     notes: list[str]
-    """What a power loss leaves behind, and what was accepted before. The next start puts it right by itself."""
+    """Remains of a power loss, and losses accepted before. The next start puts them right by itself."""
 
     @property
     def good(self) -> bool:

@@ -18,7 +18,7 @@ class Content:
         """The largest part of a body that fits into a frame."""
 
     def header_lead(self, header_bytes: int) -> bytes:
-        """What stands in front of a header."""
+        """The bytes in front of a header."""
         return self._header + header_bytes.to_bytes(4, "big")
 
     def header(self, header: bytes) -> bytes:
@@ -26,7 +26,7 @@ class Content:
         return self.header_lead(len(header)) + header + FRAME_END
 
     def body_lead(self, body_bytes: int) -> bytes:
-        """What stands in front of a body that fits into one frame."""
+        """The bytes in front of a body that fits into one frame."""
         return self._body + body_bytes.to_bytes(4, "big")
 
     def body(self, body: bytes) -> bytes:

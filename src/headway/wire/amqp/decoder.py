@@ -1,4 +1,4 @@
-"""What one AMQP client sends, frame by frame: methods as ``pamqp`` commands, acks by the batch, messages as runs.
+"""Decodes one AMQP client's bytes, frame by frame: methods as ``pamqp`` commands, acks by the batch, messages as runs.
 
 Theory of operation. A frame is split off by hand, for there may be only part of it. A ``basic.publish`` all of whose
 message has come begins a run (scan.py); what has come in part, or needs several body frames, is put together channel by
@@ -89,18 +89,18 @@ class Decoder:
         self._publishes: dict[bytes, Address] = {}
         self._tail = Tail()
         self._rest: tuple[bytes, int] | None = None
-        """What has come and was not asked for yet, from that position on."""
+        """The received bytes that were not decoded yet, from that position on."""
 
     @property
     def buffered_bytes(self) -> int:
-        """What is held of frames and messages that have not come whole."""
+        """Bytes held of frames and messages that have not come whole."""
         if not self._contents:
             return len(self._tail.data)
         return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
     @property
     def missing_bytes(self) -> int:
-        """Of these is still to come."""
+        """Counts the bytes still to come of those."""
         waiting = sum(content.waiting for content in self._contents.values() if content.body is not None)
         return max(waiting, self._tail.missing_bytes)
 

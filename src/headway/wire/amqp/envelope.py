@@ -38,7 +38,7 @@ _LAST_BYTES = bytes(range(256)) * 258
 _LAST_BUT_ONE = b"".join(bytes((value,)) * 256 for value in range(256))
 """At n the last but one byte of n."""
 TAGS = 1 << 16
-"""Of so many tags in a row, the first a multiple of it, only the last two bytes differ."""
+"""So many tags in a row, the first a multiple of it, differ only in their last two bytes."""
 
 
 class Cut:
@@ -60,9 +60,9 @@ class Cut:
         self.behind = behind
         self.size = size
         self.ends: list[int] | None = None
-        """Of the pieces, when somebody asked."""
+        """Ends of the pieces, once somebody asked."""
         self.last: tuple[Hashable, bytes] | None = None
-        """What was written last, and for whom."""
+        """The last delivery written, and its consumer."""
 
 
 class AmqpEnvelope:
@@ -74,7 +74,7 @@ class AmqpEnvelope:
         tag = write_short(consumer_tag)
         self._method = DELIVER + tag
         self._size = len(self._method) + 8 + 1
-        """Of the method frame's payload without its address."""
+        """Size of the method frame's payload without its address."""
         self.shape: tuple[int, int] = (channel, frame_bytes_max)
         self._content = Content(channel, frame_bytes_max)
 
@@ -168,7 +168,7 @@ class AmqpEnvelope:
 
 
 class _Lead:
-    """What records of one address and with the same properties have in common."""
+    """The common bytes of records with one address and the same properties."""
 
     __slots__ = ("_content", "_front", "address_bytes", "before", "behind", "rests", "size", "size_at")
 
@@ -190,7 +190,7 @@ class _Lead:
         self._content = content
 
     def rest(self, body_bytes: int) -> bytes:
-        """What stands between the delivery tag and the bytes of a body in one frame; else, and the body's frames."""
+        """The bytes between the delivery tag and a body in one frame; else, and the body's frames."""
         found = self.rests.get(body_bytes)
         if found is None:
             found = b"".join((self._front, body_bytes.to_bytes(8, "big"), self.behind, FRAME_END))

@@ -1,4 +1,4 @@
-"""What the decoder finds in the bytes of a client."""
+"""Items that the decoder finds in a client's bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Heartbeat(NamedTuple):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a ``basic.publish`` says. ``topic``: that of its routing key."""
+    """A ``basic.publish``. ``topic``: that of its routing key."""
 
     exchange: str
     routing_key: str

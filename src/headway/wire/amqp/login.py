@@ -1,4 +1,4 @@
-"""Who a client says it is: the responses of PLAIN and AMQPLAIN."""
+"""A client's login: the responses of PLAIN and AMQPLAIN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Login(NamedTuple):
 
 
 def read_login(mechanism: str, response: str | bytes) -> Login | None:
-    """What ``connection.start-ok`` brings. None: a mechanism that was not offered."""
+    """Reads the login of ``connection.start-ok``. None: a mechanism that was not offered."""
     raw = response.encode() if isinstance(response, str) else response
     match mechanism:
         case "PLAIN":

@@ -43,7 +43,7 @@ def malformed(text: str) -> ProtocolError:
 
 
 class TableField(NamedTuple):
-    """Of a table. The value, with its type in front, is written at ``start:end``."""
+    """A field of a table. The value, with its type in front, is written at ``start:end``."""
 
     name: str
     value: object

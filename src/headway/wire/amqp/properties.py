@@ -52,7 +52,7 @@ CORRELATION_HEADER = "x-correlation-id"
 
 
 class BadExpiration(ProtocolError):
-    """It is no number of milliseconds. Only the channel is to be closed."""
+    """An expiration that is no number of milliseconds. Only the channel is to be closed."""
 
     def __init__(self, raw: bytes) -> None:
         shown = raw[:32].decode(errors="replace")
@@ -60,7 +60,7 @@ class BadExpiration(ProtocolError):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the broker itself wants to know of a message."""
+    """The properties of a message that the broker itself uses."""
 
     properties: Properties
     headers: dict[str, object]
@@ -108,7 +108,7 @@ def _places(raw: bytes) -> dict[str, _Span]:
 
 
 def read(raw: bytes) -> Facts:
-    """What they say. ``raw`` is all there is to know: equal bytes, equal facts."""
+    """Decodes properties. Cached by ``raw``: equal bytes, equal facts."""
     if raw == NONE:
         return Facts(Properties(native=raw), {})
     places = _places(raw)

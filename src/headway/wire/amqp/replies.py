@@ -1,4 +1,4 @@
-"""What the server says: methods as frames, in the version the client speaks.
+"""The server's methods as frames, in the client's version.
 
 Whatever has arguments only is written by ``write_method`` from ``pamqp``'s command. Helpers are here for what takes
 more: texts that may be too long, names that ``pamqp`` takes exception to, contents, and what must be fast.

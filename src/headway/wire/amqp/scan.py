@@ -17,7 +17,7 @@ FRAME_END = b"\xce"
 FRAME_OVERHEAD = 8
 """Frame header and end."""
 CONTENT = b"\x00\x3c\x00\x00"
-"""What the header of a content of class basic begins with: class and weight."""
+"""Start of a content header of class basic: class and weight."""
 BODY_SIZE_AT = 7 + 4
 """Where in a header frame the size of the body stands, in 8 bytes."""
 PROPERTIES_AT = BODY_SIZE_AT + 8

@@ -26,7 +26,7 @@ class Version(NamedTuple):
     shorter: frozenset[int]
     """Methods, by their index in 0-9-1, that have no last argument yet. Read, it may be there all the same."""
     has_tickets: bool
-    """It asks for access tickets."""
+    """Whether clients ask for access tickets."""
 
     def to_091(self, index: int) -> int:
         """-1: it has no such method."""
@@ -50,7 +50,7 @@ AMQP_0_8 = Version(
 )  # fmt: skip
 
 OFFERED = b"AMQP\x00\x00\x09\x01"
-"""What a server answers to a header it does not know, before it closes (0-9-1, 4.2.2)."""
+"""The answer to an unknown protocol header, before the server closes (0-9-1, 4.2.2)."""
 _HEADERS = {
     OFFERED: AMQP_0_9_1,
     b"AMQP\x01\x01\x00\x09": AMQP_0_9,

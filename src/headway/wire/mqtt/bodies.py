@@ -61,7 +61,7 @@ def check_level(name: bytes, level: int) -> int:
 
 
 def read_connect(reader: Reader, version: int) -> Connect:
-    """What follows the protocol level."""
+    """The part of CONNECT behind the protocol level."""
     flags = reader.u8("connect flags")
     _check_connect_flags(flags, version)
     clean = bool(flags & 0x02)

@@ -1,4 +1,4 @@
-"""What a client sends: for the load driver, the demo's consumers, and the tests."""
+"""Encodes a client's packets: for the load driver, the demo's consumers, and the tests."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _FIRST_BYTES_5 = {
 
 
 class Decoder:
-    """What one peer sends, packet by packet.
+    """Decodes one peer's bytes, packet by packet.
 
     ``role`` is ours: a server reads what clients send. A client must say which ``version`` it speaks; a server takes it
     from CONNECT (``version`` is 0 until then; after a refused CONNECT it is the one to refuse in). ``packet_bytes_max``
@@ -84,16 +84,16 @@ class Decoder:
         self._aliases: dict[int, str] = {}
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
-        """What has come and was not asked for yet, from that position on."""
+        """The received bytes that were not decoded yet, from that position on."""
 
     @property
     def buffered_bytes(self) -> int:
-        """What is held of a packet that has not come whole."""
+        """Bytes held of a packet that has not come whole."""
         return len(self.tail.data)
 
     @property
     def missing_bytes(self) -> int:
-        """Of that packet is still to come, as far as is known."""
+        """Counts the bytes still to come of that packet, as far as is known."""
         return self.tail.missing_bytes
 
     @property

@@ -73,7 +73,7 @@ class Reader(BytesReader):
         return self.pos < self.end
 
     def finish(self) -> None:
-        """Nothing may follow."""
+        """Raises unless all was read."""
         if self.pos != self.end:
             raise malformed(f"has {self.end - self.pos} bytes too many")
 

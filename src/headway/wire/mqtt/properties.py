@@ -217,8 +217,8 @@ def write_user(pairs: UserProperties) -> bytes:
 
 
 def write_message(properties: Properties) -> bytes:
-    """What travels with a message, without the length before a block. The order within a block is free but for user
-    properties, whose order is kept."""
+    """Properties that travel with a message, without the length before a block. The order within a block is free but
+    for user properties, whose order is kept."""
     if properties is NO_PROPERTIES:
         return b""
     parts: list[bytes] = []

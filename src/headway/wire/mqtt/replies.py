@@ -1,4 +1,4 @@
-"""What the broker answers one client, in the client's version and within what it is willing to take.
+"""Encodes the broker's packets for one client, in the client's version and within the size it accepts.
 
 Reason strings and user properties are for people: they are left out in 3.1.1, when the client does not want them
 (``problem_info`` off: then only CONNACK and DISCONNECT may have them), and when the packet would become longer than
@@ -16,7 +16,7 @@ from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
 
 _DISPENSABLE = ("user", "reason_string", "response_info", "topic_alias_max", "max_packet_bytes", "receive_max")
-"""What is left out of a packet that is too long, in this order. The last ones are limits of ours that a client must
+"""Properties left out of a packet that is too long, in this order. The last ones are limits of ours that a client must
 know to keep to: whoever is not told of them is not held to them."""
 _REASON_CHARACTERS_MAX = 8192
 """A reason string stays below the 65535 bytes of an MQTT string, whatever the characters."""

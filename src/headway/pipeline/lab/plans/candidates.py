@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What a candidate must keep to if it is to be recommended; None: what follows from the recorded pool."""
+    """The limits of a candidate that may be recommended; None: those that follow from the recorded pool."""
 
     memory_bytes: int | None = None
     disk_bytes: int | None = None

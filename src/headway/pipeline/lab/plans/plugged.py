@@ -1,4 +1,5 @@
-"""What was plugged in, and a lab cannot replay: samples have no column of its meter, nor the plug-in's own mind."""
+"""Plugged-in meters and actions, which a lab cannot replay: samples have no column of its meter, nor the plug-in's own
+mind."""
 
 from __future__ import annotations
 

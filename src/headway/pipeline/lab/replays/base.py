@@ -25,7 +25,7 @@ from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 BLOCK_STEPS = 10
 TELL_S = 10.0
-"""Whoever was watched for less after a hit may yet have caught up."""
+"""A consumer that was recorded for less time after a hit might still have caught up."""
 OFFLINE, GATES = 1, 2
 """Flags of a bucket: what it holds is on disk; it holds publishers back."""
 
@@ -33,19 +33,19 @@ Answer = Literal["yes", "no", "unknown"]
 
 
 class Bucket(NamedTuple):
-    """What a consumer held in one stretch of time (``Recording.bucket_s`` long), at most."""
+    """The most that a consumer held in one stretch of time (``Recording.bucket_s`` long)."""
 
     number: int
     lag_bytes: int
     oldest_s: float
     """Since when the oldest of it waited."""
     end_bytes: int
-    """What had been offered to it; tells how its lane grew."""
+    """Bytes that had been offered to it; tells how its lane grew."""
     flags: int
 
 
 class MeterRange:
-    """What every meter can have shown at any time between some looks, each as far from the next as ``next_corner``.
+    """Bounds of every meter at any time between some looks, each as far from the next as ``next_corner``.
 
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
     what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps."""
@@ -235,7 +235,8 @@ def must_hold(condition: Condition, low: Sample, high: Sample, ease: float) -> b
 
 
 def _comparable(leaf: Comparison, low: Sample, high: Sample) -> bool:
-    """It rests on what was recorded alone, and on one threshold. Two meters depend on the candidate as well."""
+    """Whether the comparison rests on the recording alone, and on one threshold. Two meters depend on the candidate,
+    too."""
     if leaf.meter in ("slow_count", "pool_share"):
         return False
     return not leaf.amount.per_prefetch or low.prefetch == high.prefetch

@@ -53,12 +53,12 @@ SWEPT_MAX_S = 8.0
 
 
 class Recording(NamedTuple):
-    """What holds for all consumers of one run."""
+    """Facts shared by all consumers of one run."""
 
     horizon: float
     """When the recording ends, in seconds since it began."""
     memory_limit: int
-    """Of the recorded pool, in bytes."""
+    """Memory limit of the recorded pool, in bytes."""
     sweep_s: float = SWEEP_S
     bucket_s: float = 1.0
 
@@ -101,7 +101,7 @@ class Passage:
     """And its client's connection with it."""
     behind_at_end: bool = False
     would_catch_up: Answer | None = None
-    """What became, without a policy, of the one first hit; None: nobody was."""
+    """The fate, without a policy, of the first consumer hit; None: none was."""
     begin: float = 0.0
     """From when on it was replayed."""
     caught_up_s: float | None = None
@@ -292,7 +292,7 @@ class CandidateReplay:
                 return
 
     def _keep_at_it(self, replay: ConsumerReplay) -> None:
-        """What active rules do at each look."""
+        """Applies the active rules at each look."""
         self._offline = False
         for index in self._state.active():
             rule = self._policy.rules[index]

@@ -98,7 +98,7 @@ class ConsumerReplay:
             self.conflated += self._skip_to(self.end)
 
     def _move(self, position: float) -> float:
-        """It is given everything before a position; returns how many bytes."""
+        """Moves to a position, all before it taken; returns how many bytes."""
         size = max(0.0, position - self.position)
         self.position += size
         self.taken += size
@@ -139,7 +139,7 @@ class ConsumerReplay:
 
     @property
     def waiting_bytes(self) -> float:
-        """What it has not been given and is going to be."""
+        """Bytes that it has not been given yet and will be."""
         if self._holes and self._holes[-1][1] is None:
             return max(0.0, self._holes[-1][0] - self.position)
         return self.end - self.position
@@ -151,7 +151,7 @@ class ConsumerReplay:
 
     @property
     def gating_bytes(self) -> float:
-        """What must be kept of the lane for it; a conflating consumer reads state."""
+        """Bytes of the lane that must be kept for it; a conflating consumer reads state."""
         return 0.0 if self.conflating else self.end - self.position
 
     def sample(self) -> Sample:
@@ -206,7 +206,7 @@ class ConsumerReplay:
             self._holes.append((start, None))
 
     def stop_discarding(self) -> None:
-        """What comes from now on is given again."""
+        """Ends the discard: later records are given again."""
         if self._holes and self._holes[-1][1] is None:
             self._holes[-1] = (self._holes[-1][0], self.end)
 
@@ -252,7 +252,7 @@ class ConsumerReplay:
         return self._gated is not None
 
     def go_away(self) -> None:
-        """Its connection was ended; the session stays, and what it is owed."""
+        """Ends its connection; the session and its backlog stay."""
         self._away_until = self.trace.comes_back(self.time)
         if self._away_until is None:
             self._away_until = float("inf")

@@ -28,7 +28,7 @@ class Holding(NamedTuple):
     """A consumer in one bucket."""
 
     number: int
-    """Of the bucket."""
+    """The bucket's number."""
     client: str
     filter: str
     subscription: int
@@ -43,7 +43,7 @@ class Holding(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What was held in one bucket."""
+    """The memory held in one bucket."""
 
     number: int
     memory_bytes: int
@@ -66,7 +66,7 @@ class Sacrifice(NamedTuple):
 
 
 class _Consumer:
-    """Who holds something of a lane at the moment."""
+    """Consumers that hold part of a lane at the moment."""
 
     __slots__ = ("holding", "lane", "moved_to", "position")
 
@@ -150,7 +150,7 @@ class PoolReplay:
         self._bucket_s = bucket_s
         self._lanes: dict[str, _Lane] = {}
         self._clients: dict[str, dict[int, _Consumer]] = {}
-        """Who holds something, by client and subscription; in the order in which they fell behind."""
+        """Holders by client and subscription, in the order in which they fell behind."""
         self._gone: dict[str, float] = {}
         """Clients whose connection pressure ended, and when: traces from before are over."""
         self.sacrifices: list[Sacrifice] = []
@@ -198,7 +198,7 @@ class PoolReplay:
             del self._clients[consumer.holding.client]
 
     def _relieve(self, number: int, now: float) -> None:
-        """Whoever stands in the way while the pool is over its limits, then clients over their share."""
+        """Gives up the furthest behind while the pool is over its limits, then clients over their share."""
         pool = self._pool
         lanes = self._lanes.values()
         by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())

@@ -18,7 +18,7 @@ COLUMNS = (
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction",
 )  # fmt: skip
-"""Of ``consumer_samples``: what a replay needs."""
+"""Columns of ``consumer_samples`` that a replay needs."""
 
 CUT_BY_BROKER = frozenset(
     {

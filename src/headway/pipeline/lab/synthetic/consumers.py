@@ -38,7 +38,7 @@ LIVES_MAX = 2
 
 
 class WindowState(NamedTuple):
-    """What a window looks like from the broker, at each second of a life."""
+    """A window as the broker sees it, at each second of a life."""
 
     in_flight: Ints
     exhausted_s: Floats
@@ -71,7 +71,7 @@ class Life(NamedTuple):
 
 
 class _Habit(NamedTuple):
-    """What makes a consumer what it is; arrays cover the whole recording."""
+    """The traits of a consumer; arrays cover the whole recording."""
 
     takes: Ints
     lives: tuple[tuple[int, int, str], ...]
@@ -106,7 +106,7 @@ def live(seed: int, number: int, traffic: Traffic) -> list[Life]:
 
 
 def _queue(offered: Ints, takes: Ints) -> Ints:
-    """What waits in a queue at each second: nothing at first, then what came in and was not taken out."""
+    """The length of a queue at each second: 0 at first, then arrivals less departures."""
     surplus: Ints = np.concatenate([[0], np.cumsum(np.diff(offered) - takes)])
     return surplus - np.minimum.accumulate(np.minimum(surplus, 0))
 

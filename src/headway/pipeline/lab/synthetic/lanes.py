@@ -40,7 +40,7 @@ class SyntheticLane(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What is published on one topic. ``ends[t]``: records so far, ``t`` seconds after the start; ``ends[0]`` is 0."""
+    """Records published on one topic. ``ends[t]``: records so far, ``t`` seconds after the start; ``ends[0]`` is 0."""
 
     filter: str
     record_bytes: int
@@ -53,7 +53,7 @@ def chance(seed: int, what: str, number: int = 0) -> np.random.Generator:
 
 
 def deal(consumers: int, topics: int) -> list[SyntheticLane]:
-    """Who reads which topic: every topic has a reader, none more than ``READERS_MAX``."""
+    """Assigns readers to topics: every topic has a reader, none more than ``READERS_MAX``."""
     if not 1 <= topics <= consumers:
         raise ConfigError(f"topics: from 1 to the number of consumers ({consumers:,}), not {topics:,}")
     if consumers > topics * READERS_MAX:

@@ -1,4 +1,4 @@
-"""What a broker would have observed of made-up consumers, and what it would have said of them.
+"""Samples and verdicts that a broker would have recorded of made-up consumers.
 
 The policy in force only says who is slow (``POLICY``); nobody is cut, conflated or given up, so the recording shows
 what every consumer would have done by itself, which is the best a lab can be given. Whom it named, when and why is not
@@ -44,7 +44,7 @@ _VERDICTS_PER_CONSUMER = 10
 
 
 class Series(NamedTuple):
-    """What is observed of one subscription at each second of its life; times in seconds."""
+    """Observations of one subscription at each second of its life; times in seconds."""
 
     life: Life
     offered: Ints
@@ -110,7 +110,7 @@ def _judge(series: Series, traffic: Traffic) -> Series:
 
 
 def _samples_of(series: Series, traffic: Traffic, exhausted: Floats) -> Iterator[tuple[int, Sample]]:
-    """What the governor would be shown: at each second while something waits, and at the first when nothing does."""
+    """Samples for the governor: at each second while something waits, and at the first when nothing does."""
     life, size = series.life, traffic.record_bytes
     taken = np.diff(series.drained, prepend=0) * size
     published = np.diff(series.offered, prepend=0) * size
@@ -134,7 +134,7 @@ def _samples_of(series: Series, traffic: Traffic, exhausted: Floats) -> Iterator
 
 
 def bursts_of(series: Series) -> Floats:
-    """What was offered in the last second, as a multiple of the usual; 1 while nothing waits or it is unknown."""
+    """The offered rate of the last second, as a multiple of the usual; 1 while nothing waits or it is unknown."""
     offered = series.offered
     bursts = np.ones(len(offered))
     if len(offered) > _BURST_LONG_S:
@@ -145,5 +145,5 @@ def bursts_of(series: Series) -> Floats:
 
 
 def subscription_of(verdict: Verdict) -> int:
-    """Whom a verdict of this recording is about: its number says so."""
+    """The consumer that a verdict of this recording is about: its number says so."""
     return verdict.number % _VERDICTS_PER_SECOND // _VERDICTS_PER_CONSUMER

@@ -46,7 +46,7 @@ _LANE_FIELDS = (
     "consumers", "lagging", "watched", "slow", "held_bytes",
 )  # fmt: skip
 LANE_SCHEMA = pa.schema([pa.field(name, pa.int64()) for name in _LANE_FIELDS])
-"""What a topic adds to the whole broker at each second; ``held_bytes``: as far as its furthest-back consumer is."""
+"""A topic's share of the whole broker at each second; ``held_bytes``: back to its furthest-back consumer."""
 
 
 def record(seed: int, lane: SyntheticLane, steps: int, run: str) -> TopicRows:
@@ -208,7 +208,7 @@ def _verdict(verdict: Verdict, run: str, held_bytes: int) -> dict[str, Any]:
 
 
 def _lane(series: list[Series], traffic: Traffic, lane: SyntheticLane, steps: int) -> pa.RecordBatch:
-    """What this topic adds to the whole, second by second."""
+    """This topic's share of the whole, second by second."""
     columns = {name: np.zeros(steps + 1, dtype=np.int64) for name in _LANE_FIELDS}
     columns["lane"][:] = lane.number
     columns["second"] = np.arange(steps + 1)

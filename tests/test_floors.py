@@ -52,7 +52,10 @@ ROOMS = {
 """From the ground up, too."""
 BESIDE = {"core": {"broker"}, "server": {"listener", "main"}}
 AGGREGATES = [
-    {f"core.consumer.{name}" for name in ("channel", "conflation", "feed", "reader", "session", "subscription")},
+    {
+        f"core.consumer.{name}"
+        for name in ("channel", "conflation", "feed", "reader", "session", "shared_reader", "subscription")
+    },
     {f"core.log.{name}" for name in ("chunk", "cursor", "lane", "ledger", "loose", "pool")},
 ]
 """Each is one thing in several files: a client has subscriptions, a subscription has a client; a chunk knows who stands

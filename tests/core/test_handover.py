@@ -42,7 +42,7 @@ def test_if_the_client_goes_before_it_was_given_everything_the_rest_is_counted()
     slow.subscribe("t", 0)
     publisher.publish("t", 0, 60, size=200)
     stage.run(0.5)
-    given = slow.session.subscriptions["t"].delivered_records
+    given = slow.session.subscriptions["t"].delivered.records
     slow.subscribe("t", 1)
     slow.leave()
     stage.turn()

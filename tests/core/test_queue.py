@@ -302,7 +302,7 @@ def test_what_a_consumer_asks_for_once_more_comes_to_it_under_new_ids(stage: Que
     stage.turn()
     assert [(one.number, one.redelivered) for one in peer.seen[3:]] == [(0, True), (2, True)]
     assert peer.ids() == [one.id for one in peer.seen[3:]]
-    assert made.delivered_records == len(peer.seen)
+    assert made.delivered.records == len(peer.seen)
     peer.ack(*peer.ids())
     stage.turn()
     assert not other.seen

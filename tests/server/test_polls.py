@@ -62,7 +62,7 @@ def test_what_waits_is_what_is_recorded_from_its_offset_on() -> None:
     assert 5_000 < poll.lag_bytes < 6_500
     poll.move(last + 1, stage.now)
     assert (poll.lag_records, poll.lag_bytes, poll.oldest_time()) == (0, 0, None)
-    assert poll.delivered_records == last + 1 - first
+    assert poll.delivered.records == last + 1 - first
 
 
 def test_its_account_balances() -> None:
@@ -114,7 +114,7 @@ def test_a_discard_leaves_as_much_as_it_says() -> None:
     assert gap is not None
     assert gap.records == poll.offset - first
     assert poll.gap_records.total() == gap.records
-    assert poll.delivered_records == 0
+    assert poll.delivered.records == 0
 
 
 @pytest.mark.parametrize("then", ['"conflate"', '"offline"', '"block_publishers"'])

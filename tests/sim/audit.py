@@ -48,7 +48,7 @@ def after_turn(world: World) -> None:
 
 
 def cursors(feed: Feed) -> list[Cursor]:
-    found = [s.cursor for s in feed.subscriptions if s.queue is None]
+    found = [s.cursor for s in feed.subscriptions if s.reader.queue is None]
     return [*found, *(queue.backlog.cursor for queue in feed.queues)]
 
 
@@ -67,7 +67,7 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
 def _places(feed: Feed, watched: Container[Subscription]) -> None:
     for subscription in feed.subscriptions:
         session = subscription.session
-        if subscription.queue is not None or session.subscriptions.get(subscription.filter) is not subscription:
+        if subscription.reader.queue is not None or session.subscriptions.get(subscription.filter) is not subscription:
             continue  # no cursor of its own, or about to be handed over
         places = [subscription in place for place in (feed.waiting, feed.resting, session.lagging)]
         assert sum(places) == 1, f"{subscription.filter} stands in {places}"

@@ -50,7 +50,7 @@ def _feeds(model: QueueModel) -> list[Feed]:
 
 def _cursors(feed: Feed) -> list[Cursor]:
     """Of a lane that only queues read."""
-    assert all(subscription.queue is not None for subscription in feed.subscriptions)
+    assert all(subscription.reader.queue is not None for subscription in feed.subscriptions)
     return [s for queue in feed.queues for s in [*queue.backlog.stretches, *queue.backlog.settling] if s.feed is feed]
 
 

@@ -87,7 +87,8 @@ class Consuming(Acks, ABC):
         for member in channel.members:
             member.paused = True
             session.subscriptions.pop(member.request.key, None)
-            queue = None if member.queue is None else queue_of(member.queue)
+            shared = member.reader.queue
+            queue = None if shared is None else queue_of(shared)
             if queue is not None and queue.members.exclusive is member:
                 queue.members.exclusive = None
         self._registry.chores.begin(self._clear_up(channel), now)

@@ -44,7 +44,8 @@ class Ending:
         registry.count_consumer(feed.key.filter, -1)
         if subscription.case.slow:
             registry.count_slow(subscription, -1)
-        queue = None if subscription.queue is None else queue_of(subscription.queue)
+        shared = subscription.reader.queue
+        queue = None if shared is None else queue_of(shared)
         if queue is not None:
             queue.leave(subscription)
             if subscription.channel.members:

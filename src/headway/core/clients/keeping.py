@@ -123,22 +123,23 @@ class Keeping:
         if subscription.number_kept == 0:
             subscription.number_kept = ledger.next_number(number)
             self._subscriptions[subscription.number_kept] = subscription
+        queue = subscription.reader.queue
         if subscription.request.qos:
-            if subscription.queue is not None:
-                self._keep_queue(queue_of(subscription.queue), place)
+            if queue is not None:
+                self._keep_queue(queue_of(queue), place)
             elif subscription.cursor.kept is None:
                 kept = subscription.cursor.kept = ledger.keep([subscription.cursor], place)
                 kept.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.keep_feed(subscription.feed, 1)
-        elif subscription.queue is not None:
-            self._group_changed(queue_of(subscription.queue))
+        elif queue is not None:
+            self._group_changed(queue_of(queue))
         self._say("subscription", subscription.number_kept, self._terms(subscription))
 
     def loosen(self, old: Subscription) -> Estate | None:
         """A subscription is to be replaced: what its client has not settled, and what it had still to be given, is its
         successor's. None: it leaves nothing that is kept."""
         kept = old.cursor.kept
-        if kept is None or old.queue is not None:
+        if kept is None or old.reader.queue is not None:
             return None
         loose = LooseEnds(kept, self._registry.sequence, old.cursor.fresh_sequence())
         for delivery in old.channel.in_flight.values():
@@ -174,10 +175,10 @@ class Keeping:
         self._say("subscription", subscription.number_kept, None)
         del self._subscriptions[subscription.number_kept]
         subscription.number_kept = 0
-        kept, queue = subscription.cursor.kept, subscription.queue
+        kept, queue = subscription.cursor.kept, subscription.reader.queue
         if queue is not None:
             self._group_changed(queue_of(queue))
-        elif queue is None and kept is not None:
+        elif kept is not None:
             subscription.cursor.kept = None
             ledger.forget(kept)
             self._registry.keep_feed(subscription.feed, -1)

@@ -30,8 +30,8 @@ from headway.core.consumer import (
     Feed,
     FeedKey,
     QueueTerms,
-    Reader,
     Session,
+    SharedReader,
     SubscribeRequest,
     Subscription,
     SubscriptionOptions,
@@ -348,7 +348,7 @@ class Queues(Consuming):
             self._rebind(queue)
         self._router.forget()
 
-    def _called(self, reader: Reader) -> None:
+    def _called(self, reader: SharedReader) -> None:
         """It is published to by its name."""
         queue = queue_of(reader)
         if not queue.called:

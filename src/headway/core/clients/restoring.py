@@ -90,7 +90,7 @@ class Restoring:
         assert isinstance(number, int)
         subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
         if terms.place:
-            queue = subscription.queue
+            queue = subscription.reader.queue
             self._owns(terms.place, subscription if queue is None else queue_of(queue), sequence)
 
     def _queue(self, name: str, terms: QueueKeptTerms, sequence: int, now: float) -> None:

@@ -90,7 +90,7 @@ class Subscribing:
                 text = f"it was replaced {PREFACES_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
             estate = self._keeping.loosen(old)
-            if not old.has_more or old.conflating or old.queue is not None:
+            if not old.has_more or old.conflating or old.reader.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)

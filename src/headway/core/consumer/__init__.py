@@ -19,15 +19,16 @@ from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, PeerState
 from headway.core.consumer.poll import Behind, Poll, Recorded, Telling
-from headway.core.consumer.reader import Reader
+from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.skip import Predicate, Skip
 from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation", "ConnectRequest", "DeadLetter",
     "Delivery", "Disconnect", "Effect", "EVERY_RECORD", "Feed", "FeedKey", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
-    "Outlet", "parse_options", "Pause", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueTerms", "Reader",
-    "Recorded", "RESTING", "Resume", "Session", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
-    "SubscriptionOptions", "Telling", "Will", "Window",
+    "Outlet", "parse_options", "Pause", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms",
+    "Reader", "Recorded", "RESTING", "Resume", "Session", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest",
+    "Subscription", "SubscriptionOptions", "Telling", "Will", "Window",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer.conflation import EVERY_RECORD
-from headway.core.consumer.reader import Reader
+from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Lane, Pool
 from headway.core.message import Dialect, Record
@@ -64,13 +64,13 @@ class Feed:
         """For how long there were gates before."""
         self.slow = 0
         """Subscriptions that are marked slow."""
-        self.queues: dict[Reader, None] = {}
+        self.queues: dict[SharedReader, None] = {}
         """Queues that read this lane or have read some of it that is not settled."""
         self.reading = 0
         """Their cursors: a queue may have more than one."""
-        self.listening: dict[Reader, None] = {}
+        self.listening: dict[SharedReader, None] = {}
         """Queues that have handed out everything and are told when there is more."""
-        self.limited: dict[Reader, None] = {}
+        self.limited: dict[SharedReader, None] = {}
         """Queues that are told in any case: what is too much is to be dropped."""
         self.kept = 0
         """Of those who read it: durable ones, for whom the journal has its records."""
@@ -82,13 +82,11 @@ class Feed:
     @property
     def gated(self) -> bool:
         """Publishers are held back: by a consumer of its own, or by all of a queue's."""
-        return any(gate.queue is None or gate.queue.gates for gate in self.gates)
+        return any(gate.reader.gates for gate in self.gates)
 
     def holds_back(self, session: Session) -> bool:
         """Nobody waits for itself: its acknowledgements would not be read."""
-        return any(
-            gate.session is not session and (gate.queue is None or gate.queue.gates) for gate in self.gates
-        )  # fmt: skip
+        return any(gate.session is not session and gate.reader.gates for gate in self.gates)
 
     def is_read_by(self, session: Session) -> bool:
         return any(one.feed is self for one in session.subscriptions.values())

@@ -20,6 +20,7 @@ from headway.core.base import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.outlet import Outlet, PeerState
+from headway.core.consumer.reader import Reader
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle
@@ -75,15 +76,45 @@ class PollCursor(Cursor):
     offset: int
     recorded: Recorded
 
+    @property
+    def behind(self) -> Behind:
+        return self.recorded.behind(self.filter, self.offset)
+
     def fresh_sequence(self) -> int:
-        return self.offset if self.offset <= self.recorded.behind(self.filter, self.offset).last else 0
+        return self.offset if self.offset <= self.behind.last else 0
 
     def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
         return [(self.offset, max(last, self.offset))]
 
 
+class ArchiveReader(Reader):
+    __slots__ = ("place",)
+    counts_apart = True
+    reads_itself = True
+
+    def __init__(self, place: PollCursor) -> None:
+        self.place = place
+
+    def has_more(self, subscription: Subscription) -> bool:
+        return self.lag_records(subscription) > 0
+
+    def lag_records(self, subscription: Subscription) -> int:
+        return max(0, self.place.behind.last + 1 - self.place.offset)
+
+    def lag_bytes(self, subscription: Subscription) -> int:
+        return self.place.behind.bytes
+
+    def gating_bytes(self, subscription: Subscription) -> int:
+        return 0
+
+    def oldest_time(self, subscription: Subscription) -> float | None:
+        return self.place.behind.time_s
+
+
 class Poll(Subscription):
-    __slots__ = ("_recorded", "place")
+    """A subscription that reads by itself, and what it tells of that."""
+
+    __slots__ = ("place",)
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case, recorded: Recorded,
                  offset: int) -> None:
@@ -93,11 +124,7 @@ class Poll(Subscription):
         self.place.offset = offset
         self.place.filter, self.place.recorded = feed.key.filter, recorded
         self.cursor = self.place
-        self._recorded = recorded
-
-    @property
-    def counts_apart(self) -> bool:
-        return True
+        self.reader = ArchiveReader(self.place)
 
     @property
     def offset(self) -> int:
@@ -105,34 +132,7 @@ class Poll(Subscription):
 
     @property
     def behind(self) -> Behind:
-        return self._recorded.behind(self.feed.key.filter, self.offset)
-
-    @property
-    def lag_records(self) -> int:
-        return max(0, self.behind.last + 1 - self.offset)
-
-    @property
-    def lag_bytes(self) -> int:
-        return self.behind.bytes
-
-    @property
-    def gating_bytes(self) -> int:
-        return 0
-
-    @property
-    def has_more(self) -> bool:
-        return self.lag_records > 0
-
-    def oldest_time(self) -> float | None:
-        return self.behind.time_s
-
-    @property
-    def delivered_records(self) -> int:
-        return self.state_records
-
-    @property
-    def delivered_bytes(self) -> int:
-        return self.state_bytes
+        return self.place.behind
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Poll(Subscription):
         low, high = self.offset, self.behind.last + 1
         while low < high:
             middle = (low + high) // 2
-            if self._recorded.behind(filter, middle).bytes > size:
+            if self.place.recorded.behind(filter, middle).bytes > size:
                 low = middle + 1
             else:
                 high = middle

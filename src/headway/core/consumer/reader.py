@@ -1,63 +1,212 @@
-"""Readers: who reads lanes with one position for many consumers. A queue is one (queue.py); below it nobody needs to
-know more of queues than this.
+"""Readers: how a subscription comes by its records, and what of them waits for it.
 
-A subscription that has no such reader reads its lane by itself, with a cursor of its own.
+- By itself, from its lane, with a cursor of its own: ``LaneReader``.
+- As a member of a queue, which has one position for all of them: ``QueueMember``.
+- By itself, from what is recorded (poll.py): ``ArchiveReader``.
+
+A reader does not know whose it is, and is told each time: what knows itself is not gone when it is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headway.core.consumer.options import QueueTerms
-from headway.core.log import Kept
-from headway.core.message import Run
+from headway.core.consumer.conflation import EVERY_RECORD
 
 if TYPE_CHECKING:
-    from headway.core.consumer.feed import Feed
-    from headway.core.consumer.session import Session
+    from headway.core.consumer.shared_reader import SharedReader
+    from headway.core.consumer.skip import Skip
     from headway.core.consumer.subscription import Subscription
+    from headway.core.log import Kept
 
 
-class Waiting(Protocol):
-    """What a reader has still to hand out."""
-
-    @property
-    def lag_bytes(self) -> int: ...
-    @property
-    def lag_records(self) -> int: ...
-    @property
-    def has_more(self) -> bool: ...
-    def oldest_time(self) -> float | None:
-        """When the next of it was published; None: there is nothing."""
+class Amount(NamedTuple):
+    records: int
+    bytes: int
 
 
-class Reader(Protocol):
-    """It hands out what it reads to its members, each record to one of them."""
+class Reader(ABC):
+    __slots__ = ()
 
-    name: str
-    terms: QueueTerms
-    ends_with_members: bool
-    """It is the group of a shared subscription."""
-    filters: tuple[str, ...]
-    """The names it goes by for policies."""
-    kept: Kept | None
-    owner: Session | None
-    """Whose it is alone."""
-    feed: Feed
+    queue: SharedReader | None = None
+    """Whose member the subscription is."""
+    counts_apart = False
+    """Where its cursor is does not tell what it took."""
+    reads_itself = False
+    """Nothing is sent to it: it reads what is recorded, and says how far it has come."""
 
-    @property
-    def members(self) -> Mapping[Subscription, None]: ...
-    @property
-    def backlog(self) -> Waiting: ...
     @property
     def gates(self) -> bool:
-        """All of its members would hold back publishers."""
-    def dispatch(self, now: float) -> None:
-        """Hand out what members have room and credit for."""
-    def takes_at_once(self, now: float) -> bool:
-        """One more record would not have to wait."""
-    def room_for(self, run: Run, now: float) -> int:
-        """How many records of the run it takes, where it refuses what is too much."""
-    def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
-        """It has no room for the records of the run behind so many of them."""
+        """Publishers wait for it, if it is to hold them back."""
+        return True
+
+    @property
+    def sharers(self) -> int:
+        """By how many what is held for it is shared."""
+        return 1
+
+    def durable(self, subscription: Subscription) -> bool:
+        return subscription.session.expiry_s > 0
+
+    def names(self, subscription: Subscription) -> tuple[str, ...]:
+        """Those it goes by for policies."""
+        return (subscription.feed.key.filter,)
+
+    def kept(self, subscription: Subscription) -> Kept | None:
+        """Its place in the journal."""
+        return subscription.cursor.kept
+
+    # -- what waits -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def has_more(self, subscription: Subscription) -> bool:
+        """Something waits."""
+
+    @abstractmethod
+    def lag_records(self, subscription: Subscription) -> int:
+        """Records it has not been given, in whatever form, and is going to be."""
+
+    @abstractmethod
+    def lag_bytes(self, subscription: Subscription) -> int:
+        """Theirs, as they stand in the lane."""
+
+    @abstractmethod
+    def gating_bytes(self, subscription: Subscription) -> int:
+        """How much of the lane must be kept for it."""
+
+    @abstractmethod
+    def oldest_time(self, subscription: Subscription) -> float | None:
+        """Since when something waits; None when nothing does."""
+
+    # -- its books (accounts.py) ------------------------------------------------------------------------------------
+
+    def delivered(self, subscription: Subscription) -> Amount:
+        """What it was given, as it was written for it."""
+        return Amount(subscription.state_records, subscription.state_bytes)
+
+    def drained(self, subscription: Subscription) -> Amount:
+        return self.delivered(subscription)
+
+    def skipped(self, subscription: Subscription) -> Amount:
+        return Amount(subscription.gap_records.total(), subscription.skipped_bytes)
+
+    def owed(self, subscription: Subscription) -> Amount:
+        return Amount(self.lag_records(subscription), self.lag_bytes(subscription))
+
+
+class LaneReader(Reader):
+    __slots__ = ()
+
+    def has_more(self, subscription: Subscription) -> bool:
+        if subscription.prefaces:
+            return True
+        conflation, cursor = subscription.conflation, subscription.cursor
+        if conflation.mode is not EVERY_RECORD:
+            return conflation.pass_due(subscription)
+        return cursor.position != cursor.lane.end
+
+    def lag_records(self, subscription: Subscription) -> int:
+        cursor = subscription.cursor
+        if subscription.conflating:
+            owed = subscription.conflation.owed_records
+            return subscription.feed.lane.count - cursor.number + owed if self.has_more(subscription) else 0
+        skip = _rest_skipped(subscription)
+        return cursor.lag_records if skip is None else max(0, skip.first - cursor.number)
+
+    def lag_bytes(self, subscription: Subscription) -> int:
+        cursor = subscription.cursor
+        if subscription.conflating and not self.has_more(subscription):
+            return 0
+        skip = _rest_skipped(subscription)
+        return cursor.lag_bytes if skip is None else max(0, skip.position - cursor.position)
+
+    def gating_bytes(self, subscription: Subscription) -> int:
+        """A conflating consumer reads state, so nothing is."""
+        return 0 if subscription.conflating else subscription.cursor.lag_bytes
+
+    def oldest_time(self, subscription: Subscription) -> float | None:
+        if subscription.conflating:
+            return subscription.current_s if self.has_more(subscription) else None
+        oldest = subscription.cursor.oldest_time()
+        return None if oldest is None else max(oldest, subscription.current_s)
+
+    def delivered(self, subscription: Subscription) -> Amount:
+        cursor = subscription.cursor
+        passed = cursor.number - subscription.start_number - subscription.lane_records_skipped
+        size = cursor.position - subscription.start_position - subscription.lane_bytes_skipped
+        return Amount(
+            passed + subscription.state_records, size + subscription.rewound_bytes + subscription.state_bytes
+        )  # fmt: skip
+
+    def owed(self, subscription: Subscription) -> Amount:
+        conflation, lane, cursor = subscription.conflation, subscription.feed.lane, subscription.cursor
+        if conflation.waits_for_clock(subscription):
+            return Amount(conflation.owed_records, conflation.owed_bytes)
+        return Amount(
+            conflation.owed_records + lane.count - cursor.number, conflation.owed_bytes + lane.end - cursor.position
+        )
+
+
+LANE_READER: Final = LaneReader()
+"""Of all who read their lanes by themselves."""
+
+
+def _rest_skipped(subscription: Subscription) -> Skip | None:
+    """The skip that leaves out everything from some record on, if one is in force."""
+    for skip in subscription.skips:
+        if skip.stop is None and skip.doomed is None:
+            return skip
+    return None
+
+
+class QueueMember(Reader):
+    __slots__ = ("queue",)
+    queue: SharedReader
+    counts_apart = True
+
+    def __init__(self, queue: SharedReader) -> None:
+        self.queue = queue
+
+    @property
+    def gates(self) -> bool:
+        return self.queue.gates
+
+    @property
+    def sharers(self) -> int:
+        return max(1, len(self.queue.members))
+
+    def durable(self, subscription: Subscription) -> bool:
+        return super().durable(subscription) if self.queue.ends_with_members else self.queue.terms.durable
+
+    def names(self, subscription: Subscription) -> tuple[str, ...]:
+        return super().names(subscription) if self.queue.ends_with_members else self.queue.filters
+
+    def kept(self, subscription: Subscription) -> Kept | None:
+        return self.queue.kept
+
+    def has_more(self, subscription: Subscription) -> bool:
+        return self.queue.backlog.has_more
+
+    def lag_records(self, subscription: Subscription) -> int:
+        return self.queue.backlog.lag_records
+
+    def lag_bytes(self, subscription: Subscription) -> int:
+        return self.queue.backlog.lag_bytes
+
+    def gating_bytes(self, subscription: Subscription) -> int:
+        return self.queue.backlog.lag_bytes
+
+    def oldest_time(self, subscription: Subscription) -> float | None:
+        return self.queue.backlog.oldest_time()
+
+    def drained(self, subscription: Subscription) -> Amount:
+        return Amount(subscription.state_records, subscription.handed_bytes)
+
+    def skipped(self, subscription: Subscription) -> Amount:
+        """What went to another member."""
+        backlog = self.queue.backlog
+        return Amount(
+            backlog.handed_records - subscription.start_number - subscription.state_records,
+            backlog.handed_bytes - subscription.start_position - subscription.handed_bytes,
+        )

@@ -29,7 +29,7 @@ from headway.core.log import (
 from headway.core.message import Record
 
 if TYPE_CHECKING:
-    from headway.core.consumer.reader import Reader
+    from headway.core.consumer.shared_reader import SharedReader
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class Session:
         self.incoming = PacketIds()
         """Ids of exactly-once publishes that arrived and are not released."""
         self.held_back = HeldBack()
-        self.queues: dict[Reader, None] = {}
+        self.queues: dict[SharedReader, None] = {}
         """Whose member it is."""
         self.outlet: Outlet | None = None
         self.gone_since_s = now
@@ -232,7 +232,7 @@ class Session:
             self._note(other)
 
     def _note(self, subscription: Subscription) -> None:
-        queue, lane = subscription.queue, subscription.feed.lane
+        queue, lane = subscription.reader.queue, subscription.feed.lane
         most = lane.resident_bytes + lane.spilled_bytes  # the journal has the rest, and that takes up no room
         if queue is None and subscription in self.lagging:
             self.holdings.note(subscription, min(subscription.gating_bytes, most), lane.spilled_bytes)

@@ -11,7 +11,7 @@ from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.preface import Preface, Source
-from headway.core.consumer.reader import Reader
+from headway.core.consumer.reader import LANE_READER, Amount, Reader
 from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, LooseEnds, StatePass
 from headway.core.message import Gap
@@ -32,7 +32,7 @@ class Subscription:
     __slots__ = (
         "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records", "current_s",
         "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
-        "lane_records_skipped", "lease", "number", "number_kept", "paused", "prefaces", "queue", "renewals", "request",
+        "lane_records_skipped", "lease", "number", "number_kept", "paused", "prefaces", "reader", "renewals", "request",
         "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position", "start_sequence",
         "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
@@ -62,8 +62,8 @@ class Subscription:
         """Of the last record before it began."""
         self.case = case
         """What the governor has on it."""
-        self.queue: Reader | None = None
-        """Its cursor is that of a queue."""
+        self.reader: Reader = LANE_READER
+        """How it comes by its records."""
         self.ended = False
         self.paused = False
         """Its client wants nothing delivered for now (AMQP channel.flow)."""
@@ -106,11 +106,6 @@ class Subscription:
         return self.session.ended or self.channel.closed
 
     @property
-    def counts_apart(self) -> bool:
-        """Where its cursor is does not tell what it took."""
-        return self.queue is not None
-
-    @property
     def special(self) -> bool:
         """Records may not go from the lane to the outlet as they are."""
         if self.prefaces or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
@@ -129,9 +124,8 @@ class Subscription:
 
     @property
     def durable(self) -> bool:
-        if self.queue is None or self.queue.ends_with_members:
-            return self.session.expiry_s > 0
-        return self.queue.terms.durable
+        """It is there while its client is away."""
+        return self.reader.durable(self)
 
     @property
     def promised(self) -> bool:
@@ -139,31 +133,33 @@ class Subscription:
         return self.session.expiry_s > 0 and self.request.qos > 0
 
     @property
-    def lag_bytes(self) -> int:
-        """Bytes of the lane it has not been given, in whatever form, and is going to be."""
-        if self.queue is not None:
-            return self.queue.backlog.lag_bytes
-        if self.conflating and not self.has_more:
-            return 0
-        skip = self._rest_skipped()
-        return self.cursor.lag_bytes if skip is None else max(0, skip.position - self.cursor.position)
+    def has_more(self) -> bool:
+        """Something waits for this consumer."""
+        return self.reader.has_more(self)
 
     @property
     def lag_records(self) -> int:
         """Records it has not been given, in whatever form, and is going to be."""
-        if self.queue is not None:
-            return self.queue.backlog.lag_records
-        if self.conflating:
-            return self.feed.lane.count - self.cursor.number + self.conflation.owed_records if self.has_more else 0
-        skip = self._rest_skipped()
-        return self.cursor.lag_records if skip is None else max(0, skip.first - self.cursor.number)
+        return self.reader.lag_records(self)
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        return self.reader.lag_bytes(self)
 
     @property
     def gating_bytes(self) -> int:
-        """How much of the lane must be kept for it. A conflating consumer reads state, so nothing is."""
-        if self.queue is not None:
-            return self.queue.backlog.lag_bytes
-        return 0 if self.conflating else self.cursor.lag_bytes
+        """How much of the lane must be kept for it."""
+        return self.reader.gating_bytes(self)
+
+    @property
+    def delivered(self) -> Amount:
+        """What it was given."""
+        return self.reader.delivered(self)
+
+    def oldest_time(self) -> float | None:
+        """Since when something waits for it; None when nothing does."""
+        return self.reader.oldest_time(self)
 
     def stop_timers(self) -> None:
         """Neither its lease nor its clock is to be looked at any more."""
@@ -195,47 +191,7 @@ class Subscription:
         some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
         return next((delivery.sent_s for delivery in some if delivery.subscription is self), None)
 
-    # -- where it is ------------------------------------------------------------------------------------------------
-
-    def oldest_time(self) -> float | None:
-        """Since when something waits for it; None when nothing does."""
-        if self.queue is not None:
-            return self.queue.backlog.oldest_time()
-        if self.conflating:
-            return self.current_s if self.has_more else None
-        oldest = self.cursor.oldest_time()
-        return None if oldest is None else max(oldest, self.current_s)
-
-    def _rest_skipped(self) -> Skip | None:
-        """The skip that leaves out everything from some record on, if one is in force."""
-        for skip in self.skips:
-            if skip.stop is None and skip.doomed is None:
-                return skip
-        return None
-
-    @property
-    def has_more(self) -> bool:
-        """Something waits for this consumer."""
-        if self.queue is not None:
-            return self.queue.backlog.has_more
-        if self.prefaces:
-            return True
-        if self.conflation.mode is not EVERY_RECORD:
-            return self.conflation.pass_due(self)
-        return self.cursor.position != self.cursor.lane.end
-
-    @property
-    def delivered_records(self) -> int:
-        if self.queue is not None:
-            return self.state_records
-        return self.cursor.number - self.start_number - self.lane_records_skipped + self.state_records
-
-    @property
-    def delivered_bytes(self) -> int:
-        if self.queue is not None:
-            return self.state_bytes
-        taken = self.cursor.position - self.start_position - self.lane_bytes_skipped
-        return taken + self.rewound_bytes + self.state_bytes
+    # -- what it is not given -----------------------------------------------------------------------------------------
 
     def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
         """Records were skipped: count them, and owe the consumer an announcement. Whose lifetime was over is missed by

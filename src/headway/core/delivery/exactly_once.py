@@ -34,7 +34,7 @@ def keeper_of(subscription: Subscription) -> Kept | None:
     """What has to know of its deliveries before they are sent; None: nothing has."""
     if subscription.request.qos != EXACTLY_ONCE or not subscription.session.kept:
         return None
-    return subscription.cursor.kept if subscription.queue is None else subscription.queue.kept
+    return subscription.reader.kept(subscription)
 
 
 def stands_for(delivery: Delivery) -> tuple[Kept | None, int]:

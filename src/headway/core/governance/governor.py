@@ -19,7 +19,7 @@ import msgspec
 
 from headway.core.base import Reason, format_size
 from headway.core.clients import Admission, Ending, Keeping, Queues
-from headway.core.consumer import CloseChannel, CloseConsumer, Poll, Session, Shares, Subscription
+from headway.core.consumer import CloseChannel, CloseConsumer, Session, Shares, Subscription
 from headway.core.delivery import start_conflating
 from headway.core.governance.moves import discard, stop_discarding
 from headway.core.governance.plugged import Plugged
@@ -104,7 +104,7 @@ class Governor:
                 continue
             registry.watched.pop(subscription)
             registry.watched[subscription] = None
-            if subscription.gone or subscription.queue in registry.came_back:
+            if subscription.gone or subscription.reader.queue in registry.came_back:
                 continue  # nobody is left to be judged; or what another had to give back is nothing against this one
             try:
                 self._look(subscription, now, shares)
@@ -244,7 +244,7 @@ class Governor:
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Publishers wait for this consumer, as long as it is there."""
         feed = subscription.feed
-        if subscription.session.outlet is None or isinstance(subscription, Poll):
+        if subscription.session.outlet is None or subscription.reader.reads_itself:
             return  # nobody publishes to it
         feed.gates.setdefault(subscription, now)
         subscription.session.gates[subscription] = None
@@ -278,17 +278,17 @@ class Governor:
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:
         """An acknowledgement takes too long: others get the records, and the consumer may go on with its work."""
-        if subscription.queue is None:
+        queue = subscription.reader.queue
+        if queue is None:
             return
-        returned = queue_of(subscription.queue).requeue_late(subscription, now - action.older_s)
+        returned = queue_of(queue).requeue_late(subscription, now - action.older_s)
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip
 
     def _delete_queue(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         """The queue goes with its consumer, unless others consume it too."""
-        assert subscription.queue is not None
-        queue = queue_of(subscription.queue)
+        queue = queue_of(subscription.reader.queue)
         self._cut(subscription, verdict.reason, verdict.text, now)
         if queue.placeholder is subscription:
             self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
@@ -353,7 +353,7 @@ class Governor:
         unreadable: bool = False,
     ) -> None:  # fmt: skip
         """A pool is over its limit and this consumer stands in the way; or what it is to be given cannot be read."""
-        session, queue = subscription.session, subscription.queue
+        session, queue = subscription.session, subscription.reader.queue
         # It is gone, but for what it has not settled.
         departed = queue is not None and subscription in queue_of(queue).members.departed
         departed = departed and bool(subscription.window.used)

@@ -31,7 +31,8 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         subscription.discard(action)
         return
     cursor = subscription.cursor
-    queue = None if subscription.queue is None else queue_of(subscription.queue)
+    shared = subscription.reader.queue
+    queue = None if shared is None else queue_of(shared)
     if cursor.chunk is None or (queue is not None and not queue.members.all_slow):
         return
     which = action.which

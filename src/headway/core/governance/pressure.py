@@ -227,9 +227,9 @@ def gives_way(subscription: Subscription) -> bool:
     what comes next for it."""
     if subscription.session.outlet is not None:
         return True
-    cursor = subscription.cursor
-    if subscription.queue is not None:
-        queue = queue_of(subscription.queue)
+    cursor, shared = subscription.cursor, subscription.reader.queue
+    if shared is not None:
+        queue = queue_of(shared)
         return queue.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
     if subscription.promised:
         return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.consumer import PeerState, Poll, Shares, Subscription
+from headway.core.consumer import PeerState, Shares, Subscription
 from headway.core.policy import Sample
 from headway.core.routing import Registry
 
@@ -14,7 +14,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     outlet = session.outlet
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
-    apart = subscription.counts_apart
+    apart = subscription.reader.counts_apart
     position_bytes = subscription.handed_bytes if apart else cursor.position
     session.look_at(subscription)
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
@@ -80,7 +80,7 @@ def state_of(subscription: Subscription) -> str:
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
     """The sample with what the transport knows of the far side; asked for only where something is decided."""
     outlet = subscription.session.outlet
-    if isinstance(subscription, Poll):
+    if subscription.reader.reads_itself:
         return msgspec.structs.replace(sample, reads_itself=True)
     peer = outlet.peer() if outlet is not None else PeerState()
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
@@ -92,9 +92,7 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
     if lane not in shares:
         shares[lane] = lane.held_shares()
     held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
-    if subscription.queue is not None:
-        held /= max(1, len(subscription.queue.members))
-    return int(held + _state_share(subscription))
+    return int(held / subscription.reader.sharers + _state_share(subscription))
 
 
 def _state_share(subscription: Subscription) -> float:

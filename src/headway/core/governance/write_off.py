@@ -18,8 +18,9 @@ def write_off(
     gap to be told of. It loses all that it holds where nothing was promised, and what cannot be read where that is
     why."""
     cursor = subscription.cursor
-    if subscription.queue is not None:
-        queue_of(subscription.queue).write_off(subscription, reason, now - GRACE_S)
+    queue = subscription.reader.queue
+    if queue is not None:
+        queue_of(queue).write_off(subscription, reason, now - GRACE_S)
         return
     if subscription.promised and not unreadable:
         if not cursor.unacknowledged:

@@ -22,12 +22,10 @@ class Acks:
             delivery = channel.settle(delivery_id)
             if delivery is None:
                 late = self._late(channel, delivery_id)
-                assert late.subscription.queue is not None
-                queue_of(late.subscription.queue).withdraw(late)
+                queue_of(late.subscription.reader.queue).withdraw(late)
                 continue
             subscription = delivery.subscription
-            assert subscription.queue is not None
-            queue = queue_of(subscription.queue)
+            queue = queue_of(subscription.reader.queue)
             queue.settled(delivery.cursor)
             subscription.window.exhausted_since_s = None
             self._registry.woken[queue] = None
@@ -40,8 +38,7 @@ class Acks:
             if delivery is None:
                 self._late(channel, delivery_id)
                 continue
-            assert delivery.subscription.queue is not None
-            queue = queue_of(delivery.subscription.queue)
+            queue = queue_of(delivery.subscription.reader.queue)
             if requeue:
                 queue.requeue(delivery)
             else:
@@ -84,8 +81,8 @@ class Acks:
             if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):
                 continue
             delivery = channel.remove(delivery_id)
-            if delivery is not None and delivery.subscription.queue is not None:
-                queue_of(delivery.subscription.queue).requeue(delivery)
+            if delivery is not None and delivery.subscription.reader.queue is not None:
+                queue_of(delivery.subscription.reader.queue).requeue(delivery)
                 delivery.subscription.window.exhausted_since_s = None
         for delivery_id in [known for known in channel.taken_back if known not in keep]:
             if channel.forget(delivery_id) is not None:

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from math import inf
 
 from headway.core.base import Reason, Timer, stop
-from headway.core.consumer import DeadLetter, Reader, Subscription
+from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
@@ -28,7 +28,7 @@ CHUNK_WORK = 4
 class Drops:
     """``by_reason``: records left out."""
 
-    def __init__(self, queue: Reader, backlog: Backlog, registry: Registry) -> None:
+    def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
         self.came: float = 0
         """Records from this number on came since everyone had everything, so somebody may be waiting for them."""

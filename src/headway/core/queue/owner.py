@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headway.core.consumer import Reader
+from headway.core.consumer import SharedReader
 
 
-class Owner(Reader, Protocol):
+class Owner(SharedReader, Protocol):
     def moved_on(self) -> None:
         """It reads in another lane now."""
 

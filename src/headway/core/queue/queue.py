@@ -19,7 +19,17 @@ from collections.abc import Callable
 from math import inf
 
 from headway.core.base import Reason, Timer, stop
-from headway.core.consumer import DeadLetter, Delivery, Feed, QueueTerms, Reader, Session, Skip, Subscription
+from headway.core.consumer import (
+    DeadLetter,
+    Delivery,
+    Feed,
+    QueueMember,
+    QueueTerms,
+    Session,
+    SharedReader,
+    Skip,
+    Subscription,
+)
 from headway.core.delivery import Fanout, lose
 from headway.core.log import Chunk, Cursor, Kept
 from headway.core.message import Run
@@ -31,7 +41,7 @@ from headway.core.queue.stretch import Source, Stretch
 from headway.core.routing import Registry
 
 
-def queue_of(reader: Reader) -> Queue:
+def queue_of(reader: SharedReader | None) -> Queue:
     """The reader, which is a queue: there are no others."""
     assert isinstance(reader, Queue)
     return reader
@@ -152,7 +162,7 @@ class Queue:
     def miss(self, now: float) -> None:
         if self.placeholder is None and self.make_placeholder is not None:
             one = self.placeholder = self.make_placeholder(now)
-            one.queue, one.cursor, one.skips = self, self.backlog.cursor, self.skips
+            one.reader, one.cursor, one.skips = QueueMember(self), self.backlog.cursor, self.skips
         if self.placeholder is not None:
             self._on_lag(self.placeholder, now)
 
@@ -171,7 +181,7 @@ class Queue:
         backlog = self.backlog
         subscription.cursor.close()
         subscription.cursor = backlog.cursor
-        subscription.queue = self
+        subscription.reader = QueueMember(self)
         subscription.skips = self.skips
         subscription.start_number, subscription.start_position = backlog.handed_records, backlog.handed_bytes
         self.members[subscription] = None

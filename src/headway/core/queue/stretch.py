@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headway.core.consumer import Feed, Reader
+from headway.core.consumer import Feed, SharedReader
 from headway.core.log import Chunk, Cursor, Lane
 
 
@@ -22,7 +22,7 @@ class Stretch(Cursor):
 
     __slots__ = ("feed", "first_number", "order", "source", "stop_number", "stop_position")
 
-    def __init__(self, reader: Reader, feed: Feed, order: int, source: Source | None = None) -> None:
+    def __init__(self, reader: SharedReader, feed: Feed, order: int, source: Source | None = None) -> None:
         super().__init__(feed.lane, reader)
         self.source = source
         """Fills the lane, as long as there is more."""

@@ -8,7 +8,7 @@ left out nothing more is read that is for such a queue (``Broker.must_wait``): o
 
 from __future__ import annotations
 
-from headway.core.consumer import Reader
+from headway.core.consumer import SharedReader
 
 OVERDUE_WORK = 4096
 """Of a turn, in the server's units (server/connections/share.py)."""
@@ -24,9 +24,9 @@ class Overdue:
     def __init__(self) -> None:
         self.left = OVERDUE_WORK
         """Of this turn."""
-        self.queues: dict[Reader, None] = {}
+        self.queues: dict[SharedReader, None] = {}
         """Those that have more to do."""
-        self._last: dict[Reader, None] = {}
+        self._last: dict[SharedReader, None] = {}
         """Of these, those that had some of this turn."""
 
     @property
@@ -34,7 +34,7 @@ class Overdue:
         """Some of this turn is used up."""
         return self.left < OVERDUE_WORK
 
-    def turn(self) -> dict[Reader, None]:
+    def turn(self) -> dict[SharedReader, None]:
         """A turn begins. Returns who goes on in it."""
         self.left = OVERDUE_WORK
         for queue in self._last:
@@ -45,16 +45,16 @@ class Overdue:
         queues, self.queues = self.queues, {}
         return queues
 
-    def put_off(self, queue: Reader, *, begun: bool) -> None:
+    def put_off(self, queue: SharedReader, *, begun: bool) -> None:
         """It goes on in the next turn; ``begun``: it did some in this."""
         self.queues[queue] = None
         if begun:
             self._last[queue] = None
 
-    def forget(self, queue: Reader) -> None:
+    def forget(self, queue: SharedReader) -> None:
         self.queues.pop(queue, None)
         self._last.pop(queue, None)
 
-    def any_of(self, queues: dict[Reader, None]) -> bool:
+    def any_of(self, queues: dict[SharedReader, None]) -> bool:
         few, many = (queues, self.queues) if len(queues) < len(self.queues) else (self.queues, queues)
         return any(queue in many for queue in few)

@@ -17,7 +17,7 @@ from headway.core.routing.overdue import Overdue
 from headway.core.routing.router import Router
 
 if TYPE_CHECKING:
-    from headway.core.consumer import Observer, Reader
+    from headway.core.consumer import Observer, SharedReader
 
 
 class Archive(Recorded, Protocol):
@@ -102,17 +102,17 @@ class Registry:
         """Publishers that are not read, by what holds them back."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
-        self.woken: dict[Reader, None] = {}
+        self.woken: dict[SharedReader, None] = {}
         """Queues that may be able to hand out more than at the last flush, though nothing came."""
         self.left: dict[Feed, None] = {}
         """Feeds that a queue reads no longer: what gates there were may be gone."""
-        self.renamed: dict[Reader, None] = {}
+        self.renamed: dict[SharedReader, None] = {}
         """Queues that go by other names: other policies may govern their consumers."""
-        self.came_back: dict[Reader | None, None] = {}
+        self.came_back: dict[SharedReader | None, None] = {}
         """Queues that had records given back in this sweep."""
-        self.unused: dict[Reader, None] = {}
+        self.unused: dict[SharedReader, None] = {}
         """Queues that a consumer has left."""
-        self.owned: dict[Session, dict[Reader, None]] = {}
+        self.owned: dict[Session, dict[SharedReader, None]] = {}
         """Queues that end with a session."""
         self.cuts: dict[tuple[object, ...], object] = {}
         """Stretches of lanes taken apart in this flush, for all who are given the same."""
@@ -140,7 +140,7 @@ class Registry:
 
     def count(self, subscription: Subscription) -> None:
         """Bring the totals up to date by one consumer."""
-        records, size = subscription.delivered_records, subscription.delivered_bytes
+        records, size = subscription.delivered
         self.delivered_records += records - subscription.counted_records
         self.delivered_bytes += size - subscription.counted_bytes
         subscription.counted_records, subscription.counted_bytes = records, size
@@ -186,9 +186,7 @@ class Registry:
     def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
         """The one that governs it unless it asked for another: the first of all that cover any of its names."""
         policies = self.policies if among is None else among
-        if subscription.queue is None or subscription.queue.ends_with_members:
-            return policy_for(policies, subscription.feed.key.filter, subscription.durable)
-        return policy_for_any(policies, subscription.queue.filters, subscription.durable)
+        return policy_for_any(policies, subscription.reader.names(subscription), subscription.durable)
 
     def moved(self, subscription: Subscription, feed: Feed) -> None:
         """Its queue reads another feed now."""

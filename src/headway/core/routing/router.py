@@ -15,7 +15,7 @@ from headway.core.routing.bindings import NO_HEADERS, Headers, hashable
 from headway.core.routing.exchange import Exchanges
 
 if TYPE_CHECKING:
-    from headway.core.consumer import Reader
+    from headway.core.consumer import SharedReader
 
 COPIES = "CC"
 """The header with more routing keys for a message (sender-selected distribution)."""
@@ -48,10 +48,10 @@ class Router:
         self.feeds: dict[FeedKey, Feed] = {}
         self.states: list[State] = []
         self.exchanges = Exchanges()
-        self.queues: dict[str, Reader] = {}
+        self.queues: dict[str, SharedReader] = {}
         self.recorded_in: Callable[[str], str] = lambda _: ""
         """The stream a topic is recorded in; empty: it is not."""
-        self.called: Callable[[Reader], None] = lambda _: None
+        self.called: Callable[[SharedReader], None] = lambda _: None
         """Told of a queue that is for the first time published to by its name."""
         self._feed_trie: Trie[Feed] = Trie()
         self._state_trie: Trie[State] = Trie()

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headway.core.consumer import Poll, Subscription
-from headway.core.queue import queue_of
+from headway.core.consumer import Subscription
 
 
 class Account(NamedTuple):
@@ -45,26 +44,5 @@ class Account(NamedTuple):
 
 def account(subscription: Subscription) -> Account:
     """Of a subscription that has not ended."""
-    lane, cursor = subscription.feed.lane, subscription.cursor
-    if subscription.queue is not None:
-        queue = queue_of(subscription.queue)
-        drained_records, drained_bytes = subscription.state_records, subscription.handed_bytes
-        return Account(
-            drained_records, drained_bytes,
-            queue.backlog.handed_records - subscription.start_number - drained_records,
-            queue.backlog.handed_bytes - subscription.start_position - drained_bytes,
-            queue.backlog.lag_records, queue.backlog.lag_bytes,
-        )  # fmt: skip
-    if isinstance(subscription, Poll):
-        return Account(
-            subscription.state_records, subscription.state_bytes, subscription.gap_records.total(),
-            subscription.skipped_bytes, subscription.lag_records, subscription.lag_bytes,
-        )  # fmt: skip
-    conflation = subscription.conflation
-    resting = conflation.waits_for_clock(subscription)
-    return Account(
-        subscription.delivered_records, subscription.delivered_bytes,
-        subscription.gap_records.total(), subscription.skipped_bytes,
-        conflation.owed_records + (0 if resting else lane.count - cursor.number),
-        conflation.owed_bytes + (0 if resting else lane.end - cursor.position),
-    )  # fmt: skip
+    reader = subscription.reader
+    return Account(*reader.drained(subscription), *reader.skipped(subscription), *reader.owed(subscription))

@@ -192,7 +192,7 @@ def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
 
 
 def consumer(broker: Counted, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
-    session, case = subscription.session, subscription.case
+    session, case, delivered = subscription.session, subscription.case, subscription.delivered
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
@@ -202,7 +202,7 @@ def consumer(broker: Counted, subscription: Subscription, now: float, shares: Sh
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
         in_flight=sample.in_flight, held_bytes=sample.held_bytes,
-        delivered_records=subscription.delivered_records, delivered_bytes=subscription.delivered_bytes,
+        delivered_records=delivered.records, delivered_bytes=delivered.bytes,
         gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
         slow=case.slow, slow_count=case.slow_count, policy=case.policy.name,
         producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=case.last_verdict,

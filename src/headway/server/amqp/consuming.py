@@ -101,7 +101,8 @@ def cancel(channel: ChannelSide, command: commands.Basic.Cancel) -> None:
 
 def _forget(channel: ChannelSide, tag: str, subscription: Subscription) -> None:
     del channel.tags[tag]
-    if subscription.queue is not None and subscription.queue.name == channel.reply_queue:
+    queue = subscription.reader.queue
+    if queue is not None and queue.name == channel.reply_queue:
         channel.reply_queue = ""
 
 

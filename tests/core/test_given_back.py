@@ -25,7 +25,7 @@ def given_back(count: int) -> tuple[Peer, Queue]:
     stage.run(1)
     assert len(peer.numbers) == count
     (member,) = queue.members
-    member.paused = True
+    member.let_flow(False)
     assert queue.requeue_late(member, stage.now) == count
     assert queue.backlog.lag_records == count
     return peer, queue

@@ -170,10 +170,10 @@ def test_channel_flow(stage: QueueStage) -> None:
     filled(stage, 10)
     peer = stage.peer("peer")
     consumer = peer.consume("q", 3)
-    consumer.paused = True
+    consumer.let_flow(False)
     stage.turn()
     assert not peer.seen
-    consumer.paused = False
+    consumer.let_flow(True)
     stage.broker.registry.woken[stage.queue("q")] = None
     stage.turn()
     assert peer.numbers == list(range(10))
@@ -1013,7 +1013,7 @@ def test_who_gets_nothing_anyway_does_not_keep_a_queue_from_being_given_up(who: 
         stage.peer("relieved").consume("q", 10, acks=False)
         stage.run(1)
     elif who == "paused":
-        stage.peer("paused").consume("q").paused = True
+        stage.peer("paused").consume("q").let_flow(False)
     else:
         stage.peer("asked once").get("q")
     sent = 0

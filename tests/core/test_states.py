@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from enum import StrEnum
+
 import pytest
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base import IllegalMove, moved
-from headway.core.consumer.conflation import MOVES, Mode
+from headway.core.consumer import conflation, life
+from headway.core.consumer.conflation import Mode
+from headway.core.consumer.life import Life
 
 
-@pytest.mark.parametrize("old", Mode)
-@pytest.mark.parametrize("new", Mode)
-def test_only_legal_moves_are_made(old: Mode, new: Mode) -> None:
-    if new in MOVES[old]:
-        assert moved(MOVES, old, new) is new
-    else:
-        with pytest.raises(IllegalMove):
-            moved(MOVES, old, new)
+@pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES])
+def test_only_legal_moves_are_made(table: Mapping[StrEnum, Set[StrEnum]]) -> None:
+    assert set(table) == set(type(next(iter(table))))
+    for old, legal in table.items():
+        for new in table:
+            if new in legal:
+                assert moved(table, old, new) is new
+            else:
+                with pytest.raises(IllegalMove):
+                    moved(table, old, new)
+
+
+def test_what_is_over_is_over() -> None:
+    stage = Stage()
+    subscription = stage.client("a").subscribe("t")
+    stage.clients["a"].leave()
+    stage.turn()
+    assert subscription.life is Life.ENDED
+    for flows in (False, True):
+        subscription.let_flow(flows)
+        assert subscription.ended, "a client may still ask, whose consumer the broker has ended"
+    with pytest.raises(IllegalMove):
+        subscription.become(Life.OPEN)
 
 
 def test_conflation_is_started_once() -> None:

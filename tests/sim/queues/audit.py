@@ -12,6 +12,7 @@ from tests.sim.queues.model import PRESSURE, QueueModel, State
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
+from headway.core.consumer.life import Life
 from headway.core.log.cursor import Cursor
 from headway.core.log.lane import Lane
 from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
@@ -131,7 +132,7 @@ def _nobody_forgotten(world: World) -> None:
         for consumer in live[:1] if model.terms.single_active else live:
             party = next(party for party in world.parties if party.consumers.get(consumer.tag) is consumer)
             assert party.outlet is not None
-            if party.outlet.blocked or consumer.subscription.paused:
+            if party.outlet.blocked or consumer.subscription.life is Life.PAUSED:
                 continue
             mine = [flight for flight in party.flights.values() if flight.consumer is consumer]
             credit = not consumer.acks or (

@@ -16,6 +16,7 @@ from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.life import Life
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
@@ -187,7 +188,7 @@ class Party:
     def flow(self, *, active: bool) -> None:
         """The client wants nothing for now, or again."""
         for consumer in self.consumers.values():
-            consumer.subscription.paused = not active
+            consumer.subscription.let_flow(active)
             self.world.broker.registry.woken[consumer.model.queue] = None
 
     def get(self, model: QueueModel) -> None:
@@ -231,7 +232,7 @@ class Party:
         self.world.note("given", self.name, one.tag, one.id, one.number, one.redelivered)
         model, self.given_s = consumer.model, self.world.now
         assert consumer.live
-        assert not consumer.subscription.paused
+        assert consumer.subscription.life is not Life.PAUSED
         if model.terms.single_active:
             first = next(other for other in model.consumers if other.live)
             assert first is consumer, f"{model}: {one.number} went to {self.name}, and it is not its turn"

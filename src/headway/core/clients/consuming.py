@@ -85,7 +85,7 @@ class Consuming(Acks, ABC):
             return
         channel.closed = True
         for member in channel.members:
-            member.paused = True
+            member.let_flow(False)
             session.subscriptions.pop(member.request.key, None)
             shared = member.reader.queue
             queue = None if shared is None else queue_of(shared)

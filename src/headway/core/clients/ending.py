@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from headway.core.base import Reason
 from headway.core.clients.keeping import Keeping
-from headway.core.consumer import Disconnect, Session, Subscription
+from headway.core.consumer import ENDED, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
 from headway.core.log import SUBSCRIPTIONS
 from headway.core.message import Gap
@@ -27,7 +27,7 @@ class Ending:
         session, feed, registry = subscription.session, subscription.feed, self._registry
         if subscription.ended:
             return None
-        subscription.ended = True
+        subscription.become(ENDED)
         session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
         subscription.stop_timers()
         self._keeping.subscription_ended(subscription)

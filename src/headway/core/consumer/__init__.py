@@ -15,6 +15,7 @@ from headway.core.consumer.effects import (
     Spill,
 )
 from headway.core.consumer.feed import Feed, FeedKey
+from headway.core.consumer.life import ENDED, PAUSED, REPLACED, Life
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, PeerState
@@ -27,8 +28,9 @@ from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation", "ConnectRequest", "DeadLetter",
-    "Delivery", "Disconnect", "Effect", "EVERY_RECORD", "Feed", "FeedKey", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
-    "Outlet", "parse_options", "Pause", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms",
-    "Reader", "Recorded", "RESTING", "Resume", "Session", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest",
-    "Subscription", "SubscriptionOptions", "Telling", "Will", "Window",
+    "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "Life", "Mode", "NO_LIMIT",
+    "NO_OPTIONS", "Observer", "Outlet", "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll",
+    "Predicate", "QueueMember", "QueueTerms", "Reader", "Recorded", "REPLACED", "RESTING", "Resume", "Session",
+    "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Telling",
+    "Will", "Window",
 ]

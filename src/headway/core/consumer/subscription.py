@@ -6,9 +6,10 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headway.core.base import Reason, Timer, stop
+from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
+from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.preface import Preface, Source
 from headway.core.consumer.reader import LANE_READER, Amount, Reader
@@ -31,8 +32,8 @@ class Subscription:
 
     __slots__ = (
         "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records", "current_s",
-        "cursor", "dialect", "ended", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
-        "lane_records_skipped", "lease", "number", "number_kept", "paused", "prefaces", "reader", "renewals", "request",
+        "cursor", "dialect", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
+        "lane_records_skipped", "lease", "life", "number", "number_kept", "prefaces", "reader", "renewals", "request",
         "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position", "start_sequence",
         "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
@@ -64,9 +65,8 @@ class Subscription:
         """What the governor has on it."""
         self.reader: Reader = LANE_READER
         """How it comes by its records."""
-        self.ended = False
-        self.paused = False
-        """Its client wants nothing delivered for now (AMQP channel.flow)."""
+        self.life = OPEN
+        """Is read by everybody, and set by nobody but ``become``."""
         self.lease: Timer | None = None
         """Ends it."""
         self.clock: Timer | None = None
@@ -99,6 +99,19 @@ class Subscription:
         """Sent to a connection that broke in the middle of the record."""
         self.handed_bytes = 0
         """Handed to this member of its group, as they stand in the lane."""
+
+    def become(self, life: Life) -> None:
+        self.life = moved(MOVES, self.life, life)
+
+    def let_flow(self, flows: bool) -> None:
+        """Whether its client wants anything for now; of who is over nobody asks that any more."""
+        wanted, there = (OPEN, PAUSED) if flows else (PAUSED, OPEN)
+        if self.life is there:
+            self.become(wanted)
+
+    @property
+    def ended(self) -> bool:
+        return self.life is ENDED
 
     @property
     def gone(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.core.base import Reason
-from headway.core.consumer import Subscription
+from headway.core.consumer import REPLACED, Subscription
 from headway.core.delivery.rendering import Losses, record_at
 from headway.core.message import Record
 
@@ -21,6 +21,7 @@ class Handover:
 
     def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
         self._old = old
+        old.become(REPLACED)
         self._upto = old.stop_number = old.feed.lane.count
         self._lost = lost
         self._done = done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.base import Reason
 from headway.core.clients import Ending
-from headway.core.consumer import Subscription
+from headway.core.consumer import REPLACED, Subscription
 from headway.core.delivery import lose
 from headway.core.log import GRACE_S
 from headway.core.queue import queue_of
@@ -53,7 +53,7 @@ def _settle_down(
 ) -> None:
     """It was moved on, maybe to the end."""
     session = subscription.session
-    if subscription.stop_number is not None and subscription.cursor.number >= subscription.stop:
+    if subscription.life is REPLACED and subscription.cursor.number >= subscription.stop:
         ending.end(subscription, reason, now)
     elif subscription in session.lagging and not subscription.has_more:
         subscription.feed.wait(subscription)

@@ -20,6 +20,7 @@ from math import inf
 
 from headway.core.base import Reason, Timer, stop
 from headway.core.consumer import (
+    ENDED,
     DeadLetter,
     Delivery,
     Feed,
@@ -170,7 +171,7 @@ class Queue:
         """Nobody is missed any more."""
         placeholder, self.placeholder = self.placeholder, None
         if placeholder is not None:
-            placeholder.ended = True
+            placeholder.become(ENDED)
             self._registry.watched.pop(placeholder, None)
             if placeholder.case.slow:
                 self._registry.count_slow(placeholder, -1)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Subscription
+from headway.core.consumer import PAUSED, Delivery, Subscription
 from headway.core.delivery import holds_back, keeper_of, record_at, write, write_frame
 from headway.core.log import Chunk
 from headway.core.routing import Registry
@@ -31,7 +31,7 @@ def has_room(member: Subscription, now: float) -> bool:
     """It can be given a record. If only its credit is in the way, that is put on record."""
     session = member.session
     outlet = session.outlet
-    if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.paused:
+    if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
         return False
     if session.half_sent is not None or session.rest or session.dead or holds_back(member):
         return False
@@ -48,7 +48,7 @@ def has_room(member: Subscription, now: float) -> bool:
 def moves(member: Subscription, late_s: float) -> bool:
     """It can take records, or could a moment ago."""
     session, outlet = member.session, member.session.outlet
-    if outlet is None or session.dead or member.paused:
+    if outlet is None or session.dead or member.life is PAUSED:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s

@@ -100,7 +100,7 @@ class AmqpChannel:
     def flow(self, command: commands.Channel.Flow) -> None:
         self.flows = bool(command.active)
         for subscription in self.tags.values():
-            subscription.paused = not command.active
+            subscription.let_flow(self.flows)
         self.wake()
         self.say(commands.Channel.FlowOk(command.active))
 

@@ -60,7 +60,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     subscription = channel.tags[tag] = channel.queues.consume(
         channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
     )  # fmt: skip
-    subscription.paused = not channel.flows
+    subscription.let_flow(channel.flows)
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 

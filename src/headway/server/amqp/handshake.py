@@ -98,7 +98,7 @@ class Handshake:
         if right:
             self._propose()
             return
-        peer, text = self._peer, "there is no such user, or it has another password"
+        peer, text = self._peer, "unknown user or wrong password"
         peer.engine.refused(peer.connection, text)
         word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)

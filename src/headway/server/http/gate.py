@@ -101,7 +101,7 @@ class Gate:
             case "basic":
                 name, password = _basic(said)
                 if not await self._right(request, name, password):
-                    raise _refused(request, "there is no such user, or it has another password", name)
+                    raise _refused(request, "unknown user or wrong password", name)
             case _:
                 raise Refusal(401, "a login is by HTTP basic or with a bearer token")
         return name

@@ -27,6 +27,7 @@ LAST_ANSWERS_S = 0.1
 """At the end, for answers that are under way. Some wait by design, and clients are not to wait for these."""
 
 
+_log = logging.getLogger("headway.admin")
 _NO_HTTP = (HttpProcessingError, web.RequestPayloadError)
 
 
@@ -54,7 +55,7 @@ class Admin:
         self._writers = Writers(engine)
         self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
-                                     keepalive_timeout=IDLE_S, logger=_faults_of_ours())  # fmt: skip
+                                     keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
         self._listening: asyncio.Server | None = None
         self.url = ""
 
@@ -71,7 +72,11 @@ class Admin:
     async def stop(self) -> None:
         if self._listening is not None:
             self._listening.close()
-        await self._runner.cleanup()
+        _log.addFilter(_no_late_answer)
+        try:
+            await self._runner.cleanup()
+        finally:
+            _log.removeFilter(_no_late_answer)
         self._records.close()
         self._cursors.close()
         await self._writers.close()
@@ -162,8 +167,14 @@ def _loop(pulse: Pulse) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _faults_of_ours() -> logging.Logger:
-    """A logger without traces for malformed HTTP: its sender is told, and only our own faults are worth a trace."""
-    logger = logging.getLogger("headway.admin")
-    logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP)))
-    return logger
+def _no_malformed(record: logging.LogRecord) -> bool:
+    """Malformed HTTP leaves no trace: its sender is told, and only our own faults are worth one."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP))
+
+
+def _no_late_answer(record: logging.LogRecord) -> bool:
+    """aiohttp raises this where an answer is ready in the very step in which the end has waited long enough for it."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.InvalidStateError))
+
+
+_log.addFilter(_no_malformed)

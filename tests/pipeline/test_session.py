@@ -83,7 +83,7 @@ def test_the_jvm_ends_with_the_process_however_that_ends(tmp_path: Path) -> None
 def test_a_master_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     done = run(
         """
-        from headway.core.errors import ConfigError
+        from headway.core.base import ConfigError
         try:
             with open_session("one", master="yarnn"):
                 pass

@@ -1,6 +1,6 @@
 """Packets as the decoder yields them, one struct each.
 
-Consecutive QoS 0 messages come as a bare :class:`~headway.core.record.Run`; everything else is one of these. Both
+Consecutive QoS 0 messages come as a bare :class:`~headway.core.message.Run`; everything else is one of these. Both
 protocol versions give the same structs: what 3.1.1 does not have keeps its default.
 """
 

@@ -7,6 +7,7 @@ running. Only the demo itself minds Ctrl-C.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,8 @@ from headway.demo.reports import ActorReport
 
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 10.0
+NICE = 10
+"""Clients are elsewhere as a rule; here they leave the broker the core that it would have for itself."""
 KEEP_ALIVE_S = 3600
 """Longer than the demo: who stops reading is to be found out by the broker's policies, not by keep-alive."""
 
@@ -101,5 +104,6 @@ def words(code: ReasonCode, properties: Properties | None) -> str:
 def main(play: Callable[[Role, Orders], Any]) -> None:
     """Play the part given on the command line. Ctrl-C in the terminal reaches all; only the demo answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICE)
     part = msgspec.json.decode(sys.argv[1], type=Role)
     play(part, Orders())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from headway.core.base import DELIVERY_WORK, Reason, Refused, Steps
-from headway.core.consumer import Channel, Delivery
+from headway.core.consumer import Channel, Delivery, Subscription
 from headway.core.queue.queue import queue_of
 from headway.core.queue.writing import resend
 from headway.core.routing import Registry
@@ -18,17 +18,19 @@ class Acks:
         self._registry = registry
 
     def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
+        subscription: Subscription | None = None
         for delivery_id in delivery_ids:
             delivery = channel.settle(delivery_id)
             if delivery is None:
                 late = self._late(channel, delivery_id)
                 queue_of(late.subscription.reader.queue).withdraw(late)
                 continue
-            subscription = delivery.subscription
-            queue = queue_of(subscription.reader.queue)
+            if delivery.subscription is not subscription:  # mostly they are all of one consumer
+                subscription = delivery.subscription
+                subscription.window.exhausted_since_s = None
+                queue = queue_of(subscription.reader.queue)
+                self._registry.woken[queue] = None
             queue.settled(delivery.cursor)
-            subscription.window.exhausted_since_s = None
-            self._registry.woken[queue] = None
         self._credit_is_back(channel)
 
     def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:

@@ -117,9 +117,10 @@ def subscribe(sock: socket.socket, filters: list[str]) -> None:
             left -= len(came)
 
 
-def disk_is_full(broker: BrokerProcess) -> bool:
+def is_full(broker: BrokerProcess, what: str) -> bool:
+    """Of the pool's memory or disk, nine tenths."""
     pool = broker.get("/v1/broker")["pools"][0]
-    return bool(pool["disk_bytes"] >= 0.9 * pool["disk_limit_bytes"])
+    return bool(pool[f"{what}_bytes"] >= 0.9 * pool[f"{what}_limit_bytes"])
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
                         channel.basic_publish("amq.direct", f"stuck-{number}-{part}", body)
 
         with beside(publish):
-            until(lambda: disk_is_full(broker), what="the disk is full")
+            until(lambda: is_full(broker, "disk"), what="the disk is full")
             yield
 
 
@@ -223,7 +224,7 @@ def selectors(broker: BrokerProcess) -> Iterator[None]:
                 continue
 
     with beside(publish):
-        time.sleep(5)
+        until(lambda: is_full(broker, "memory"), what="the memory is full")
         yield
     del stuck
 

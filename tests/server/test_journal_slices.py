@@ -14,11 +14,13 @@ from tests.core.test_idle import steps
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.queues.outlet import QueueOutlet
 
+from headway.core.base.errors import Reason
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest
 from headway.core.queue.queue import queue_of
 from headway.server.journal.needs import Needs
 from headway.server.journal.slices import PAUSE_S
+from headway.server.journal.snapshot import Snapshot
 from headway.wire.mqtt.dialect import MqttDialect
 
 FEW, MANY = 2000, 10_000
@@ -128,6 +130,63 @@ def test_who_closes_in_the_middle_of_a_snapshot_has_the_one_before() -> None:
     assert len(again.keeper.ledger.kept) == FEW + 1
 
 
+def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None:
+    crowd = Crowded(FEW)
+    stage, keeper = crowd.stage, crowd.stage.keeper
+    before = keeper._tidying.snapshots[-1]
+    keeper._snapshot_due = True
+    crowd.publisher.publish("q", 1)
+    snapshot_seen: list[Snapshot] = []
+
+    def has_seen_it() -> bool:
+        snapshot_seen.extend([keeper._snapshot] if keeper._snapshot is not None else [])
+        return bool(snapshot_seen) and "c0" in snapshot_seen[-1]._clients
+
+    crowd.turns_until(has_seen_it)
+    gone = stage.broker.registry.sessions["c0"]
+    assert gone.outlet is not None
+    stage.broker.disconnect(gone, gone.outlet, Reason.SUBSCRIPTION_ENDED, stage.now, expiry_s=0.0)
+    crowd.turns_until(lambda: keeper._tidying.snapshots[-1] > before)
+    crowd.writer.work()
+    again = JournalStage(stage.files.crash(random.Random(1)), memory="400MB")
+    assert before < again.keeper._tidying.snapshots[-1]
+    assert "c0" not in again.broker.registry.sessions
+    assert "c1" in again.broker.registry.sessions
+
+
+def test_the_keeper_tells_of_a_place_that_goes_back() -> None:
+    crowd = Crowded(FEW)
+    stage, keeper = crowd.stage, crowd.stage.keeper
+    stage.loop.pass_time(6.0)
+    crowd.turn()
+    needs = keeper._tidying._needs
+    assert needs is not None
+    assert needs._seen
+    sequence = stage.broker.registry.sequence
+    kept = keeper.ledger.kept[next(iter(needs._seen))]
+    kept.cursors.append(Back(sequence))
+    kept.moved()
+    crowd.turn()
+    assert needs.main == sequence
+
+
+class Back:
+    """Somebody who wants this one, and what comes after it."""
+
+    attached, ended = True, 0
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+
+    def wanted_sequence(self) -> int:
+        return self.sequence
+
+    fresh_sequence = wanted_sequence
+
+    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+        return [(self.sequence, last)]
+
+
 def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     crowd = Crowded(FILTERS_EACH)
     ledger = crowd.stage.keeper.ledger
@@ -137,19 +196,8 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     assert needs.whole
     assert needs.main == needs.of_topic["t/0/+"] == sequence + 1
 
-    class Back:
-        attached, ended = True, 0
-
-        def wanted_sequence(self) -> int:
-            return sequence
-
-        fresh_sequence = wanted_sequence
-
-        def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
-            return [(sequence, last)]
-
     kept = next(one for one in ledger.kept.values() if list(one.filters()) == ["t/0/7"])
-    kept.cursors.append(Back())
+    kept.cursors.append(Back(sequence))
     kept.moved()
     commit = ledger.take(sequence)
     assert commit is not None

@@ -362,7 +362,8 @@ def _underway(session: Session) -> Iterator[_Told | None]:
     for delivery_id in list(channel.doubtful):
         if not session.kept:
             return
-        yield ("flight", (session.client, delivery_id), (0, 0, True)) if delivery_id in channel.doubtful else None
+        # One that was let go of meanwhile may be released once more; but not one that is in use again.
+        yield ("flight", (session.client, delivery_id), (0, 0, True)) if delivery_id not in channel.in_flight else None
 
 
 def _session_terms(session: Session) -> SessionTerms:

@@ -131,7 +131,7 @@ def test_who_wants_few_of_many_looks_at_a_little_of_them_a_turn(what: str) -> No
     client = stage.client("c")
     selector = "topic = 't/2999'"
     subscription = client.subscribe("t/+", selector=selector, **({"snapshot": "true"} if what == "state" else {}))
-    source = subscription.prefaces[-1].records
+    source = subscription.backfills[-1].records
     accept = subscription.feed.accepts
 
     def counted(record: Record) -> bool:
@@ -143,7 +143,7 @@ def test_who_wants_few_of_many_looks_at_a_little_of_them_a_turn(what: str) -> No
         source.accept = counted
     turns, before = 0, 0
     publisher.publish("else", 1, 1)
-    while subscription.prefaces:
+    while subscription.backfills:
         stage.broker.flush(stage.now)
         assert len(looked) - before <= 2 * LOOKS_MAX
         before, turns = len(looked), turns + 1

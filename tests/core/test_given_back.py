@@ -32,7 +32,7 @@ def given_back(count: int) -> tuple[Peer, Queue]:
 
 
 def late(peer: Peer) -> list[int]:
-    return list(peer.channel().taken_back)
+    return list(peer.channel().timed_out)
 
 
 def settle_one_late(peer: Peer, queue: Queue) -> None:

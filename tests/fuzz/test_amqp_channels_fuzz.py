@@ -934,10 +934,10 @@ def credit_is_counted(actor: Actor) -> None:
     peer, lives = actor.client.peer, actor.watch.lives
     cores = [channel.core for channel in peer.channels.values()]
     for core in cores:
-        assert core.used == len(core.in_flight) + len(core.taken_back)
+        assert core.used == len(core.in_flight) + len(core.timed_out)
         life = lives.get(core.number)
         if life is not None and not life.unsure and not life.closed and actor.up_to_date:
-            assert {*core.in_flight, *core.taken_back} == {*life.unsettled, *life.put_off}
+            assert {*core.in_flight, *core.timed_out} == {*life.unsettled, *life.put_off}
     if peer.session is not None:
         assert peer.session.channel.used == sum(core.used for core in cores)
 

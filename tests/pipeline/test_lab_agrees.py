@@ -18,7 +18,7 @@ from headway.core.telemetry.observer import LakeObserver
 from headway.core.telemetry.recorder import Recorder
 from headway.pipeline.lab.replays.candidate_replay import HITS, Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces
 
 WATCH = '[[policy]]\nname = "watch"\n[[policy.rule]]\nwhen = { lag_age = "30s" }\nthen = "notify"\n'
@@ -169,7 +169,7 @@ def pressed(story: Story, pool: Pool) -> tuple[dict[str, tuple[str, float]], int
     gone: dict[str, tuple[str, float]] = {}
     memory = disk = 0
     for one in replay_pool(pool, 1.0, int(SECONDS) + 1, sorted(holdings)):
-        if isinstance(one, Sacrifice):
+        if isinstance(one, Eviction):
             gone.setdefault(one.client, (str(one.reason), float(one.number)))
         else:
             memory, disk = max(memory, one.memory_bytes), max(disk, one.disk_bytes)

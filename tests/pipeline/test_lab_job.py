@@ -18,7 +18,7 @@ from headway.core.base.errors import ConfigError
 from headway.core.log.pool import Pool
 from headway.pipeline.lab.job import lagging_clients, pool_passages, read_replay_input, read_samples, replay_samples
 from headway.pipeline.lab.plans.candidates import Plan, parse_plan
-from headway.pipeline.lab.replays.pools import Holding, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool
 from headway.pipeline.lab.replays.trace import COLUMNS
 from headway.pipeline.lab.run import run_lab
 from headway.pipeline.lab.score import OUTCOMES
@@ -128,7 +128,7 @@ def test_pools_are_replayed_in_order_of_time(spark: SparkSession, lake: Path, pl
             for bucket in p["buckets"]
         )  # fmt: skip
         found = replay_pool(Pool("", *run.limits(candidate.pool)), run.bucket_s, run.buckets, holdings)
-        wanted += [(index, one.number, one.client if isinstance(one, Sacrifice) else one.memory_bytes) for one in found]
+        wanted += [(index, one.number, one.client if isinstance(one, Eviction) else one.memory_bytes) for one in found]
     passages = replay_samples(read_samples(spark, lake), plan.candidates, runs, 1, 4)
     got = [
         (r["candidate"], r["number"], r["client"] or r["memory_bytes"])

@@ -1,4 +1,4 @@
-"""A durable subscription that is replaced again and again: its place in the journal and its prefaces have an end."""
+"""A durable subscription that is replaced again and again: its place in the journal and its backfills have an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Refused
-from headway.core.clients.subscribing import PREFACES_MAX
+from headway.core.clients.subscribing import BACKFILLS_MAX
 from headway.core.consumer.options import SubscribeRequest, parse_options
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.wire.mqtt.client import encode_publish
@@ -80,6 +80,6 @@ def test_who_reads_nothing_is_refused_at_last_and_everybody_else_confirmed(stage
         stage.turn()
     assert publisher.told == list(range(1, TIMES))
     (subscription,) = durable.session.subscriptions.values()
-    assert len(subscription.prefaces) <= PREFACES_MAX + 2
-    assert refused >= TIMES - PREFACES_MAX - 2
-    assert len(stage.broker.registry.router.feeds) <= PREFACES_MAX + 4, "nor are there more lanes"
+    assert len(subscription.backfills) <= BACKFILLS_MAX + 2
+    assert refused >= TIMES - BACKFILLS_MAX - 2
+    assert len(stage.broker.registry.router.feeds) <= BACKFILLS_MAX + 4, "nor are there more lanes"

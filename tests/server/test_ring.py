@@ -10,7 +10,7 @@ import pytest
 from tests.interop.waiting import holds
 
 from headway.core.consumer.options import QueueTerms
-from headway.core.consumer.poll import Telling
+from headway.core.consumer.poll import ConnectionlessOutlet
 from headway.core.consumer.session import ConnectRequest
 from headway.core.message.record import Run, topic_of
 from headway.core.routing.bindings import Binding, Destination
@@ -54,7 +54,7 @@ def test_timers_ring_at_their_time(tmp_path: Path) -> None:
 def test_dead_letters_leave_when_their_time_is_over(tmp_path: Path, how: str) -> None:
     def scene(engine: Engine) -> Callable[[], bool]:
         broker, now, dialect = engine.broker, engine.now(), AmqpDialect()
-        session = broker.connect(ConnectRequest("ann", "mqtt"), Telling(now), now)
+        session = broker.connect(ConnectRequest("ann", "mqtt"), ConnectionlessOutlet(now), now)
         terms = QueueTerms(ttl_s=FAR_S if how == "x-message-ttl" else None, dead_letter_exchange="amq.fanout")
         broker.queues.declare(session, "work", terms, dialect, now)
         grave = broker.queues.declare(session, "grave", QueueTerms(), dialect, now)

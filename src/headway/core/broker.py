@@ -24,7 +24,7 @@ from headway.core.routing import Advisories, Archive, Limits, Published, Publish
 __all__ = ["SWEEP_S", "Broker"]
 
 CLOSED_LOOKS_MAX = 1024
-SACRIFICES_MAX = 256
+EVICTIONS_MAX = 256
 """Oldest chunks given up in one go; what is left over waits for the next turn."""
 
 
@@ -269,11 +269,11 @@ class Broker:
         while failures and self.governor.cuts_left > 0:
             subscription = next(iter(failures))
             why = failures.pop(subscription)
-            self.governor.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
+            self.governor.evict(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
         for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, self.registry.journaled, now))
-            for doomed in islice(pressure.victims(pool, now), SACRIFICES_MAX):
-                self._sacrifice(doomed, now)
+            for evictions in islice(pressure.evictions(pool, now), EVICTIONS_MAX):
+                self._evict(evictions, now)
                 pool.hopeless = False
                 if self.governor.cuts_left <= 0:
                     break
@@ -286,18 +286,18 @@ class Broker:
             if not pool.crowded:
                 self.registry.resume(pool, now)
 
-    def _sacrifice(self, doomed: pressure.Victims[pressure.Holder], now: float) -> None:
-        what = "disk" if doomed.reason is Reason.DISK_LIMIT else "memory"
-        amounts = f"{format_size(doomed.used)} of {format_size(doomed.limit)}"
+    def _evict(self, evictions: pressure.Evictions[pressure.Holder], now: float) -> None:
+        what = "disk" if evictions.reason is Reason.DISK_LIMIT else "memory"
+        amounts = f"{format_size(evictions.used)} of {format_size(evictions.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"
-        reading = Reading("pool_share", doomed.used / max(1, doomed.limit), ">", 1.0)
-        for holder in doomed.holders:
+        reading = Reading("pool_share", evictions.used / max(1, evictions.limit), ">", 1.0)
+        for holder in evictions.holders:
             if self.governor.cuts_left <= 0:
                 return
             if isinstance(holder, Queue):
-                holder.give_up_chunk(holder.feed.lane.first, doomed.reason)
+                holder.give_up_chunk(holder.feed.lane.first, evictions.reason)
             else:
-                self.governor.sacrifice(holder, doomed.reason, why, (reading,), now)
+                self.governor.evict(holder, evictions.reason, why, (reading,), now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
         """A worker wrote a chunk of ``size`` bytes to disk, or failed to: then it stays in memory."""

@@ -77,7 +77,7 @@ def _in_flight(world: World) -> None:
     for party in world.parties:
         for number, channel in party.channels.items():
             mine = {id for other, id in party.flights if other == number}
-            theirs = set(channel.in_flight) | set(channel.taken_back)
+            theirs = set(channel.in_flight) | set(channel.timed_out)
             assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
             assert channel.used == len(mine)
         for consumer in party.consumers.values():

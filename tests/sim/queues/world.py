@@ -296,7 +296,7 @@ class World:
         """
         flight = entry.flight
         assert flight is not None
-        if flight.id in flight.core.taken_back:
+        if flight.id in flight.core.timed_out:
             self._returned(flight)
             return
         session = flight.party.session
@@ -320,7 +320,7 @@ class World:
         """What was taken back for taking too long, and which queues there are."""
         for party in self.parties:
             for number, channel in party.channels.items():
-                for delivery_id in channel.taken_back:
+                for delivery_id in channel.timed_out:
                     self._returned(party.flights[number, delivery_id])
         self.reap()
 

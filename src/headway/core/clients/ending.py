@@ -95,7 +95,7 @@ class Ending:
         subscription.conflation.write_off(subscription, reason)
 
     def _release_state(self, subscription: Subscription, now: float) -> None:
-        subscription.close_prefaces()
+        subscription.close_backfills()
         conflation = subscription.conflation
         state, conflation.state = conflation.state, None
         if state is None:

@@ -7,7 +7,14 @@ from math import inf
 from headway.core.base import Reason, Refused
 from headway.core.clients.admission import Admission
 from headway.core.clients.subscribing import Subscribing
-from headway.core.consumer import ConnectRequest, Poll, Session, SubscribeRequest, SubscriptionOptions, Telling
+from headway.core.consumer import (
+    ConnectionlessOutlet,
+    ConnectRequest,
+    Poll,
+    Session,
+    SubscribeRequest,
+    SubscriptionOptions,
+)
 from headway.core.message import Dialect
 from headway.core.routing import Registry
 
@@ -31,7 +38,7 @@ class Polls:
         if session is None or session.outlet is None:
             request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
                                      protocol=POLLS_PROTOCOL)  # fmt: skip
-            session = self._admission.connect(request, Telling(now), now)
+            session = self._admission.connect(request, ConnectionlessOutlet(now), now)
         poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
                                   options=SubscriptionOptions(policy=policy))  # fmt: skip

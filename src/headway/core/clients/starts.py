@@ -36,7 +36,7 @@ class Starts:
         if options.start != "end":
             self._start_at(subscription, options, now)
         elif options.snapshot and state is not None and len(state):
-            subscription.add_preface(state.read(0, sequence, feed.accepts))
+            subscription.add_backfill(state.read(0, sequence, feed.accepts))
         if options.conflate_s is not None:
             start_conflating(subscription, now, upto=sequence)
             if options.conflate_s:
@@ -53,7 +53,7 @@ class Starts:
         feed = subscription.feed
         records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
         if records is not None:
-            subscription.add_preface(records, retained=True)
+            subscription.add_backfill(records, retained=True)
 
     def next_tick(self, subscription: Subscription, now: float) -> None:
         interval = subscription.request.options.conflate_s
@@ -94,7 +94,7 @@ class Starts:
             return
         state = subscription.conflation.state
         if state is not None:
-            subscription.add_preface(state.read(seen, self._registry.sequence, subscription.feed.accepts))
+            subscription.add_backfill(state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
     def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
@@ -106,14 +106,14 @@ class Starts:
             kept.cursors.insert(0, loose)
             kept.moved()
         records = archive.read(filter, seen, upto, subscription.feed.accepts)
-        subscription.add_preface(records, loose=loose)
+        subscription.add_backfill(records, loose=loose)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
         """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
         is known of that it is told of a gap."""
         state = subscription.conflation.state
         if state is not None and len(state):
-            subscription.add_preface(state.read(0, self._registry.sequence, subscription.feed.accepts))
+            subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
         else:
             subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
 

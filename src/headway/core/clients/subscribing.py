@@ -50,7 +50,7 @@ from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
 from headway.core.selector import BadSelector, compile_selector
 
-PREFACES_MAX = 64
+BACKFILLS_MAX = 64
 """So many replacements may wait for what those before them had not been given; the next one is refused."""
 GROUP = QueueTerms()
 """Of those who share a subscription."""
@@ -86,8 +86,8 @@ class Subscribing:
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
-            if len(old.prefaces) >= PREFACES_MAX:
-                text = f"it was replaced {PREFACES_MAX} times, and what it was owed before has not been read"
+            if len(old.backfills) >= BACKFILLS_MAX:
+                text = f"it was replaced {BACKFILLS_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
             estate = self._keeping.loosen(old)
             if not old.has_more or old.conflating or old.reader.queue is not None:
@@ -213,16 +213,16 @@ class Subscribing:
         for number in list(old.cursor.unacknowledged):
             old.cursor.acknowledge(number)
         subscription.gap, old.gap = old.gap, None
-        while old.prefaces:  # of retained records it may now want others, or none
-            preface = old.prefaces.pop(0)
-            if preface.retained:
-                preface.records.close()
+        while old.backfills:  # of retained records it may now want others, or none
+            backfill = old.backfills.pop(0)
+            if backfill.retained:
+                backfill.records.close()
             else:
-                subscription.prefaces.append(preface)
+                subscription.backfills.append(backfill)
         subscription.conflation.inherit(old.conflation)
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
         loose = None if estate is None else estate.loose
-        subscription.add_preface(Handover(old, self._registry.lost, over), loose=loose)
+        subscription.add_backfill(Handover(old, self._registry.lost, over), loose=loose)
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
         return self.asked_for(request) or self._policy_of(session, filter)
@@ -247,9 +247,9 @@ class Subscribing:
         subscription.renewals += 1
         self._keeping.subscription(subscription)
         self._lease(subscription, now)
-        if request.send_retained == "always" and subscription.preface is None:
+        if request.send_retained == "always" and subscription.backfill is None:
             self.starts.queue_retained(subscription, now)
-            if subscription.preface is not None:
+            if subscription.backfill is not None:
                 self._fanout.lag(subscription, now)
                 self._fanout.again[subscription.session] = None
         return subscription

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
 from headway.core.clients.keeping import Batch, Keeping
-from headway.core.consumer import ConnectRequest, Session, Telling
+from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run
 from headway.core.routing import Publishing, Registry, part_of
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
         return cls(writer, int(batch), int(row))
 
 
-class Handing(Telling):
+class Handing(ConnectionlessOutlet):
     """The outlet of a writer: nothing is sent there, but it is told when it may go on after a pause, or is cut off."""
 
     __slots__ = ("resumed",)

@@ -19,7 +19,7 @@ from headway.core.consumer.life import ENDED, PAUSED, REPLACED, Life
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, PeerState
-from headway.core.consumer.poll import Behind, Poll, Recorded, Telling
+from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.consumer.shared_reader import SharedReader
@@ -27,10 +27,10 @@ from headway.core.consumer.skip import Predicate, Skip
 from headway.core.consumer.subscription import Subscription
 
 __all__ = [
-    "Behind", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation", "ConnectRequest", "DeadLetter",
-    "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "Life", "Mode", "NO_LIMIT",
-    "NO_OPTIONS", "Observer", "Outlet", "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll",
-    "Predicate", "QueueMember", "QueueTerms", "Reader", "Recorded", "REPLACED", "RESTING", "Resume", "Session",
-    "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Telling",
-    "Will", "Window",
+    "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
+    "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD",
+    "Feed", "FeedKey", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options", "Pause",
+    "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms", "Reader", "REPLACED",
+    "RESTING", "Resume", "Session", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
+    "SubscriptionOptions", "Will", "Window",
 ]

@@ -49,12 +49,12 @@ class Delivery:
 class Window:
     """So many deliveries may be in flight together."""
 
-    __slots__ = ("exhausted_since_s", "limit", "returned", "used")
+    __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.returned = 0
+        self.timeouts = 0
         """Of those: taken back for taking too long, and not settled. Nothing more goes to who has any."""
         self.exhausted_since_s: float | None = None
         """Since when something waits that it does not let through."""
@@ -73,7 +73,7 @@ class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
     __slots__ = (
-        "_last_id", "closed", "doubtful", "id_max", "in_flight", "members", "number", "owner", "replay", "taken_back",
+        "_last_id", "closed", "doubtful", "id_max", "in_flight", "members", "number", "owner", "replay", "timed_out",
         "whole",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ class Channel(Window):
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
         self.replay: list[int] = []
         """Deliveries to be sent again, to a client that has come back; the next one last."""
-        self.taken_back: dict[int, Delivery] = NOTHING
+        self.timed_out: dict[int, Delivery] = NOTHING
         """Deliveries that were taken back for taking too long, and are still counted."""
         self.doubtful: list[int] = []
         """Ids its client may hold, and that stand for nothing (exactly.py)."""
@@ -154,21 +154,21 @@ class Channel(Window):
             delivery.loose.acknowledge(delivery.sequence)
         return delivery
 
-    def take_back(self, delivery_id: int) -> Delivery:
+    def time_out(self, delivery_id: int) -> Delivery:
         """It is in flight no longer, but for its client, whose credit is not given back."""
-        if self.taken_back is NOTHING:
-            self.taken_back = {}
-        delivery = self.taken_back[delivery_id] = self.in_flight.pop(delivery_id)
-        delivery.subscription.window.returned += 1
+        if self.timed_out is NOTHING:
+            self.timed_out = {}
+        delivery = self.timed_out[delivery_id] = self.in_flight.pop(delivery_id)
+        delivery.subscription.window.timeouts += 1
         return delivery
 
-    def forget(self, delivery_id: int) -> Delivery | None:
+    def settle_timed_out(self, delivery_id: int) -> Delivery | None:
         """The client settles what was taken back. None: it was not."""
-        delivery = self.taken_back.pop(delivery_id, None) if self.taken_back else None
+        delivery = self.timed_out.pop(delivery_id, None) if self.timed_out else None
         if delivery is None:
             return None
         window = delivery.subscription.window
-        window.returned -= 1
+        window.timeouts -= 1
         window.exhausted_since_s = None
         self._use(window, -1)
         return delivery
@@ -177,12 +177,12 @@ class Channel(Window):
         """What the client has not settled up to this one, the oldest first; for channels whose ids do not begin again.
         0: all."""
         if not delivery_id:
-            return [*self.taken_back, *self.in_flight]
-        old = [returned for returned in self.taken_back if returned <= delivery_id]
+            return [*self.timed_out, *self.in_flight]
+        old = [returned for returned in self.timed_out if returned <= delivery_id]
         return [*old, *takewhile(delivery_id.__ge__, self.in_flight)]
 
     def clear(self) -> None:
         for delivery_id in list(self.in_flight):
             self.remove(delivery_id)
-        self.taken_back = NOTHING
+        self.timed_out = NOTHING
         self.replay.clear()

@@ -88,7 +88,7 @@ class Conflation:
 
     def go_on(self, subscription: Subscription) -> None:
         """Begin the next pass, if it is time for one."""
-        if self.mode is DUE or (subscription.preface is None and self.pass_due(subscription)):
+        if self.mode is DUE or (subscription.backfill is None and self.pass_due(subscription)):
             self._pass(subscription)
 
     def pass_due(self, subscription: Subscription) -> bool:
@@ -120,7 +120,7 @@ class Conflation:
         if self.mode is DUE:
             self._become(RESTING)
         passed, size = lane.count - cursor.number, lane.end - cursor.position
-        if not passed and subscription.preface is None:
+        if not passed and subscription.backfill is None:
             return
         subscription.lane_records_skipped += passed
         subscription.lane_bytes_skipped += size
@@ -131,11 +131,11 @@ class Conflation:
         # now, for a consumer slow enough keeps one pass going for ever.
         self.own_up(subscription, len(state))
         cursor.jump_to_end()
-        running = subscription.prefaces[-1].records if subscription.prefaces else None
+        running = subscription.backfills[-1].records if subscription.backfills else None
         if isinstance(running, StatePass):
             running.extend(lane.last_sequence)
         else:
-            subscription.add_preface(state.read(self.upto, lane.last_sequence, subscription.feed.accepts))
+            subscription.add_backfill(state.read(self.upto, lane.last_sequence, subscription.feed.accepts))
         self.upto = lane.last_sequence
 
     # -- what is owed -----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from headway.core.message import Gap
 from headway.core.policy import Action, Case, Which
 
 
-class Behind(NamedTuple):
+class ArchiveLag(NamedTuple):
     """What is recorded from some offset on."""
 
     last: int
@@ -38,14 +38,14 @@ class Behind(NamedTuple):
     """When the first of it was published, on the broker's clock; None: there is nothing."""
 
 
-class Recorded(Protocol):
+class ArchiveIndex(Protocol):
     """As much of the archive as a poll needs."""
 
-    def behind(self, filter: str, offset: int) -> Behind:
+    def lag(self, filter: str, offset: int) -> ArchiveLag:
         """What is recorded of the topics that the filter touches from this offset on."""
 
 
-class Telling(Outlet):
+class ConnectionlessOutlet(Outlet):
     """The outlet of somebody who takes nothing, and only tells. ``last_word``: why the broker ended it."""
 
     __slots__ = ("last_word",)
@@ -69,19 +69,19 @@ class Telling(Outlet):
 
 
 class PollCursor(Cursor):
-    """``offset``: of the next record that is wanted, of those ``recorded`` that match ``filter``."""
+    """``offset``: of the next record that is wanted, of those in ``archive`` that match ``filter``."""
 
-    __slots__ = ("filter", "offset", "recorded")
+    __slots__ = ("archive", "filter", "offset")
     filter: str
     offset: int
-    recorded: Recorded
+    archive: ArchiveIndex
 
     @property
-    def behind(self) -> Behind:
-        return self.recorded.behind(self.filter, self.offset)
+    def lag(self) -> ArchiveLag:
+        return self.archive.lag(self.filter, self.offset)
 
     def fresh_sequence(self) -> int:
-        return self.offset if self.offset <= self.behind.last else 0
+        return self.offset if self.offset <= self.lag.last else 0
 
     def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
         return [(self.offset, max(last, self.offset))]
@@ -99,16 +99,16 @@ class ArchiveReader(Reader):
         return self.lag_records(subscription) > 0
 
     def lag_records(self, subscription: Subscription) -> int:
-        return max(0, self.place.behind.last + 1 - self.place.offset)
+        return max(0, self.place.lag.last + 1 - self.place.offset)
 
     def lag_bytes(self, subscription: Subscription) -> int:
-        return self.place.behind.bytes
+        return self.place.lag.bytes
 
     def gating_bytes(self, subscription: Subscription) -> int:
         return 0
 
     def oldest_time(self, subscription: Subscription) -> float | None:
-        return self.place.behind.time_s
+        return self.place.lag.time_s
 
 
 class Poll(Subscription):
@@ -116,13 +116,13 @@ class Poll(Subscription):
 
     __slots__ = ("place",)
 
-    def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case, recorded: Recorded,
+    def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case, archive: ArchiveIndex,
                  offset: int) -> None:
         super().__init__(session, request, feed, case)
         self.cursor.close()
         self.place = PollCursor(feed.lane, self)
         self.place.offset = offset
-        self.place.filter, self.place.recorded = feed.key.filter, recorded
+        self.place.filter, self.place.archive = feed.key.filter, archive
         self.cursor = self.place
         self.reader = ArchiveReader(self.place)
 
@@ -131,8 +131,8 @@ class Poll(Subscription):
         return self.place.offset
 
     @property
-    def behind(self) -> Behind:
-        return self.place.behind
+    def lag(self) -> ArchiveLag:
+        return self.place.lag
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Poll(Subscription):
         self.handed_bytes += size
         self.state_records += records
         self.state_bytes += size
-        if records and isinstance(self.session.outlet, Telling):
+        if records and isinstance(self.session.outlet, ConnectionlessOutlet):
             self.session.outlet.progress_s = now
             self.session.outlet.taken_bytes += size
 
@@ -153,11 +153,11 @@ class Poll(Subscription):
             return
         upto = self.offset
         if kept is not None:
-            upto = max(upto, self.behind.last + 1 - kept)
+            upto = max(upto, self.lag.last + 1 - kept)
         if action.keep_bytes is not None:
             upto = max(upto, self._offset_with(action.keep_bytes))
         if kept is None and action.keep_bytes is None:
-            upto = self.behind.last + 1
+            upto = self.lag.last + 1
         first = self.offset
         records, size = self._move(upto)
         self.skipped_bytes += size
@@ -170,22 +170,22 @@ class Poll(Subscription):
 
     def _move(self, offset: int) -> tuple[int, int]:
         """Returns how many offsets and bytes that is."""
-        before = self.behind
+        before = self.lag
         records = min(offset, before.last + 1) - self.offset
         if records <= 0:
             return 0, 0
         self.place.offset += records
         if self.place.kept is not None:
             self.place.kept.moved()
-        return records, max(0, before.bytes - self.behind.bytes)
+        return records, max(0, before.bytes - self.lag.bytes)
 
     def _offset_with(self, size: int) -> int:
         """The first from which on no more than so much is recorded."""
         filter = self.feed.key.filter
-        low, high = self.offset, self.behind.last + 1
+        low, high = self.offset, self.lag.last + 1
         while low < high:
             middle = (low + high) // 2
-            if self.place.recorded.behind(filter, middle).bytes > size:
+            if self.place.archive.lag(filter, middle).bytes > size:
                 low = middle + 1
             else:
                 high = middle

@@ -99,7 +99,7 @@ class LaneReader(Reader):
     __slots__ = ()
 
     def has_more(self, subscription: Subscription) -> bool:
-        if subscription.prefaces:
+        if subscription.backfills:
             return True
         conflation, cursor = subscription.conflation, subscription.cursor
         if conflation.mode is not EVERY_RECORD:
@@ -155,7 +155,7 @@ LANE_READER: Final = LaneReader()
 def _rest_skipped(subscription: Subscription) -> Skip | None:
     """The skip that leaves out everything from some record on, if one is in force."""
     for skip in subscription.skips:
-        if skip.stop is None and skip.doomed is None:
+        if skip.stop is None and skip.predicate is None:
             return skip
     return None
 

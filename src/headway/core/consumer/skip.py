@@ -19,16 +19,16 @@ class Predicate:
 
 
 class Skip:
-    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``doomed`` marks.
+    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``predicate`` marks.
 
-    ``doomed`` None means every record."""
+    ``predicate`` None means every record."""
 
-    __slots__ = ("doomed", "first", "position", "reason", "stop")
+    __slots__ = ("first", "position", "predicate", "reason", "stop")
 
-    def __init__(self, first: int, stop: int | None, doomed: Predicate | None, reason: Reason) -> None:
+    def __init__(self, first: int, stop: int | None, predicate: Predicate | None, reason: Reason) -> None:
         self.first = first
         self.stop = stop
-        self.doomed = doomed
+        self.predicate = predicate
         self.reason = reason
         self.position = 0
         """Of record ``first``; known where every record is left out, for then the lag ends there."""

@@ -7,11 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, moved, stop
+from headway.core.consumer.backfill import Backfill, BackfillSource
 from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.preface import Preface, Source
 from headway.core.consumer.reader import LANE_READER, Amount, Reader
 from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, LooseEnds, StatePass
@@ -31,9 +31,9 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records", "current_s",
-        "cursor", "dialect", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
-        "lane_records_skipped", "lease", "life", "number", "number_kept", "prefaces", "reader", "renewals", "request",
+        "backfills", "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records",
+        "current_s", "cursor", "dialect", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
+        "lane_records_skipped", "lease", "life", "number", "number_kept", "reader", "renewals", "request",
         "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position", "start_sequence",
         "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
@@ -74,7 +74,7 @@ class Subscription:
         self.renewals = 0
         """How often it was subscribed to once more, all the same."""
 
-        self.prefaces: list[Preface] = []
+        self.backfills: list[Backfill] = []
         """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
         self.conflation = Conflation()
         """Whether it gets every record, or the latest per key, and what it is owed of those."""
@@ -89,7 +89,7 @@ class Subscription:
         self.counted_records = self.counted_bytes = 0
         """As far as it is in the broker's totals."""
         self.state_records = 0
-        """Records sent from a preface."""
+        """Records sent from a backfill."""
         self.state_bytes = 0
         self.lane_bytes_skipped = 0
         self.lane_records_skipped = 0
@@ -121,7 +121,7 @@ class Subscription:
     @property
     def special(self) -> bool:
         """Records may not go from the lane to the outlet as they are."""
-        if self.prefaces or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
+        if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
         return self.session.max_packet_bytes < self.feed.lane.largest
 
@@ -251,28 +251,28 @@ class Subscription:
         return losses
 
     @property
-    def preface(self) -> Preface | None:
+    def backfill(self) -> Backfill | None:
         """The one that is being read."""
-        return self.prefaces[0] if self.prefaces else None
+        return self.backfills[0] if self.backfills else None
 
-    def add_preface(self, records: Source, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
-        """Read these after the prefaces there are, and before any more from the lane."""
-        self.prefaces.append(Preface(records, retained, self.start_sequence, loose))
+    def add_backfill(self, records: BackfillSource, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
+        """Read these after the backfills there are, and before any more from the lane."""
+        self.backfills.append(Backfill(records, retained, self.start_sequence, loose))
 
-    def close_prefaces(self) -> None:
-        while self.prefaces:
-            self.prefaces.pop(0).records.close()
+    def close_backfills(self) -> None:
+        while self.backfills:
+            self.backfills.pop(0).records.close()
 
-    def end_preface(self) -> None:
-        """The preface was read to its end; there may be another."""
-        preface = self.prefaces.pop(0)
-        records = preface.records
-        if preface.loose is not None:
-            preface.loose.finish()
+    def end_backfill(self) -> None:
+        """The backfill was read to its end; there may be another."""
+        backfill = self.backfills.pop(0)
+        records = backfill.records
+        if backfill.loose is not None:
+            backfill.loose.finish()
         if isinstance(records, StatePass):
             self.conflation.passed_over(self, records)
         records.close()
-        if not self.prefaces:
+        if not self.backfills:
             self.conflation.own_up(self)
 
     def rewind_record(self) -> None:

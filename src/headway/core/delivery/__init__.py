@@ -5,10 +5,10 @@ from headway.core.delivery.exactly_once import EXACTLY_ONCE, holds_back, keeper_
 from headway.core.delivery.fanout import PUMP_BYTES, Fanout
 from headway.core.delivery.half_sent import finish_half_sent, free_cursor, go_back, last_of_half_sent
 from headway.core.delivery.handover import Handover
-from headway.core.delivery.rendering import Losses, delivery_record, doom, marked, record_at, write_frame
+from headway.core.delivery.rendering import Losses, delivery_record, drop_reason, marked, record_at, write_frame
 
 __all__ = [
-    "conflate_once", "delivery_record", "doom", "EXACTLY_ONCE", "Fanout", "finish_half_sent", "free_cursor", "go_back",
-    "Handover", "holds_back", "keeper_of", "last_of_half_sent", "lose", "Losses", "marked", "PUMP_BYTES", "record_at",
-    "stands_for", "start_conflating", "tell", "write", "write_frame",
+    "conflate_once", "delivery_record", "drop_reason", "EXACTLY_ONCE", "Fanout", "finish_half_sent", "free_cursor",
+    "go_back", "Handover", "holds_back", "keeper_of", "last_of_half_sent", "lose", "Losses", "marked", "PUMP_BYTES",
+    "record_at", "stands_for", "start_conflating", "tell", "write", "write_frame",
 ]

@@ -17,7 +17,7 @@ def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -
 def conflate_once(subscription: Subscription) -> None:
     """Of what waits now, unless something else comes first."""
     conflation = subscription.conflation
-    if conflation.state is None or subscription.preface is not None or not subscription.cursor.lag_records:
+    if conflation.state is None or subscription.backfill is not None or not subscription.cursor.lag_records:
         return
     free_cursor(subscription)
     conflation.once(subscription)

@@ -140,7 +140,7 @@ class Fanout:
         subscription.feed.resting.pop(subscription, None)
         if subscription.conflation.mode is RESTING:
             subscription.conflation.call()
-            if subscription.preface is None:
+            if subscription.backfill is None:
                 subscription.current_s = now
         if subscription not in subscription.session.lagging:
             subscription.session.fell_behind(subscription)
@@ -223,7 +223,7 @@ class Fanout:
             self._caught_up(subscription, now)
             return 1
         session.ready.move_to_end(subscription)  # everybody gets a turn
-        one_by_one = subscription.preface is not None
+        one_by_one = subscription.backfill is not None
         before = outlet.taken_bytes
         try:
             went_on = self._advance(subscription, outlet, now)
@@ -238,7 +238,7 @@ class Fanout:
             return 1
         if outlet.blocked:
             return 0
-        if subscription.preface is not None and not outlet.out and outlet.taken_bytes == before:
+        if subscription.backfill is not None and not outlet.out and outlet.taken_bytes == before:
             self.again[session] = None  # it has looked for records as long as it may, and found none
             return 0
         return STEPS_ONE_BY_ONE if one_by_one else 1

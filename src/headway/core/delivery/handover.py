@@ -2,7 +2,7 @@
 records.
 
 MQTT 5 (3.8.4) has it that no message is lost by replacing a subscription. The old cursor stays where it is, in its
-own lane, and is read record by record as the first preface of the new subscription, up to the point where the new one
+own lane, and is read record by record as the first backfill of the new subscription, up to the point where the new one
 began.
 """
 
@@ -17,7 +17,7 @@ from headway.core.message import Record
 
 
 class Handover:
-    """A source of records for a preface. ``done`` is called once, with the old subscription, when nothing is left."""
+    """A source of records for a backfill. ``done`` is called once, with the old subscription, when nothing is left."""
 
     def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
         self._old = old

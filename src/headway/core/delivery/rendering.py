@@ -63,8 +63,8 @@ def render(subscription: Subscription, now: float, lost: Losses) -> bool:
     conflation = subscription.conflation
     if conflation.mode is not EVERY_RECORD:
         conflation.go_on(subscription)
-    if subscription.prefaces:
-        return _render_preface(subscription, now, lost)
+    if subscription.backfills:
+        return _render_backfill(subscription, now, lost)
     if conflation.mode is not EVERY_RECORD or not subscription.has_more:
         return False
     return _render_lane(subscription, now, lost)
@@ -79,10 +79,10 @@ def _out_of_credit(session: Session, now: float) -> bool:
     return True
 
 
-def _render_preface(subscription: Subscription, now: float, lost: Losses) -> bool:
-    session, preface = subscription.session, subscription.preface
+def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bool:
+    session, backfill = subscription.session, subscription.backfill
     assert session.outlet is not None
-    assert preface is not None
+    assert backfill is not None
     out, held_back = session.outlet.out, session.held_back
     for _ in range(BATCH_RECORDS):
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
@@ -90,9 +90,9 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         if subscription.request.qos and _out_of_credit(session, now):
             return bool(out)
         try:
-            record = next(preface.records)
+            record = next(backfill.records)
         except StopIteration:
-            subscription.end_preface()
+            subscription.end_backfill()
             return True
         if record is None:
             break
@@ -100,14 +100,14 @@ def _render_preface(subscription: Subscription, now: float, lost: Losses) -> boo
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
             reason = Reason.EXPIRED
-        elif not _append_record(subscription, record, now, retained=preface.retained):
+        elif not _append_record(subscription, record, now, retained=backfill.retained):
             reason = Reason.TOO_LARGE_FOR_CLIENT
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
-        if preface.loose is not None:
-            preface.loose.given(record.sequence)
-        if not preface.retained and record.sequence > preface.since:
+        if backfill.loose is not None:
+            backfill.loose.given(record.sequence)
+        if not backfill.retained and record.sequence > backfill.since:
             # It passed in the lane, and here it is.
             subscription.conflation.settle(subscription, subscription.state_bytes - before)
     return True
@@ -129,8 +129,8 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record, delivery.sequence = record, record.sequence
-        if subscription.preface is not None and subscription.preface.loose is not None:
-            delivery.loose = subscription.preface.loose
+        if subscription.backfill is not None and subscription.backfill.loose is not None:
+            delivery.loose = subscription.backfill.loose
             delivery.loose.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
         kept = tell(delivery_id, delivery)
@@ -153,14 +153,14 @@ def write_frame(subscription: Subscription, record: Record, delivery_id: int, no
     return frame if len(frame) <= limit else None
 
 
-def doom(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+def drop_reason(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
     """Why record ``index`` is left out, if it is."""
     number = chunk.first_number + index
     skips = subscription.skips
     while skips and skips[0].stop is not None and skips[0].stop <= number:
         skips.pop(0)
     for skip in skips:
-        if _covers(skip, number) and (skip.doomed is None or marked(subscription, chunk, skip.doomed)[index]):
+        if _covers(skip, number) and (skip.predicate is None or marked(subscription, chunk, skip.predicate)[index]):
             return skip.reason
     if chunk.expiries is not None and chunk.run_expires[chunk.run_of(index)] <= now:
         return Reason.EXPIRED
@@ -186,9 +186,9 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
     picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
     if picky:
-        reason = doom(subscription, chunk, first, now)
+        reason = drop_reason(subscription, chunk, first, now)
         upto = first + 1
-        while upto < last and doom(subscription, chunk, upto, now) == reason:
+        while upto < last and drop_reason(subscription, chunk, upto, now) == reason:
             upto += 1
         last = upto
         if reason is not None:

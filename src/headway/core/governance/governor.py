@@ -110,7 +110,7 @@ class Governor:
                 self._look(subscription, now, shares)
             except OSError as error:
                 why = f"what it had not read could not be read back from disk ({error.strerror or error})"
-                self.sacrifice(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
+                self.evict(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
         return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
@@ -329,7 +329,7 @@ class Governor:
         used, limit = over
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
         reading = Reading("pool_share", used / max(1, limit), ">", 1.0)
-        self.sacrifice(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
+        self.evict(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
         return True
 
     def _holds_too_much(self, subscription: Subscription, now: float) -> bool:
@@ -345,10 +345,10 @@ class Governor:
         taken, limit = format_size(pool.clients_bytes), format_size(pool.clients_limit)
         why = (f"clients take up {taken} of {limit} besides records, "
                f"and it has not taken {format_size(unsent)} that are written for it alone")  # fmt: skip
-        self.sacrifice(subscription, Reason.CLIENT_MEMORY, why, (), now)
+        self.evict(subscription, Reason.CLIENT_MEMORY, why, (), now)
         return True
 
-    def sacrifice(
+    def evict(
         self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float, *,
         unreadable: bool = False,
     ) -> None:  # fmt: skip

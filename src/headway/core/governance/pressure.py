@@ -55,7 +55,7 @@ L = TypeVar("L")
 S = TypeVar("S")
 
 
-class Victims(NamedTuple, Generic[S]):
+class Evictions(NamedTuple, Generic[S]):
     """Consumers, and queues without any, to give up, all of one feed, and why; ``used`` and ``limit`` in bytes."""
 
     holders: list[S]
@@ -94,19 +94,19 @@ def to_spill(
 def to_give_up(
     pool: Pool, in_memory: Sequence[Ranking[L]], spilled: Ranking[L], furthest_back: Callable[[L], list[S]],
     now: float, looks_max: int = LOOKS_MAX,
-) -> Iterator[Victims[S]]:  # fmt: skip
+) -> Iterator[Evictions[S]]:  # fmt: skip
     """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind:
     ``in_memory`` by the first ranking, then by the next. Who is named must have been given up before the next are asked
     for."""
     if pool.disk_full:
         for found in _most_first(spilled, furthest_back, now, looks_max):
-            yield Victims(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
+            yield Evictions(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
                 return  # what should leave memory has room now
     # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
         for found in chain.from_iterable(_most_first(lanes, furthest_back, now, looks_max) for lanes in in_memory):
-            yield Victims(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
+            yield Evictions(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
             if pool.to_spill_bytes() <= 0:
                 break
 
@@ -178,7 +178,7 @@ def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spi
     return Spill(lane, chunks) if chunks else None
 
 
-def victims(pool: Pool, now: float) -> Iterator[Victims[Holder]]:
+def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
     """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
 
     def furthest_back(lane: Lane) -> list[Holder]:

@@ -49,7 +49,7 @@ class Retained:
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None] | None:
-        """The retained records for a new subscription, lazily (a source of a preface); None when it is seen at once
+        """The retained records for a new subscription, lazily (a source of a backfill); None when it is seen at once
         that there are none.
 
         One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""

@@ -58,7 +58,7 @@ class Acks:
 
     def _late(self, channel: Channel, delivery_id: int) -> Delivery:
         """It was taken back meanwhile, or never was."""
-        delivery = channel.forget(delivery_id)
+        delivery = channel.settle_timed_out(delivery_id)
         if delivery is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {delivery_id}")
         self._wake(channel)
@@ -86,8 +86,8 @@ class Acks:
             if delivery is not None and delivery.subscription.reader.queue is not None:
                 queue_of(delivery.subscription.reader.queue).requeue(delivery)
                 delivery.subscription.window.exhausted_since_s = None
-        for delivery_id in [known for known in channel.taken_back if known not in keep]:
-            if channel.forget(delivery_id) is not None:
+        for delivery_id in [known for known in channel.timed_out if known not in keep]:
+            if channel.settle_timed_out(delivery_id) is not None:
                 self._wake(channel)
             yield DELIVERY_WORK
         self._credit_is_back(channel)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
-from headway.core.delivery import PUMP_BYTES, Fanout, doom
+from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog, Place
 from headway.core.queue.drops import Drops
@@ -157,7 +157,7 @@ class Dispatch:
             if self._drops.expired(chunk, index, now):
                 return Reason.EXPIRED
             try:
-                return doom(member, chunk, index, now)
+                return drop_reason(member, chunk, index, now)
             except OSError:
                 return None  # its disk fails: that is seen when it is to be sent
 

@@ -267,7 +267,7 @@ class Queue:
         flight = member.channel.in_flight.items()
         old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
         for delivery_id in old:
-            self.requeue(member.channel.take_back(delivery_id), late=True)
+            self.requeue(member.channel.time_out(delivery_id), late=True)
         return len(old)
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:

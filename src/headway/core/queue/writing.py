@@ -35,7 +35,7 @@ def has_room(member: Subscription, now: float) -> bool:
         return False
     if session.half_sent is not None or session.rest or session.dead or holds_back(member):
         return False
-    if member.window.returned:
+    if member.window.timeouts:
         return False  # it is at work on what others have been given in its stead
     if not member.request.qos or member.credit_left > 0:
         return True
@@ -52,7 +52,7 @@ def moves(member: Subscription, late_s: float) -> bool:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s
-    if member.window.returned:
+    if member.window.timeouts:
         return False
     unsettled = member.oldest_unacknowledged_s()
     return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from headway.core.base import Chores, Reason, Timers, format_size
-from headway.core.consumer import Effect, Feed, Pause, Recorded, Resume, Session, Subscription
+from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
 from headway.core.log import Lane, Ledger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headway.core.consumer import Observer, SharedReader
 
 
-class Archive(Recorded, Protocol):
+class Archive(ArchiveIndex, Protocol):
     """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
 
     @property
@@ -46,7 +46,7 @@ class Archive(Recorded, Protocol):
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
-        """The records with ``after`` < offset <= ``upto``; None as any source of a preface. Raises OSError."""
+        """The records with ``after`` < offset <= ``upto``; None as any source of a backfill. Raises OSError."""
 
 
 Holdup = Feed | Lane | Pool | Ledger

@@ -19,7 +19,7 @@ from headway.core.policy import Policy
 from headway.pipeline.lab.plans.candidates import Candidate, PoolLimits
 from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.pools import Holding, Level, Sacrifice, replay_pool
+from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces
 
 
@@ -156,11 +156,11 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def thinned(found: Iterator[Level | Sacrifice], every: int) -> Iterator[Level | Sacrifice]:
+def thinned(found: Iterator[Level | Eviction], every: int) -> Iterator[Level | Eviction]:
     """Merges every so many buckets into one, with their highest levels and all their stalls."""
     kept: Level | None = None
     for one in found:
-        if isinstance(one, Sacrifice):
+        if isinstance(one, Eviction):
             yield one
         elif kept is not None and one.number // every == kept.number // every:
             kept = Level(
@@ -175,6 +175,6 @@ def thinned(found: Iterator[Level | Sacrifice], every: int) -> Iterator[Level | 
         yield kept
 
 
-def _pooled(index: int, run: str, found: Iterator[Level | Sacrifice]) -> pa.RecordBatch:
+def _pooled(index: int, run: str, found: Iterator[Level | Eviction]) -> pa.RecordBatch:
     rows = [{"candidate": index, "run": run, **one._asdict()} for one in found]
     return pa.RecordBatch.from_pylist(rows, POOLED)

@@ -180,7 +180,7 @@ class AmqpChannel:
         return [known for known in found if known not in named] if named else found
 
     def _holds(self, tag: int) -> bool:
-        return tag in self.core.in_flight or tag in self.core.taken_back
+        return tag in self.core.in_flight or tag in self.core.timed_out
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
         self.settle(tags, multiple=multiple, do=self._acknowledge)

@@ -21,6 +21,7 @@ from headway.core.consumer import (
     Cancelled,
     CloseChannel,
     CloseConsumer,
+    ConnectionlessOutlet,
     DeadLetter,
     Disconnect,
     Effect,
@@ -29,7 +30,6 @@ from headway.core.consumer import (
     Resume,
     Session,
     Spill,
-    Telling,
 )
 from headway.core.log import Chunk, Lane
 from headway.server.config import Settings, Users, make_broker
@@ -218,7 +218,7 @@ class Engine:
     def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
-                if isinstance(outlet, Telling):
+                if isinstance(outlet, ConnectionlessOutlet):
                     log.info("disconnecting %s: %s", session.client, text)
                     outlet.last_word = reason, text
                     if isinstance(outlet, Handing):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from heapq import merge
 from typing import NamedTuple
 
-from headway.core.consumer import Behind
+from headway.core.consumer import ArchiveLag
 from headway.core.log import KeptRun
 from headway.core.message import LOOKS_MAX, Record, Run, covers, matcher, overlaps
 from headway.server.journal.words import read_runs
@@ -73,7 +73,7 @@ class Archive:
         """Every record it matches is recorded."""
         return any(covers(recorded.filter, filter) for recorded in self._of(filter))
 
-    def behind(self, filter: str, offset: int) -> Behind:
+    def lag(self, filter: str, offset: int) -> ArchiveLag:
         """What there is from an offset on, of all topics recorded with those that the filter touches."""
         last, size, oldest_us = 0, 0, None
         for recorded in self._of(filter):
@@ -84,7 +84,7 @@ class Archive:
             size += more
             if time_us is not None:
                 oldest_us = time_us if oldest_us is None else min(oldest_us, time_us)
-        return Behind(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
+        return ArchiveLag(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
         """The last offset before a time (wall clock), to within a commit."""
@@ -98,7 +98,7 @@ class Archive:
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
         """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time (a source of a
-        preface); read from disk as they are asked for. Raises OSError."""
+        backfill); read from disk as they are asked for. Raises OSError."""
         matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto):
             looks += 1 + len(run.data) // BYTES_A_LOOK

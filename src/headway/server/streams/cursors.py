@@ -15,7 +15,7 @@ from aiohttp import web
 
 from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
-from headway.core.consumer import Poll, Session, Telling
+from headway.core.consumer import ConnectionlessOutlet, Poll, Session
 from headway.core.message import BadTopic, covers, overlaps, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
@@ -40,7 +40,7 @@ class CursorRequest(msgspec.Struct, forbid_unknown_fields=True):
 class Cursors:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._polls: dict[str, tuple[Poll, Telling]] = {}
+        self._polls: dict[str, tuple[Poll, ConnectionlessOutlet]] = {}
         """Those that are attached, by name."""
         self._heard_s: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +127,7 @@ class Cursors:
             raise Refusal(400, str(error)) from None
         poll.move(offset, now)
         outlet = poll.session.outlet
-        assert isinstance(outlet, Telling)
+        assert isinstance(outlet, ConnectionlessOutlet)
         self._polls[name] = poll, outlet
         self._heard_s[name] = now
         if self._timer is None:

@@ -20,7 +20,7 @@ from headway.core.governance import beyond_share, to_give_up, to_spill
 from headway.core.log import CHUNK_BYTES, GRACE_S, HIGH_WATER, SPILL_BYTES_MIN, Pool
 from headway.pipeline.lab.replays.base import GATES, OFFLINE
 
-SACRIFICES_MAX = 10_000
+EVICTIONS_MAX = 10_000
 """More rounds of giving up than this in one bucket would mean that giving up frees nothing."""
 
 
@@ -54,7 +54,7 @@ class Level(NamedTuple):
     """For how long all publishers were held back because the memory was full."""
 
 
-class Sacrifice(NamedTuple):
+class Eviction(NamedTuple):
     """A consumer that pressure gave up."""
 
     number: int
@@ -153,7 +153,7 @@ class PoolReplay:
         """Holders by client and subscription, in the order in which they fell behind."""
         self._gone: dict[str, float] = {}
         """Clients whose connection pressure ended, and when: traces from before are over."""
-        self.sacrifices: list[Sacrifice] = []
+        self.evictions: list[Eviction] = []
 
     def step(self, number: int, holdings: Iterable[Holding]) -> Level:
         """One bucket, with all who hold something in it."""
@@ -203,9 +203,9 @@ class PoolReplay:
         lanes = self._lanes.values()
         by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())
         in_memory = (_by_memory(lanes),)
-        doomed = to_give_up(pool, in_memory, by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
-        for victims in islice(doomed, SACRIFICES_MAX):
-            self._give_up(victims.holders, victims.reason, number)
+        evictions = to_give_up(pool, in_memory, by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
+        for eviction in islice(evictions, EVICTIONS_MAX):
+            self._give_up(eviction.holders, eviction.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:
             lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
             over = beyond_share(pool, lags, now)
@@ -219,8 +219,8 @@ class PoolReplay:
             holding, lane = consumer.holding, consumer.lane
             if holding.subscription not in lane.consumers:
                 continue  # it went with its client
-            self.sacrifices.append(
-                Sacrifice(number, holding.client, holding.filter, holding.subscription, reason, consumer.lag_bytes)
+            self.evictions.append(
+                Eviction(number, holding.client, holding.filter, holding.subscription, reason, consumer.lag_bytes)
             )
             if holding.durable:  # it keeps its session, and its cursor moves to the end
                 consumer.position = consumer.moved_to = lane.end
@@ -250,7 +250,7 @@ def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
 
 def replay_pool(
     pool: Pool, bucket_s: float, buckets: int, holdings: Iterable[Holding]
-) -> Iterator[Level | Sacrifice]:
+) -> Iterator[Level | Eviction]:
     """Levels, and who is given up. ``holdings``: of one candidate and run, which has so many buckets, in order of
     time."""
     replay = PoolReplay(pool, bucket_s)
@@ -259,8 +259,8 @@ def replay_pool(
         if last is not None and number > last + 1:
             yield replay.step(last + 1, ())
         yield replay.step(number, part)
-        yield from replay.sacrifices
-        replay.sacrifices.clear()
+        yield from replay.evictions
+        replay.evictions.clear()
         last = number
     if last is not None and last + 1 < buckets:
         yield replay.step(last + 1, ())

@@ -1,4 +1,4 @@
-"""Prefaces: records that a consumer is given before any more from its lane, from elsewhere."""
+"""Backfills: records that a consumer is given before any more from its lane, from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headway.core.log import LooseEnds
 from headway.core.message import Record
 
 
-class Source(Protocol):
+class BackfillSource(Protocol):
     """Records from elsewhere than the lane, one at a time; closed when no more are wanted. None: it has looked at as
     many as it may in one step, and found none; there may be more."""
 
@@ -16,11 +16,11 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Preface(NamedTuple):
+class Backfill(NamedTuple):
     """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch, or what the
     subscription this one replaces had not been given."""
 
-    records: Source
+    records: BackfillSource
     retained: bool
     """The consumer sees them with the retain flag."""
     since: int

@@ -60,7 +60,8 @@ class ServerTable(Table):
     name: Name = "headway"
     admin: AdminUrl = Url("http", "127.0.0.1", 9883)
     send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
-    read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=256 * KIB, alias="read_size")
+    read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=240 * KIB, alias="read_size")
+    """A little less than the send buffer: what one read brings then goes to each consumer in one ``send``."""
     sweep_s: Annotated[float, duration(0.01, 10.0)] = Field(default=0.2, alias="sweep")
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")

@@ -28,7 +28,7 @@ from bench.peers.headway import Headway
 from bench.peers.peer import Running, start
 from headway.core.base.units import format_count, format_duration, parse_duration
 from headway.core.message.record import Run
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Publish
 
 KEYS = 1_000
@@ -72,7 +72,7 @@ def delays(running: Running, rate: float, warm_s: float, seconds: float) -> list
     wire, dice = running.peer.wire, random.Random(7)
     publisher, subscriber = wire.open(running.port, "publisher"), wire.open(running.port, "subscriber")
     wire.subscribe(subscriber, VIEW)
-    decoder = Decoder(role="client", version=4)
+    decoder = MqttDecoder(role="client", version=4)
     decoder.feed(b"\x20\x02\0\0")  # the CONNACK, which the wire has read
     found: list[float] = []
     names = itertools.cycle(range(KEYS))

@@ -34,7 +34,7 @@ from headway.core.consumer.options import QueueTerms, SubscribeRequest, Subscrip
 from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
-from headway.core.message.record import Frames, Gap, Properties, Record, Run, key_of, topic_of
+from headway.core.message.record import EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.core.queue.queue import Queue
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
@@ -61,13 +61,13 @@ class Plain(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 0
 
-    def encode(self, run: Run, first_sequence: int) -> Frames:
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         facts = msgspec.json.encode(Facts(run.topic, run.exchange, run.properties.user))
         frames = []
         for index in range(len(run)):
             payload = run.payload(index)
             frames.append(_SIZES.pack(len(facts), len(payload)) + facts + payload)
-        return Frames(b"".join(frames), list(accumulate(map(len, frames))))
+        return EncodedRun(b"".join(frames), list(accumulate(map(len, frames))))
 
     def decode(self, frame: bytes) -> Record:
         size, _ = _SIZES.unpack_from(frame)
@@ -136,7 +136,7 @@ class Delivered(NamedTuple):
 
     @property
     def key(self) -> str:
-        return key_of(self.record.topic)
+        return routing_key_of(self.record.topic)
 
 
 def delivery_length(data: bytes | bytearray) -> int:

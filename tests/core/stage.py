@@ -38,7 +38,7 @@ from headway.core.queue.queue import queue_of
 from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
 from headway.wire.mqtt.client import connect, encode_publish
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Disconnect as Goodbye
 from headway.wire.mqtt.packets import Item, Publish
@@ -97,9 +97,9 @@ class Client:
         self.session: Session = self.stage.broker.connect(self.request, self.outlet, self.stage.now)
         self._frames: list[tuple[int, Item]] = []
         self._tail, self._taken = bytearray(), 0
-        self._decoder = Decoder(role="client", version=self.version)
+        self._decoder = MqttDecoder(role="client", version=self.version)
         self._decoder.feed(b"\x20\x03\0\0\0" if self.version == 5 else b"\x20\x02\0\0")
-        self._sends = Decoder(topic_alias_max=0)
+        self._sends = MqttDecoder(topic_alias_max=0)
         self._sends.feed(connect(self.name, self.version))
         self.goodbye = None
         self.stage.clients[self.name] = self
@@ -353,7 +353,7 @@ def _pool(name: str, table: dict[str, Any]) -> Pool:
 
 def run_to(topic: str) -> Run:
     """One record."""
-    decoder = Decoder(topic_alias_max=0)
+    decoder = MqttDecoder(topic_alias_max=0)
     decoder.feed(connect("publisher", 5))
     (run,) = decoder.feed(encode_publish(topic, b"x"))
     assert isinstance(run, Run)

@@ -19,8 +19,8 @@ from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
 from headway.core.log.pool import Pool
 from headway.core.log.state import StatePass
-from headway.core.message.record import LOOKS_MAX, Record, Run
-from headway.core.message.topictree import TopicTree
+from headway.core.message.record import SCAN_MAX, Record, Run
+from headway.core.message.topic_tree import TopicTree
 from headway.core.routing.replay import Replay
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -145,9 +145,9 @@ def test_who_wants_few_of_many_looks_at_a_little_of_them_a_turn(what: str) -> No
     publisher.publish("else", 1, 1)
     while subscription.backfills:
         stage.broker.flush(stage.now)
-        assert len(looked) - before <= 2 * LOOKS_MAX
+        assert len(looked) - before <= 2 * SCAN_MAX
         before, turns = len(looked), turns + 1
-    assert turns >= 3000 // LOOKS_MAX - 1
+    assert turns >= 3000 // SCAN_MAX - 1
     stage.turn()
     assert [seen.topic for seen in client.seen] == ["t/2999"]
     assert other.numbers == [1]
@@ -157,9 +157,9 @@ def test_a_walk_that_finds_nothing_says_so_now_and_then() -> None:
     tree: TopicTree[int] = TopicTree()
     for number in range(1000):
         tree.set(f"a/{number}/b", number)
-    walk = list(tree.walk("+/+/c", 100))
+    walk = list(tree.scan("+/+/c", 100))
     assert walk.count(None) == len(walk) >= 10
-    assert [found for found in tree.walk("+/7/b", 1) if found is not None] == [("a/7/b", 7)]
+    assert [found for found in tree.scan("+/7/b", 1) if found is not None] == [("a/7/b", 7)]
 
 
 def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
@@ -175,9 +175,9 @@ def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
     turns, before = 0, 0
     while not lane.count:
         assert replay.fill(lane)
-        assert len(read) - before <= LOOKS_MAX
+        assert len(read) - before <= SCAN_MAX
         before, turns = len(read), turns + 1
-    assert turns > 3000 // LOOKS_MAX
+    assert turns > 3000 // SCAN_MAX
     assert not replay.fill(lane)
 
 

@@ -12,7 +12,7 @@ from tests.core.queues_stage import Plain
 from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.log.lane import Lane
 from headway.core.log.pool import Pool
-from headway.core.message.record import TOPICS, key_of, topic_of
+from headway.core.message.record import TOPICS, routing_key_of, topic_of
 from headway.core.routing import bindings as bindings_module
 from headway.core.routing import router as router_module
 from headway.core.routing.bindings import WORDS_MAX, Binding, ByHeaders, Destination, Topic, hashable
@@ -196,8 +196,8 @@ def test_topics_and_routing_keys_are_each_others() -> None:
     assert made.route("d", "a.b", {}).topics
     assert not made.route("d", "other", {}).topics
     for topic in ("a/b", "a.b/c", "/a", "x"):
-        assert topic_of(key_of(topic)) == topic
-    assert key_of("a/b.c") == "a.b/c"
+        assert topic_of(routing_key_of(topic)) == topic
+    assert routing_key_of("a/b.c") == "a.b/c"
 
 
 def headers_router() -> Router:

@@ -12,7 +12,7 @@ from headway.core.log.pool import RESERVE, STAYS_MAX
 from headway.core.message.record import Properties, Run
 from headway.core.routing.publishing import SLICES_PER_POOL
 from headway.wire.mqtt.client import connect, encode_publish
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 
 
 def crowd(stage: Stage) -> None:
@@ -396,7 +396,7 @@ def test_one_run_into_many_lanes_is_no_more_than_a_slice_above_the_limit() -> No
 def selected_run(count: int, size: int) -> Run:
     """Records of the topic ``t`` whose property ``n`` is 1000."""
     frame = encode_publish("t", bytes(size), properties=Properties(user=(("n", "1000"),)))
-    decoder = Decoder(topic_alias_max=0)
+    decoder = MqttDecoder(topic_alias_max=0)
     decoder.feed(connect("publisher", 5))
     (run,) = decoder.feed(frame * count)
     assert isinstance(run, Run)

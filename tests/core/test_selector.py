@@ -15,7 +15,7 @@ from headway.core.message.keys import compile_key
 from headway.core.message.record import NO_PROPERTIES, Properties, Record, Run
 from headway.core.selector.selector import MAX_DEPTH, Selector, compile_selector, priority_of
 from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
-from headway.core.selector.terms import View
+from headway.core.selector.terms import RecordView
 
 PAYLOAD = {
     "origin": "JFK", "delay": 45, "late": 12.5, "ok": True, "no": False, "nil": None, "text5": "5", "big": 2**63,
@@ -136,13 +136,13 @@ def test_a_payload_that_is_no_object_has_no_fields(payload: bytes) -> None:
 
 def test_the_payload_is_read_once_and_only_if_asked_for() -> None:
     selector = compile_selector("p = 2 OR (x = 1 AND y = 2)")
-    view = View("t", Properties(user=(("p", "2"),)), b'{"x":1,"y":2}', None)
-    assert selector._look(view) is True
+    view = RecordView("t", Properties(user=(("p", "2"),)), b'{"x":1,"y":2}', None)
+    assert selector._evaluate(view) is True
     assert view.fields is None
-    view = View("t", NO_PROPERTIES, b'{"x":1,"y":2}', None)
-    assert selector._look(view) is True
+    view = RecordView("t", NO_PROPERTIES, b'{"x":1,"y":2}', None)
+    assert selector._evaluate(view) is True
     view.payload = b"gone"
-    assert selector._look(view) is True
+    assert selector._evaluate(view) is True
 
 
 def test_select_takes_the_wanted_of_a_run() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headway.core.log.pool import Pool
 from headway.core.log.state import ENTRY_BYTES, FORGET_ENTRIES, State
 from headway.core.message.keys import compile_key
-from headway.core.message.record import LOOKS_MAX, Record
+from headway.core.message.record import SCAN_MAX, Record
 
 
 def record(key: str, sequence: int, topic: str = "t") -> Record:
@@ -117,17 +117,17 @@ def test_a_state_that_is_over_goes_little_by_little_and_counts_no_more() -> None
 
 def test_where_a_pass_begins_is_looked_for_a_little_at_a_time() -> None:
     state = a_state()
-    for number in range(1, 10 * LOOKS_MAX + 1):
+    for number in range(1, 10 * SCAN_MAX + 1):
         state.put(record(str(number), number))
-    reader = state.read(LOOKS_MAX, 10 * LOOKS_MAX)
+    reader = state.read(SCAN_MAX, 10 * SCAN_MAX)
     came = list(reader)
     found = [one.sequence for one in came if one is not None]
-    assert found == list(range(LOOKS_MAX + 1, 10 * LOOKS_MAX + 1))
+    assert found == list(range(SCAN_MAX + 1, 10 * SCAN_MAX + 1))
     assert came.index(next(one for one in came if one is not None)) == 9, "so many steps looked in vain"
 
 
 def test_what_goes_while_a_pass_looks_for_its_place_is_missed() -> None:
-    keys = 2 * LOOKS_MAX
+    keys = 2 * SCAN_MAX
     state = a_state(memory=4 * keys * (ENTRY_BYTES + 20))
     for number in range(1, keys + 1):
         state.put(record(f"{number:04}", number))
@@ -147,7 +147,7 @@ def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
     steps: list[tuple[str, bool]], start: int, before: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headway.core.log.state.LOOKS_MAX", 2)
+        patched.setattr("headway.core.log.state.SCAN_MAX", 2)
         state, latest = a_state(), dict[str, int]()
         reader, upto, got = None, 0, list[Record]()
         for sequence, (key, step) in enumerate(steps, 1):

@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import Reason
+from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     MAX_TOPIC_BYTES,
     TREE_LEVELS,
     BadTopic,
-    Trie,
+    FilterTrie,
     covers,
     has_wildcard,
     matcher,
     matches,
     overlaps,
-    parse_share,
+    parse_shared_filter,
     validate_filter,
     validate_topic,
 )
-from headway.core.message.topictree import TopicTree
 
 GOOD_TOPICS = [
     "a", "/", "//", "/finance", "ACCOUNTS", "Accounts payable", "sport/tennis/player1", "$SYS/x", "$", "a/$b", "a//b",
@@ -85,7 +85,7 @@ SHARES = [
 
 @pytest.mark.parametrize(("text", "wanted"), SHARES)
 def test_shares(text: str, wanted: tuple[str, str] | None) -> None:
-    assert parse_share(text) == wanted
+    assert parse_shared_filter(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_shares(text: str, wanted: tuple[str, str] | None) -> None:
 )
 def test_bad_shares(text: str) -> None:
     with pytest.raises(BadTopic) as caught:
-        parse_share(text)
+        parse_shared_filter(text)
     assert caught.value.kind == "filter"
 
 
@@ -133,7 +133,7 @@ MATCHES = [
 
 @pytest.mark.parametrize(("filter_", "yes", "no"), MATCHES, ids=[row[0] for row in MATCHES])
 def test_matches(filter_: str, yes: str, no: str) -> None:
-    trie: Trie[str] = Trie()
+    trie: FilterTrie[str] = FilterTrie()
     trie.add(filter_, "value")
     tree: TopicTree[int] = TopicTree()
     for topic in yes.split() + no.split():
@@ -156,7 +156,7 @@ def test_a_newline_is_a_character_like_any_other() -> None:
 def test_matching_takes_time_linear_in_the_topic() -> None:
     """A filter of many wildcards on a topic that almost fits must not be tried in exponentially many ways."""
     deep = "+/" * 100 + "end"
-    trie: Trie[int] = Trie()
+    trie: FilterTrie[int] = FilterTrie()
     for number in range(100):
         trie.add("+/" * number + "a/" + "+/" * (99 - number) + "end", number)
     assert not matches(deep, "a/" * 100 + "enx")
@@ -185,7 +185,7 @@ def test_covers_and_overlaps(outer: str, inner: str, covered: bool, overlapping:
 
 
 def test_trie_holds_distinct_values() -> None:
-    trie: Trie[str] = Trie()
+    trie: FilterTrie[str] = FilterTrie()
     assert trie.add("a/+", "x")
     assert not trie.add("a/+", "x")
     assert trie.add("a/#", "x")
@@ -206,7 +206,7 @@ def test_trie_holds_distinct_values() -> None:
 
 
 def test_an_emptied_trie_keeps_no_nodes() -> None:
-    trie: Trie[int] = Trie()
+    trie: FilterTrie[int] = FilterTrie()
     filters = ["a/+/c/#", "a/+/c", "a/+", "#", "+", "$SYS/+", "$SYS/#", "a/b", "+/b/#"]
     for filter_ in filters:
         trie.add(filter_, 1)
@@ -288,7 +288,7 @@ def test_a_walk_keeps_no_list_of_what_is_to_come() -> None:
     tree: TopicTree[int] = TopicTree()
     for number in range(10_000):
         tree.set(f"a/{number}", number)
-    walk = tree.walk("#", 1_000_000)
+    walk = tree.scan("#", 1_000_000)
     for _ in range(5_000):
         next(walk)
     assert len(walk.gi_frame.f_locals["places"]) <= 3  # type: ignore[attr-defined]
@@ -329,7 +329,7 @@ def test_matches_is_brute_force(filter_: str, topic: str) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), filters(), st.integers(0, 3)), max_size=30), st.lists(TOPIC, max_size=10))
 def test_trie_is_brute_force(steps: list[tuple[bool, str, int]], topics: list[str]) -> None:
-    trie: Trie[int] = Trie()
+    trie: FilterTrie[int] = FilterTrie()
     pairs: set[tuple[str, int]] = set()
     for add, filter_, value in steps:
         if add:
@@ -404,7 +404,7 @@ def test_covers_and_overlaps_are_brute_force(outer: str, inner: str) -> None:
 
 @given(st.text(max_size=8))
 def test_nothing_but_bad_topic_comes_out(text: str) -> None:
-    for check in (validate_topic, validate_filter, parse_share):
+    for check in (validate_topic, validate_filter, parse_shared_filter):
         with contextlib.suppress(BadTopic):
             check(text)
 
@@ -425,7 +425,7 @@ def fits(filter_: list[str], topic: list[str]) -> bool:
 @pytest.mark.parametrize("seed", range(20))
 def test_filters_of_any_number_of_levels(seed: int) -> None:
     """Also those whose nodes would be too many."""
-    rng, trie = random.Random(seed), Trie[str]()
+    rng, trie = random.Random(seed), FilterTrie[str]()
     topics = [[rng.choice("ab") if at < 3 else "a" for at in range(rng.choice((3, *range(125, 133), 400)))]
               for _ in range(30)]  # fmt: skip
     filters = []
@@ -453,7 +453,7 @@ def test_filters_of_any_number_of_levels(seed: int) -> None:
 
 
 def test_a_filter_takes_up_no_more_for_its_levels() -> None:
-    long, trie = "+/" * 32_000 + "+", Trie[int]()
+    long, trie = "+/" * 32_000 + "+", FilterTrie[int]()
     tracemalloc.start()
     trie.add(long, 1)
     taken, _ = tracemalloc.get_traced_memory()

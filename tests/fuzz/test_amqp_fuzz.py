@@ -16,13 +16,13 @@ from tests.wire.test_amqp_decoder import BAD, MESSAGE_MAX, TABLE, ack, message, 
 
 from headway.core.base.errors import ProtocolError
 from headway.core.message.record import Run
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.decoder import Decoder
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.items import Method
 from headway.wire.amqp.login import read_login
 from headway.wire.amqp.methods import FROM_CLIENT, write_arguments
-from headway.wire.amqp.primitives import Reader, write_table
+from headway.wire.amqp.primitives import AmqpReader, write_table
 from headway.wire.amqp.properties import NAMES, Facts, read, with_headers, with_reply_to, without_expiration
 from headway.wire.amqp.replies import write_close_connection, write_method
 from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED, Version
@@ -33,7 +33,7 @@ def fuzz(examples: int = 100) -> Any:
     return settings(max_examples=examples, deadline=None)
 
 
-def feed_in_pieces(decoder: Decoder, data: bytes, cuts: list[int]) -> list[Any]:
+def feed_in_pieces(decoder: AmqpDecoder, data: bytes, cuts: list[int]) -> list[Any]:
     """All items, whatever the cuts; checks what must hold after each read."""
     items = []
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
@@ -48,7 +48,7 @@ def feed_in_pieces(decoder: Decoder, data: bytes, cuts: list[int]) -> list[Any]:
     return items
 
 
-def check(decoder: Decoder) -> None:
+def check(decoder: AmqpDecoder) -> None:
     """It ended well, or with an error that can be told to the client."""
     if decoder.error is not None:
         check_error(decoder.error)
@@ -56,7 +56,7 @@ def check(decoder: Decoder) -> None:
 
 
 def check_error(error: ProtocolError) -> None:
-    code = Code(error.code)
+    code = ReplyCode(error.code)
     for version in (AMQP_0_8, AMQP_0_9, AMQP_0_9_1):
         write_close_connection(version, code, str(error))
 
@@ -74,7 +74,7 @@ cuts = st.lists(st.integers(0, 400), max_size=6)
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda more: OFFERED + more), cuts)
 @fuzz()
 def test_random_bytes_first(data: bytes, cuts: list[int]) -> None:
-    same_whatever_the_cuts(lambda: Decoder(MESSAGE_MAX), data, cuts)
+    same_whatever_the_cuts(lambda: AmqpDecoder(MESSAGE_MAX), data, cuts)
 
 
 @given(
@@ -91,7 +91,7 @@ METHODS = sorted({kind.index for kind in FROM_CLIENT} | {10 << 16 | 10, 60 << 16
 @given(st.sampled_from(METHODS), st.binary(max_size=60), st.sampled_from([OFFERED, b"AMQP\x01\x01\x08\x00"]))
 @fuzz(1000)
 def test_random_arguments(index: int, arguments: bytes, opening: bytes) -> None:
-    decoder = Decoder(MESSAGE_MAX)
+    decoder = AmqpDecoder(MESSAGE_MAX)
     decoder.feed(opening)
     decoder.feed(raw(1, 0 if index >> 16 == 10 else 1, index.to_bytes(4, "big") + arguments))
     check(decoder)
@@ -186,7 +186,7 @@ def test_methods_survive(kind: Any, data: st.DataObject, version: Version) -> No
 @given(tables)
 @fuzz(300)
 def test_tables_survive(table: dict[str, Any]) -> None:
-    found = Reader(write_table(table)).table("headers")
+    found = AmqpReader(write_table(table)).table("headers")
     assert found == table
     assert write_table(found) == write_table(table)
 
@@ -195,7 +195,7 @@ def test_tables_survive(table: dict[str, Any]) -> None:
 @fuzz(500)
 def test_random_tables(data: bytes) -> None:
     try:
-        found = Reader(data).table("headers")
+        found = AmqpReader(data).table("headers")
     except ProtocolError as error:
         check_error(error)
     else:
@@ -248,7 +248,7 @@ def repeated(data: bytes) -> bool:
     at = 2
     for flag in (0x80, 0x40):
         at += 1 + data[at] if data[0] & flag else 0
-    entries = Reader(data, at).entries("headers")
+    entries = AmqpReader(data, at).entries("headers")
     return len({entry.name for entry in entries}) < len(entries)
 
 

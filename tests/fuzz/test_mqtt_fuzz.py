@@ -21,7 +21,7 @@ from headway.wire.mqtt.client import (
     encode_unsubscribe,
 )
 from headway.wire.mqtt.codes import CLIENT_DISCONNECT_CODES, PUBACK_CODES, PUBREL_CODES
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     Auth,
     Connect,
@@ -33,9 +33,9 @@ from headway.wire.mqtt.packets import (
     Subscribe,
     TopicRequest,
     Unsubscribe,
-    Will,
+    WillMessage,
 )
-from headway.wire.mqtt.primitives import Reader
+from headway.wire.mqtt.primitives import MqttReader
 from headway.wire.mqtt.properties import PROPERTY_TABLE, Fields, read_properties, write_properties
 from headway.wire.mqtt.replies import Replies
 
@@ -103,7 +103,8 @@ def check(decoder, items):
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
 @fuzz()
 def test_random_bytes_first(data, cuts):
-    for decoder in (Decoder(1000), Decoder(1000, role="client", version=4), Decoder(1000, role="client", version=5)):
+    clients = [MqttDecoder(1000, role="client", version=version) for version in (4, 5)]
+    for decoder in (MqttDecoder(1000), *clients):
         check(decoder, feed_in_pieces(decoder, data, cuts))
 
 
@@ -129,7 +130,7 @@ def test_random_bodies(version, role, first, body):
 @given(st.binary(max_size=60), st.sampled_from([4, 5]))
 @fuzz(300)
 def test_random_connects(body, version):
-    decoder = Decoder()
+    decoder = MqttDecoder()
     head = b"\x00\x04MQTT" + bytes((version,))
     check(decoder, decoder.feed(bytes((0x10, len(head) + len(body))) + head + body))
 
@@ -173,7 +174,7 @@ def test_mutated_packets(mutation, cuts):
 @fuzz(500)
 def test_mutated_openings(mutation):
     version, data, role = mutation
-    decoder = Decoder(role=role, version=version if role == "client" else 0)
+    decoder = MqttDecoder(role=role, version=version if role == "client" else 0)
     check(decoder, decoder.feed(data))
 
 
@@ -188,7 +189,7 @@ def read_one(data, version, role="server"):
 
 
 wills = st.builds(
-    Will, topic=topics, payload=st.binary(max_size=8), qos=st.integers(0, 2), retain=st.booleans(), delay_s=u32,
+    WillMessage, topic=topics, payload=st.binary(max_size=8), qos=st.integers(0, 2), retain=st.booleans(), delay_s=u32,
     expiry_s=st.none() | u32, properties=properties,
 )
 connects_5 = st.builds(
@@ -204,19 +205,19 @@ connects_5 = st.builds(
 @given(connects_5)
 @fuzz()
 def test_connect_5(packet):
-    assert Decoder().feed(encode_connect(packet)) == [packet]
+    assert MqttDecoder().feed(encode_connect(packet)) == [packet]
 
 
 @given(texts, st.booleans(), st.integers(0, 65_535), st.none() | wills, st.none() | texts, st.binary(max_size=8))
 @fuzz()
 def test_connect_4(client_id, clean, keep_alive, will, username, password):
     if will is not None:
-        will = Will(will.topic, will.payload, will.qos, will.retain)
+        will = WillMessage(will.topic, will.payload, will.qos, will.retain)
     packet = Connect(
         4, client_id or "c", clean, keep_alive, will, username, None if username is None else password,
         session_expiry_s=0 if clean else 0xFFFF_FFFF,
     )
-    assert Decoder().feed(encode_connect(packet)) == [packet]
+    assert MqttDecoder().feed(encode_connect(packet)) == [packet]
 
 
 @given(
@@ -310,6 +311,6 @@ def test_properties(packet, data):
         if packet in row.packets and data.draw(st.booleans()):
             setattr(fields, row.name, data.draw(_VALUES[row.kind]))
     raw = write_properties(fields)
-    reader = Reader(raw + b"more")
+    reader = MqttReader(raw + b"more")
     assert read_properties(reader, packet) == fields
     assert reader.rest() == b"more"

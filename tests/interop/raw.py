@@ -20,7 +20,7 @@ from headway.wire.mqtt.client import (
     encode_subscribe,
     encode_unsubscribe,
 )
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     ConnAck,
     Connect,
@@ -79,7 +79,7 @@ class Raw:
         self.sock.settimeout(PATIENCE_S)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.decoder = Decoder(role="client", version=version, topic_alias_max=read_aliases)
+        self.decoder = MqttDecoder(role="client", version=version, topic_alias_max=read_aliases)
         self.inbox: list[Any] = []
         self.ended = False
         self.read_bytes = 0

@@ -12,7 +12,7 @@ from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
 from headway.wire.mqtt.client import encode_publish
-from headway.wire.mqtt.packets import ConnAck, PubAck, Will
+from headway.wire.mqtt.packets import ConnAck, PubAck, WillMessage
 
 CONFIG = """
 [listeners.mqtt]
@@ -72,7 +72,7 @@ def test_a_subscription_too_many_is_refused_and_the_others_stay(small: BrokerPro
 
 def test_wills_have_a_limit(small: BrokerProcess, name: str) -> None:
     clients: list[Raw] = []
-    will = Will(f"{name}/will", b"x" * LONG)
+    will = WillMessage(f"{name}/will", b"x" * LONG)
     try:
         while not clients or clients[-1].connack.code == 0:
             clients.append(Raw(small.port, f"{name}-{len(clients)}", granted=False, will=will))

@@ -12,7 +12,7 @@ from tests.interop.raw import PubAck, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.packets import NEVER, Disconnect, TopicRequest, Will
+from headway.wire.mqtt.packets import NEVER, Disconnect, TopicRequest, WillMessage
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 KEEP = {"clean_start": False, "session_expiry_s": NEVER}
@@ -179,8 +179,8 @@ def test_a_client_without_an_id_is_given_one(broker: BrokerProcess) -> None:
 # -- wills ----------------------------------------------------------------------------------------------------------
 
 
-def will(name: str, **more: Any) -> Will:
-    return Will(f"{name}/will", b"gone", **more)
+def will(name: str, **more: Any) -> WillMessage:
+    return WillMessage(f"{name}/will", b"gone", **more)
 
 
 @BOTH

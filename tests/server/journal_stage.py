@@ -89,7 +89,7 @@ class Publisher:
         run = run_of(queue, [f"{number} ".encode().ljust(size, b".")], qos=qos)
         stage = self.stage
         stage.broker.publish_to(stage.session, run, stage.now)
-        commit = stage.keeper.wait(self) if run.kept else 0
+        commit = stage.keeper.wait(self) if run.journaled else 0
         if commit:
             self.waits.append((commit, number))
         else:

@@ -15,7 +15,7 @@ from headway.core.consumer.options import QueueTerms
 from headway.core.routing.bindings import frozen
 from headway.server.amqp.arguments import read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 LONG_MAX = 0xFFFF_FFFF
@@ -110,7 +110,7 @@ def test_what_makes_no_sense(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ChannelFault) as caught:
         terms({"x-max-length": 1, "own": 1, **arguments})
     name = next(iter(reversed(arguments)))
-    assert caught.value.code is Code.PRECONDITION_FAILED
+    assert caught.value.code is ReplyCode.PRECONDITION_FAILED
     assert str(caught.value).startswith(f"invalid arg '{name}': ")
     assert words in str(caught.value)
 

@@ -10,7 +10,7 @@ from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
 from tests.core.queues_stage import purged
 from tests.server.amqp_stage import Client, Content, House, message, method
 
-from headway.core.base.chores import CHORES_WORK
+from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.clients.queues import UNBIND_WORK
 from headway.core.routing.exchange import Binding, Destination
@@ -18,7 +18,7 @@ from headway.core.routing.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
 from headway.server.connections.share import SHARE_WORK
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 
 READ = 1 << 22
 LIMIT = 1_000_000
@@ -204,12 +204,12 @@ def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -
     if how == "gone":
         client.connection.close(Reason.CLIENT_GONE)
     else:
-        client.peer._close_channel(1, Code.RESOURCE_ERROR, "a verdict", 0)
+        client.peer._close_channel(1, ReplyCode.RESOURCE_ERROR, "a verdict", 0)
     steps = list(turns(house))
-    assert max(new for new, _ in steps) <= CHORES_WORK
+    assert max(new for new, _ in steps) <= DEFERRED_WORK_MAX
     assert (published(house), unsettled(house)) == (3000, 0)
     assert session.tab.amounts.get("transactions") is None
-    assert not house.broker.registry.chores.begun
+    assert not house.broker.registry.deferred.begun
 
 
 def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:
@@ -294,7 +294,7 @@ def test_a_channel_that_is_closed_while_it_settles_is_closed_once(house: House) 
     send(client, *(method(1, Basic.Ack(at, True)) for at in range(2, 3001, 2)))
     house.pretended.once()
     assert unsettled(house)
-    client.peer._close_channel(1, Code.RESOURCE_ERROR, "a verdict", 0)
+    client.peer._close_channel(1, ReplyCode.RESOURCE_ERROR, "a verdict", 0)
     house.run()
     client.run()
     assert client.new() == ["1 Channel.Close 506"]
@@ -414,7 +414,7 @@ def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
 def test_an_exchange_with_many_bindings_is_deleted_in_slices(house: House, client: Client, *, stays: bool) -> None:
     """Also if whoever asked for it is gone before it is done."""
     client.say(Exchange.Declare(exchange="e", exchange_type="direct"))
-    most = max(SHARE_WORK, CHORES_WORK) // UNBIND_WORK
+    most = max(SHARE_WORK, DEFERRED_WORK_MAX) // UNBIND_WORK
     broker = house.broker
     for number in range(8 * most):
         broker.queues.bind(broker.registry.sessions["greedy"], Binding("e", LED_TO, f"{number}"))
@@ -423,7 +423,7 @@ def test_an_exchange_with_many_bindings_is_deleted_in_slices(house: House, clien
     send(client, method(1, Exchange.Delete(exchange="e")))
     steps, before = 0, len(bindings)
     while house.pretended.once():
-        assert before - len(bindings) <= 2 * most, "its share, and one of the chores"
+        assert before - len(bindings) <= 2 * most, "its share, and one step of deferred work"
         steps, before = steps + (before > len(bindings)), len(bindings)
         if bindings and steps == 1 and not stays:
             client.connection.close(Reason.KEEP_ALIVE)

@@ -12,7 +12,7 @@ from headway.core.consumer.options import parse_options
 from headway.core.policy.action import ACTIONS, Which
 from headway.core.policy.meters import METERS
 from headway.core.routing.advisory import PREFIX
-from headway.core.telemetry.tables import TABLES, VERSION, Table
+from headway.core.telemetry.tables import TABLES, VERSION, LakeTable
 from headway.server.config.reading import default_text, parse_settings
 from headway.server.config.settings import FileTables
 
@@ -101,7 +101,7 @@ def _section(name: str) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_the_page_of_the_lake_has_every_column_with_its_meaning(table: Table) -> None:
+def test_the_page_of_the_lake_has_every_column_with_its_meaning(table: LakeTable) -> None:
     section = LAKE.split(f"\n### `{table.name}`\n")[1].split("\n### ")[0]
     listed = [line for line in section.splitlines() if line.startswith("| `")]
     expected = [f"| `{column.name}` | {column.kind} | {column.about} |" for column in table.columns]

@@ -14,7 +14,7 @@ from headway.core.clients.subscribing import BACKFILLS_MAX
 from headway.core.consumer.options import SubscribeRequest, parse_options
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.wire.mqtt.client import encode_publish
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Publish
 
@@ -45,7 +45,7 @@ def stage() -> JournalStage:
     made = JournalStage(config='[[topic]]\nfilter = "rec/#"\nkeep = "7d"\n')
     for number in range(3):
         packet = encode_publish("rec/a", b"%d" % number, version=5, qos=1, packet_id=1)
-        (item,) = Decoder(role="client", version=5).feed(b"\x20\x03\0\0\0" + packet)[1:]
+        (item,) = MqttDecoder(role="client", version=5).feed(b"\x20\x03\0\0\0" + packet)[1:]
         assert isinstance(item, Publish)
         made.broker.publish(None, [item.run], made.now)
         made.turn()

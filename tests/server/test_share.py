@@ -15,7 +15,7 @@ from headway.server.connections.connection import Connection
 from headway.server.connections.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 
 MANY = 10_000
@@ -33,7 +33,7 @@ class Person:
         house.connections.add(self.connection, inf)  # nobody sweeps
         self.connection.start(MqttPeer(house, self.connection, house.settings.listeners["mqtt"]))
         self.connection.read_bytes = READ
-        self._decoder = Decoder(role="client", version=5)
+        self._decoder = MqttDecoder(role="client", version=5)
         self._read = 0
         self.send(connect(name))
         house.run()

@@ -13,9 +13,9 @@ from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.log.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
-from headway.core.message.topics import matches, parse_share
+from headway.core.message.topics import matches, parse_shared_filter
 from headway.wire.mqtt.client import encode_connect, encode_publish
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Connect, Disconnect, Publish, PubRel
 from headway.wire.mqtt.replies import Replies
@@ -73,7 +73,7 @@ class Client:
         self.paused = False
         self.pauses = 0
         self.packet_id = 0
-        self.decoder = Decoder(topic_alias_max=8)
+        self.decoder = MqttDecoder(topic_alias_max=8)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Client:
         self.acks.clear()
         self.paused = False
         self.last_read_s = now
-        self.decoder = Decoder(topic_alias_max=8)
+        self.decoder = MqttDecoder(topic_alias_max=8)
         self.decoder.feed(encode_connect(packet))
         self.write(replies.connack(session_present=session.present))
         for delivery_id in session.channel.doubtful:
@@ -308,7 +308,7 @@ class Client:
             full = "$SYS/#"
         if self.marks:
             return full
-        inner = (parse_share(full) or ("", full))[1]
+        inner = (parse_shared_filter(full) or ("", full))[1]
         for model in self.models:
             if model.live and model.subscription.filter != full and any(
                 matches(model.filter, topic) and matches(inner, topic) for topic in TOPICS
@@ -338,7 +338,7 @@ class Client:
         world, session, stream, rng = self.world, self.session, self.stream, self.world.rng
         assert session is not None
         assert stream is not None
-        shared = parse_share(full)
+        shared = parse_shared_filter(full)
         identifier = 1 + FILTERS.index(full) if self.marks and full in FILTERS else 99 if self.marks else None
         if self.marks and shared:
             identifier = 100 + FILTERS.index(shared[1]) + 20 * "gh".index(shared[0])

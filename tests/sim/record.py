@@ -10,7 +10,7 @@ from headway.core.base.errors import Reason
 from headway.core.consumer.subscription import Subscription
 from headway.core.telemetry.accounts import Account, account
 from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
-from headway.core.telemetry.recorder import Batch, Recorder, Words
+from headway.core.telemetry.recorder import Recorder, RowBatch, TextColumn
 from headway.core.telemetry.tables import TABLES
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ SAMPLE_S, IDLE_S = 0.5, 2.0
 ROWS_PER_TURN_MAX = 3 * ROWS_PER_TICK
 
 
-def rows_of(batch: Batch) -> list[dict[str, Any]]:
+def rows_of(batch: RowBatch) -> list[dict[str, Any]]:
     """The rows of a batch by the names of their columns."""
     columns = [
-        [values.texts[index] for index in values.indexes] if isinstance(values, Words) else list(values)
+        [values.texts[index] for index in values.indexes] if isinstance(values, TextColumn) else list(values)
         for values in batch.columns
     ]
     return [dict(zip(TABLES[batch.table].names, row, strict=True)) for row in zip(*columns, strict=True)]

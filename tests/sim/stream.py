@@ -11,7 +11,7 @@ from tests.sim.outlet import PretendedOutlet
 
 from headway.core.consumer.session import Session
 from headway.core.message.record import Run
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item, Publish
 from headway.wire.mqtt.replies import Replies
 
@@ -59,7 +59,7 @@ class Stream:
         self._on_frame = on_frame
         self._tail = bytearray()
         self._start = 0
-        self._decoder = Decoder(role="client", version=version)
+        self._decoder = MqttDecoder(role="client", version=version)
 
     def _took(self, data: bytes) -> None:
         self._tail += data
@@ -71,7 +71,7 @@ class Stream:
             self.unread.append(taken)
             self._on_frame(self, taken)
 
-    def _decode(self, decoder: Decoder, frame: bytes) -> Item:
+    def _decode(self, decoder: MqttDecoder, frame: bytes) -> Item:
         items = decoder.feed(frame)
         assert decoder.error is None, f"not a valid frame: {decoder.error}: {frame[:80]!r}"
         assert len(items) == 1, frame[:80]
@@ -112,7 +112,7 @@ class Stream:
 
     def peek(self, data: bytes, start: int) -> list[Frame]:
         """Whole frames, the first of which begins there."""
-        decoder = Decoder(role="client", version=self.version)
+        decoder = MqttDecoder(role="client", version=self.version)
         decoder.feed(b"\x20\x03\0\0\0" if self.version == 5 else b"\x20\x02\0\0")
         frames = []
         while data:

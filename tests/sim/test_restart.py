@@ -19,7 +19,7 @@ from tests.sim.world import World
 from headway.core.broker import Broker
 from headway.core.consumer.effects import Effect, Spill
 from headway.core.consumer.options import QueueTerms
-from headway.core.message.record import Hold, Run
+from headway.core.message.record import Durability, Run
 from headway.server.journal import words
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubRel
@@ -160,7 +160,7 @@ def test_what_is_on_tape_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatc
     """The simulator is worth something: that a full disk of the spill drops what the journal has, put back, is
     found."""
     assert counts_of(DurableAway, range(1, 3), 150)["forgotten"] > 10
-    monkeypatch.setattr(Run, "hold", Hold.FREE)
+    monkeypatch.setattr(Run, "durability", Durability.TRANSIENT)
     for seeds in (range(1, 4), range(4, 7)):
         with pytest.raises(AssertionError):  # most often "promised and not given"
             counts_of(DurableAway, seeds, 150)

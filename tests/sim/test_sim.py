@@ -11,7 +11,7 @@ from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_o
 from tests.sim.world import World
 
 from headway.core.delivery import rendering as delivery
-from headway.core.message.record import Hold, Run
+from headway.core.message.record import Durability, Run
 
 SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
 """Of the first forty: in these everything happens, mostly twice, that happens in any."""
@@ -35,7 +35,7 @@ def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
 
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "hold", Hold.FREE)
+    monkeypatch.setattr(Run, "durability", Durability.TRANSIENT)
     for seeds in (range(1, 4), range(4, 7)):
         with pytest.raises(AssertionError):  # most often "promised and not given"
             counts_of(AwayWorld, seeds, 200)

@@ -13,7 +13,7 @@ from tests.interop.process import BrokerProcess
 from tests.soak.worlds import Setting, beside, mqtt, subscribe
 
 from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
-from headway.wire.mqtt.packets import Connect, TopicRequest, Will
+from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage
 
 CUT_AFTER_3_S = """
 [[policy]]
@@ -103,7 +103,7 @@ def subscriptions(broker: BrokerProcess) -> Iterator[None]:
 @contextmanager
 def wills(broker: BrokerProcess) -> Iterator[None]:
     """5,000 clients with a will of 64 kB: as many as there is room for are let in."""
-    will = Will("wills", bytes(60_000))
+    will = WillMessage("wills", bytes(60_000))
     yield from _many(broker, 5000, lambda number: Connect(5, f"mortal {number}", True, 0, will=will))
 
 

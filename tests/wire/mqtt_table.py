@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headway.core.message.record import NO_PROPERTIES, Properties, Run
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     NEVER,
     Auth,
@@ -27,7 +27,7 @@ from headway.wire.mqtt.packets import (
     TopicRequest,
     UnsubAck,
     Unsubscribe,
-    Will,
+    WillMessage,
 )
 from headway.wire.mqtt.properties import Fields
 
@@ -72,14 +72,14 @@ OPENING = {4: CONNECT_4, 5: CONNECT_5}
 ACCEPT = {4: raw("20 02 00 00"), 5: raw("20 03 00 00 00")}
 
 
-def open_decoder(version: int, role: str = "server", **options: Any) -> Decoder:
+def open_decoder(version: int, role: str = "server", **options: Any) -> MqttDecoder:
     """A decoder of a connection that stands."""
     if role == "server":
-        decoder = Decoder(**options)
+        decoder = MqttDecoder(**options)
         (opening,) = decoder.feed(OPENING[version])
         assert opening.version == version
     else:
-        decoder = Decoder(role="client", version=version, **options)
+        decoder = MqttDecoder(role="client", version=version, **options)
         assert decoder.feed(ACCEPT[version]) == [ConnAck()]
     assert decoder.error is None
     return decoder
@@ -93,10 +93,10 @@ CONNECTS = [
     ("3.1.1 no client id", 4, raw("10 0c 0004", b"MQTT", "04 02 0000 0000"), Connect(4, "", True)),
     ("3.1.1 all", 4,
      raw("10 1d 0004", b"MQTT", "04 f6 000a 0001", b"c", "0003", b"w/t", "0002 00ff 0001", b"u", "0002", b"\0p"),
-     Connect(4, "c", True, 10, Will("w/t", b"\x00\xff", 2, True), "u", b"\0p")),
+     Connect(4, "c", True, 10, WillMessage("w/t", b"\x00\xff", 2, True), "u", b"\0p")),
     ("3.1.1 will of QoS 1, not retained", 4,
      raw("10 13 0004", b"MQTT", "04 0e 0000 0001", b"c", "0001", b"w", "0001", b"x"),
-     Connect(4, "c", True, will=Will("w", b"x", 1))),
+     Connect(4, "c", True, will=WillMessage("w", b"x", 1))),
     ("3.1.1 user name alone", 4, raw("10 10 0004", b"MQTT", "04 82 0000 0001", b"c", "0001", b"u"),
      Connect(4, "c", True, username="u")),
     ("5 plain", 5, CONNECT_5, Connect(5, "c", True, 60)),
@@ -114,7 +114,7 @@ CONNECTS = [
      raw("10 3e 0004", b"MQTT", "05 2c 0000 00 0001", b"c",
          "29 18 00000005 01 01 02 0000003c 03 0003", b"txt", "08 0001", b"r", "09 0002 0102",
          "26 0001", b"a", "0001", b"b", "26 0001", b"a", "0001", b"c", "0001", b"w", "0001", b"x"),
-     Connect(5, "c", False, will=Will("w", b"x", 1, True, 5, 60, Properties(1, "txt", "r", b"\1\2",
+     Connect(5, "c", False, will=WillMessage("w", b"x", 1, True, 5, 60, Properties(1, "txt", "r", b"\1\2",
                                                                            (("a", "b"), ("a", "c")))))),
 ]
 

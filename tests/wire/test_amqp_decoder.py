@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pamqp import body, commands, frame, header
 
-from headway.wire.amqp.acks import Acks
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.decoder import Decoder
-from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, Publish
+from headway.wire.amqp.acks import AckBatch
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.decoder import AmqpDecoder
+from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED
 
 MESSAGE_MAX = 10_000
@@ -47,7 +47,7 @@ def told(items: list[Item]) -> list[Any]:
     """Runs and batches taken apart, so that it does not matter how much came at once."""
     found: list[Any] = []
     for item in items:
-        if isinstance(item, Publish):
+        if isinstance(item, PublishedRun):
             run = item.run
             assert list(run.ends) == sorted(run.ends)
             assert (run.ends[-1], len(run.ends)) == (len(run.data), len(run.bodies))
@@ -56,7 +56,7 @@ def told(items: list[Item]) -> list[Any]:
                 (item.channel, item.address.exchange, item.address.routing_key, item.properties, item.run.payload(n))
                 for n in range(len(item.run))
             ]
-        elif isinstance(item, Acks):
+        elif isinstance(item, AckBatch):
             found += [(item.channel, tag, item.multiple) for tag in item.tags]
         elif isinstance(item, Method):
             found.append((item.channel, item.command.name, dict(item.command)))
@@ -118,8 +118,8 @@ TABLE = [
 TRAILING = message(b"trailing")
 
 
-def opened(frame_bytes_max: int = 4096) -> Decoder:
-    decoder = Decoder(MESSAGE_MAX)
+def opened(frame_bytes_max: int = 4096) -> AmqpDecoder:
+    decoder = AmqpDecoder(MESSAGE_MAX)
     assert decoder.feed(OFFERED) == [Opening(AMQP_0_9_1)]
     decoder.frame_bytes_max = frame_bytes_max
     return decoder
@@ -164,18 +164,19 @@ def test_frames_are_counted_and_named_alike_however_they_come() -> None:
 
 def test_neighbouring_acks_are_one_item() -> None:
     data = b"".join(ack(tag) for tag in range(1, 101)) + ack(101, True) + ack(102)
-    assert opened().feed(data) == [Acks(1, tuple(range(1, 101)), False), Acks(1, (101,), True), Acks(1, (102,), False)]
+    batches = [AckBatch(1, tuple(range(1, 101)), False), AckBatch(1, (101,), True), AckBatch(1, (102,), False)]
+    assert opened().feed(data) == batches
 
 
 def test_the_topic_of_a_routing_key() -> None:
     [item] = opened().feed(message(b"x", key="a.b/c", exchange="e"))
-    assert isinstance(item, Publish)
+    assert isinstance(item, PublishedRun)
     assert (item.run.topic, item.run.exchange) == ("a/b.c", "e")
 
 
 def test_messages_of_one_size_have_ranges() -> None:
     [item] = opened().feed(message(b"x" * 50) * 100)
-    assert isinstance(item, Publish)
+    assert isinstance(item, PublishedRun)
     assert isinstance(item.run.ends, range)
     assert isinstance(item.run.bodies, range)
 
@@ -250,43 +251,44 @@ def test_what_is_too_large_is_not_kept() -> None:
 
 
 BAD = [
-    ("unknown type", raw(4, 1, b""), Code.FRAME_ERROR, "unknown type 4"),
-    ("end", raw(1, 1, b"\0\x14\0\x0a\0", b"\xcd"), Code.FRAME_ERROR, "ends with 0xcd"),
-    ("too large", raw(3, 1, b"x" * 4089), Code.FRAME_ERROR, "4097 bytes (at most 4096)"),
-    ("heartbeat on a channel", raw(8, 1, b""), Code.FRAME_ERROR, "heartbeat on channel 1"),
-    ("no ids", raw(1, 1, b"\0\x14"), Code.SYNTAX_ERROR, "without class and method ids"),
-    ("unknown method", raw(1, 1, b"\0\x14\0\x63"), Code.NOT_IMPLEMENTED, "unknown method 99 of class 20"),
-    ("method of the connection on a channel", method(commands.Connection.Open()), Code.COMMAND_INVALID,
+    ("unknown type", raw(4, 1, b""), ReplyCode.FRAME_ERROR, "unknown type 4"),
+    ("end", raw(1, 1, b"\0\x14\0\x0a\0", b"\xcd"), ReplyCode.FRAME_ERROR, "ends with 0xcd"),
+    ("too large", raw(3, 1, b"x" * 4089), ReplyCode.FRAME_ERROR, "4097 bytes (at most 4096)"),
+    ("heartbeat on a channel", raw(8, 1, b""), ReplyCode.FRAME_ERROR, "heartbeat on channel 1"),
+    ("no ids", raw(1, 1, b"\0\x14"), ReplyCode.SYNTAX_ERROR, "without class and method ids"),
+    ("unknown method", raw(1, 1, b"\0\x14\0\x63"), ReplyCode.NOT_IMPLEMENTED, "unknown method 99 of class 20"),
+    ("method of the connection on a channel", method(commands.Connection.Open()), ReplyCode.COMMAND_INVALID,
      "for the connection, and on channel 1"),
     ("what a server says", method(commands.Basic.CancelOk("c")).replace(b"\0\x3c\0\x1f", b"\0\x3c\0\x15"),
-     Code.COMMAND_INVALID, "(Basic.ConsumeOk) is what only servers say"),
-    ("ack that is cut short", raw(1, 1, b"\0\x3c\0\x50" + b"\0" * 7), Code.SYNTAX_ERROR,
+     ReplyCode.COMMAND_INVALID, "(Basic.ConsumeOk) is what only servers say"),
+    ("ack that is cut short", raw(1, 1, b"\0\x3c\0\x50" + b"\0" * 7), ReplyCode.SYNTAX_ERROR,
      "(Basic.Ack) ends within its delivery_tag"),
-    ("ack without an end", ack(1)[:-1] + b"\xcd", Code.FRAME_ERROR, "ends with 0xcd"),
-    ("name that is no text", raw(1, 1, b"\0\x32\0\x28\0\0\x01\xff\0"), Code.SYNTAX_ERROR, "not UTF-8"),
-    ("string behind the end of its frame", raw(1, 1, b"\0\x3c\0\x1e\x05abcd"), Code.SYNTAX_ERROR,
+    ("ack without an end", ack(1)[:-1] + b"\xcd", ReplyCode.FRAME_ERROR, "ends with 0xcd"),
+    ("name that is no text", raw(1, 1, b"\0\x32\0\x28\0\0\x01\xff\0"), ReplyCode.SYNTAX_ERROR, "not UTF-8"),
+    ("string behind the end of its frame", raw(1, 1, b"\0\x3c\0\x1e\x05abcd"), ReplyCode.SYNTAX_ERROR,
      "(Basic.Cancel) ends within its consumer_tag"),
     ("entry behind the end of its table", raw(1, 1, b"\0\x32\0\x0a\0\0\x01q\0\0\0\0\x07\x01aS\0\0\0\x05hello"),
-     Code.SYNTAX_ERROR, "(Queue.Declare) ends within its arguments"),
-    ("publish that is cut short", raw(1, 1, b"\0\x3c\0\x28\0\0\x05abcd"), Code.SYNTAX_ERROR,
+     ReplyCode.SYNTAX_ERROR, "(Queue.Declare) ends within its arguments"),
+    ("publish that is cut short", raw(1, 1, b"\0\x3c\0\x28\0\0\x05abcd"), ReplyCode.SYNTAX_ERROR,
      "(Basic.Publish) ends within its exchange"),
     ("body in a frame that is too large", message(b"")[:-5] + b"\x0f\xf9\0\0\xce" + raw(3, 1, b"x" * 4089),
-     Code.FRAME_ERROR, "has 4097 bytes (at most 4096)"),
-    ("cut short", raw(1, 1, b"\0\x32\0\x0a\0\0\x09ab"), Code.SYNTAX_ERROR, "(Queue.Declare) ends within its queue"),
-    ("body out of nowhere", raw(3, 1, b"x"), Code.UNEXPECTED_FRAME, "body on channel 1 that nothing asks for"),
-    ("header out of nowhere", raw(2, 1, b"\0\x3c" + b"\0" * 12), Code.UNEXPECTED_FRAME, "header on channel 1"),
-    ("method within a message", message(b"ab")[:-10] + method(commands.Channel.Open()), Code.UNEXPECTED_FRAME,
+     ReplyCode.FRAME_ERROR, "has 4097 bytes (at most 4096)"),
+    ("cut short", raw(1, 1, b"\0\x32\0\x0a\0\0\x09ab"), ReplyCode.SYNTAX_ERROR,
+     "(Queue.Declare) ends within its queue"),
+    ("body out of nowhere", raw(3, 1, b"x"), ReplyCode.UNEXPECTED_FRAME, "body on channel 1 that nothing asks for"),
+    ("header out of nowhere", raw(2, 1, b"\0\x3c" + b"\0" * 12), ReplyCode.UNEXPECTED_FRAME, "header on channel 1"),
+    ("method within a message", message(b"ab")[:-10] + method(commands.Channel.Open()), ReplyCode.UNEXPECTED_FRAME,
      "in the middle of a message"),
-    ("body that is too long", message(b"ab")[:-10] + raw(3, 1, b"abc"), Code.FRAME_ERROR, "brings 3 bytes"),
-    ("publish on channel 0", message(b"ab", channel=0), Code.COMMAND_INVALID, "for a channel, and on channel 0"),
+    ("body that is too long", message(b"ab")[:-10] + raw(3, 1, b"abc"), ReplyCode.FRAME_ERROR, "brings 3 bytes"),
+    ("publish on channel 0", message(b"ab", channel=0), ReplyCode.COMMAND_INVALID, "for a channel, and on channel 0"),
     ("header of another class", method(commands.Basic.Publish()) + raw(2, 1, b"\0\x0a" + b"\0" * 12),
-     Code.UNEXPECTED_FRAME, "class basic"),
+     ReplyCode.UNEXPECTED_FRAME, "class basic"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "code", "words"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 @pytest.mark.parametrize("step", [1, 10**6])
-def test_what_ends_the_connection(data: bytes, code: Code, words: str, step: int) -> None:
+def test_what_ends_the_connection(data: bytes, code: ReplyCode, words: str, step: int) -> None:
     decoder = opened()
     before = told(decoder.feed(message(b"before")))
     for at in range(0, len(data), step):
@@ -307,11 +309,11 @@ def test_what_ends_the_connection(data: bytes, code: Code, words: str, step: int
     ],
 )  # fmt: skip
 def test_the_version_asked_for(data: bytes, version: Any) -> None:
-    assert Decoder(MESSAGE_MAX).feed(data) == [Opening(version)]
+    assert AmqpDecoder(MESSAGE_MAX).feed(data) == [Opening(version)]
 
 
 def test_nothing_follows_a_version_there_is_not() -> None:
-    decoder = Decoder(MESSAGE_MAX)
+    decoder = AmqpDecoder(MESSAGE_MAX)
     assert decoder.feed(b"AMQP\x00\x01\x00\x00" + OFFERED) == [Opening(None)]
     assert decoder.feed(OFFERED) == []
     assert decoder.buffered_bytes == 0
@@ -333,14 +335,14 @@ def test_no_method_is_warned_of() -> None:
 
 
 def test_half_a_header_says_nothing_yet() -> None:
-    decoder = Decoder(MESSAGE_MAX)
+    decoder = AmqpDecoder(MESSAGE_MAX)
     assert decoder.feed(b"AMQ") == []
     assert decoder.feed(b"P\x00\x00\x09\x01") == [Opening(AMQP_0_9_1)]
 
 
 def test_older_versions_have_methods_of_their_own() -> None:
     close = commands.Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
-    old = Decoder(MESSAGE_MAX)
+    old = AmqpDecoder(MESSAGE_MAX)
     old.feed(b"AMQP\x01\x01\x08\x00")
     body_of_close = frame.marshal(close, 0)[11:-1]
     assert told(old.feed(raw(1, 0, b"\0\x0a\0\x3c" + body_of_close)))[0][1] == "Connection.Close"
@@ -353,7 +355,7 @@ def test_older_versions_have_methods_of_their_own() -> None:
     assert told(old.feed(raw(1, 1, consume + b"\0\0\0\x04\x01at\x01"))) == [(1, "Basic.Consume", wanted | more)]
     old.feed(raw(1, 0, b"\0\x0a\0\x32" + body_of_close))
     assert old.error is not None
-    assert old.error.code == Code.NOT_IMPLEMENTED
+    assert old.error.code == ReplyCode.NOT_IMPLEMENTED
     new = opened()
     new.feed(raw(1, 1, b"\0\x1e\0\x0a\x05/data\x00"))
     assert new.error is not None

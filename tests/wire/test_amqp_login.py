@@ -6,7 +6,7 @@ import pytest
 from pamqp import encode
 
 from headway.core.base.errors import ProtocolError
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.login import MECHANISMS, Login, read_login
 
 TABLE = encode.field_table({"LOGIN": "guest", "PASSWORD": "secret"})[4:]
@@ -42,4 +42,4 @@ def test_logins(mechanism: str, response: str | bytes, login: Login | None) -> N
 def test_what_is_none(mechanism: str, response: str | bytes) -> None:
     with pytest.raises(ProtocolError) as error:
         read_login(mechanism, response)
-    assert error.value.code == Code.SYNTAX_ERROR
+    assert error.value.code == ReplyCode.SYNTAX_ERROR

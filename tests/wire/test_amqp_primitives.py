@@ -11,8 +11,8 @@ import pytest
 from pamqp import decode, encode
 
 from headway.core.base.errors import ProtocolError, Refused
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.primitives import DEPTH_MAX, Reader, write_table
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.primitives import DEPTH_MAX, AmqpReader, write_table
 
 
 def table(raw: bytes) -> bytes:
@@ -45,7 +45,7 @@ TYPES: list[tuple[bytes, object]] = [
 class TestEveryType:
     def test_read(self, raw: bytes, value: object) -> None:
         data = table(b"\x04name" + raw + b"\x05after" + b"t\x01")
-        reader = Reader(data)
+        reader = AmqpReader(data)
         found = reader.table("headers")
         assert found == {"name": value, "after": True}
         assert type(found["name"]) is type(value)
@@ -56,7 +56,7 @@ class TestEveryType:
 
     def test_written_and_read_again(self, raw: bytes, value: object) -> None:
         data = write_table({"name": value})
-        found = Reader(data).table("headers")["name"]
+        found = AmqpReader(data).table("headers")["name"]
         assert found == value
         assert type(found) is type(value)
         assert decode.field_table(data) == (len(data), {"name": value})
@@ -65,8 +65,8 @@ class TestEveryType:
         data = b"\x04name" + raw
         for end in range(1, len(data)):
             with pytest.raises(ProtocolError, match="ends within its headers") as error:
-                Reader(table(data[:end]) + b"more" * 10).table("headers")
-            assert error.value.code == Code.SYNTAX_ERROR
+                AmqpReader(table(data[:end]) + b"more" * 10).table("headers")
+            assert error.value.code == ReplyCode.SYNTAX_ERROR
 
 
 def test_what_pamqp_writes_is_read() -> None:
@@ -74,18 +74,18 @@ def test_what_pamqp_writes_is_read() -> None:
         "a": 1, "b": 300, "c": 70_000, "d": 2**40, "e": "text", "f": [1, {"g": None}], "h": True, "i": 0.5,
         "j": Decimal("-0.5"), "k": bytearray(b"\xff"), "l": datetime(2024, 2, 3, tzinfo=UTC),
     }  # fmt: skip
-    assert Reader(encode.field_table(values)).table("headers") == values
+    assert AmqpReader(encode.field_table(values)).table("headers") == values
 
 
 def test_a_double_stays_one() -> None:
     """As ``pamqp`` writes it, it does not."""
-    assert Reader(write_table({"x": 0.1})).table("headers") == {"x": 0.1}
+    assert AmqpReader(write_table({"x": 0.1})).table("headers") == {"x": 0.1}
 
 
 def test_a_time_that_is_none_is_a_number() -> None:
     """Milliseconds, or worse, where seconds should be."""
     for value in (1_700_000_000_000_000, 2**64 - 1):
-        assert Reader(table(b"\x01tT" + value.to_bytes(8, "big"))).table("headers") == {"t": value}
+        assert AmqpReader(table(b"\x01tT" + value.to_bytes(8, "big"))).table("headers") == {"t": value}
 
 
 def nested(depth: int, tag: bytes) -> bytes:
@@ -97,11 +97,11 @@ def nested(depth: int, tag: bytes) -> bytes:
 
 @pytest.mark.parametrize("tag", [b"F", b"A"])
 def test_tables_in_tables(tag: bytes) -> None:
-    Reader(nested(DEPTH_MAX, tag)).table("headers")
+    AmqpReader(nested(DEPTH_MAX, tag)).table("headers")
     for depth in (DEPTH_MAX + 1, 5000):
         with pytest.raises(ProtocolError, match=f"more than {DEPTH_MAX} tables") as error:
-            Reader(nested(depth, tag)).table("headers")
-        assert error.value.code == Code.SYNTAX_ERROR
+            AmqpReader(nested(depth, tag)).table("headers")
+        assert error.value.code == ReplyCode.SYNTAX_ERROR
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_tables_in_tables(tag: bytes) -> None:
 )
 def test_what_is_no_table(raw: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as error:
-        Reader(table(raw)).table("headers")
-    assert error.value.code == Code.SYNTAX_ERROR
+        AmqpReader(table(raw)).table("headers")
+    assert error.value.code == ReplyCode.SYNTAX_ERROR
 
 
 def test_a_table_of_very_many_entries_takes_no_more_than_its_share() -> None:
@@ -129,7 +129,7 @@ def test_a_table_of_very_many_entries_takes_no_more_than_its_share() -> None:
             reads += 1 if isinstance(key, int) else len(range(*key.indices(len(self))))
             return super().__getitem__(key)
 
-    Reader(Counted(table(b"\x00V" * 10_000))).table("headers")
+    AmqpReader(Counted(table(b"\x00V" * 10_000))).table("headers")
     assert reads < 100_000
 
 

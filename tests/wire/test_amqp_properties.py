@@ -12,8 +12,8 @@ from pamqp import commands, header
 
 from headway.core.base.errors import ProtocolError
 from headway.core.message.record import NO_PROPERTIES, Properties
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.primitives import Reader, write_table
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.primitives import AmqpReader, write_table
 from headway.wire.amqp.properties import (
     NONE,
     BadExpiration,
@@ -132,8 +132,8 @@ def test_bad_expirations(text: str) -> None:
     encoded = text.encode()
     with pytest.raises(BadExpiration, match="invalid expiration") as error:
         read(b"\x01\x00" + bytes([len(encoded)]) + encoded)
-    assert error.value.code == Code.PRECONDITION_FAILED
-    assert Code(error.value.code).is_soft
+    assert error.value.code == ReplyCode.PRECONDITION_FAILED
+    assert ReplyCode(error.value.code).is_soft
 
 
 BAD = [
@@ -154,7 +154,7 @@ BAD = [
 def test_malformed(data: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as error:
         read(data)
-    assert error.value.code == Code.SYNTAX_ERROR
+    assert error.value.code == ReplyCode.SYNTAX_ERROR
 
 
 def test_cut_short_anywhere() -> None:
@@ -257,7 +257,7 @@ def test_written_and_read_again() -> None:
 def test_correlation_data_that_is_no_short_text(correlation: bytes) -> None:
     data = write(Properties(correlation_data=correlation), 0)
     assert data[:2] == b"\x20\x00"
-    assert Reader(data, 2).table("headers") in ({"x-correlation-id": correlation}, {"x-correlation-id": "x" * 256})
+    assert AmqpReader(data, 2).table("headers") in ({"x-correlation-id": correlation}, {"x-correlation-id": "x" * 256})
 
 
 def test_what_a_short_string_has_no_room_for() -> None:

@@ -12,7 +12,7 @@ from tests.wire.test_amqp_envelope import content_of, frames_of
 from headway import __version__
 from headway.core.base.errors import Refused
 from headway.wire.amqp import replies
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, Version
 
@@ -61,13 +61,14 @@ def test_start(version: Version) -> None:
 
 
 def test_closing() -> None:
-    channel, close = read(replies.write_close_connection(AMQP_0_9_1, Code.FRAME_ERROR, "the frame ...", 60 << 16 | 40))
+    frame = replies.write_close_connection(AMQP_0_9_1, ReplyCode.FRAME_ERROR, "the frame ...", 60 << 16 | 40)
+    channel, close = read(frame)
     assert channel == 0
     assert isinstance(close, commands.Connection.Close)
     assert dict(close) == {
         "reply_code": 501, "reply_text": "FRAME_ERROR - the frame ...", "class_id": 60, "method_id": 40,
     }  # fmt: skip
-    channel, close = read(replies.write_close_channel(AMQP_0_9_1, 9, Code.NOT_FOUND, "no queue 'q'"))
+    channel, close = read(replies.write_close_channel(AMQP_0_9_1, 9, ReplyCode.NOT_FOUND, "no queue 'q'"))
     assert channel == 9
     assert isinstance(close, commands.Channel.Close)
     assert dict(close) == {
@@ -77,7 +78,7 @@ def test_closing() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 300, "é" * 300, "é" * 120 + "x" * 10])
 def test_texts_that_are_too_long(text: str) -> None:
-    _, close = read(replies.write_close_channel(AMQP_0_9_1, 1, Code.NOT_FOUND, text))
+    _, close = read(replies.write_close_channel(AMQP_0_9_1, 1, ReplyCode.NOT_FOUND, text))
     assert close.reply_text.startswith("NOT_FOUND - " + text[:100])
     assert close.reply_text.endswith("...")
     assert 250 < len(close.reply_text.encode()) <= 255
@@ -87,7 +88,8 @@ def test_texts_that_are_too_long(text: str) -> None:
 
 def test_a_text_that_just_fits() -> None:
     text = "x" * (255 - len("NOT_FOUND - "))
-    assert read(replies.write_close_channel(AMQP_0_9_1, 1, Code.NOT_FOUND, text))[1].reply_text == f"NOT_FOUND - {text}"
+    frame = replies.write_close_channel(AMQP_0_9_1, 1, ReplyCode.NOT_FOUND, text)
+    assert read(frame)[1].reply_text == f"NOT_FOUND - {text}"
 
 
 def test_a_queue_may_be_called_anything() -> None:
@@ -130,7 +132,7 @@ def test_get_ok(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 10_000])
 def test_return(size: int) -> None:
-    data = replies.write_return(4, Code.NO_ROUTE, "NO_ROUTE", "ex", "a.b", JSON, b"x" * size, 4096)
+    data = replies.write_return(4, ReplyCode.NO_ROUTE, "NO_ROUTE", "ex", "a.b", JSON, b"x" * size, 4096)
     frames = frames_of(data)
     assert max(size for _, _, size in frames) <= 4096
     channel, method, _ = frames.pop(0)
@@ -144,7 +146,7 @@ def test_return(size: int) -> None:
 
 
 def test_0_8_closes_with_other_methods() -> None:
-    close = replies.write_close_connection(AMQP_0_8, Code.NOT_ALLOWED, "no", 10 << 16 | 51)
+    close = replies.write_close_connection(AMQP_0_8, ReplyCode.NOT_ALLOWED, "no", 10 << 16 | 51)
     assert close[7:11] == b"\0\x0a\0\x3c"
     assert close[-5:-1] == b"\0\x0a\0\x3d"  # what it is about is numbered as in 0-8, too
     assert replies.write_method(AMQP_0_8, 0, commands.Connection.CloseOk())[7:] == b"\0\x0a\0\x3d\xce"

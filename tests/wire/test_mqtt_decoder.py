@@ -18,9 +18,9 @@ from tests.wire.mqtt_table import (
 
 from headway.core.base.errors import Reason
 from headway.wire.mqtt.client import connect, encode_publish
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, PingReq, PingResp
-from headway.wire.mqtt.primitives import Reader, write_varint
+from headway.wire.mqtt.primitives import MqttReader, write_varint
 
 ALIASES = 8
 PINGREQ, PINGRESP = raw("c0 00"), raw("d0 00")
@@ -33,7 +33,7 @@ def name_of(value):
 
 
 def new_decoder(version, role):
-    return Decoder(role=role, version=version if role == "client" else 0)
+    return MqttDecoder(role=role, version=version if role == "client" else 0)
 
 
 @pytest.mark.parametrize(("name", "version", "data", "meaning", "role"), OPENINGS, ids=name_of)
@@ -102,7 +102,7 @@ def split_runs(items):
 @pytest.mark.parametrize(("name", "version", "data", "code", "words"), BAD_CONNECTS, ids=name_of)
 class TestBadOpening:
     def test_whole(self, name, version, data, code, words):
-        decoder = Decoder()
+        decoder = MqttDecoder()
         assert decoder.feed(data + PINGREQ) == []
         assert decoder.error is not None
         assert words in str(decoder.error)
@@ -111,7 +111,7 @@ class TestBadOpening:
         assert decoder.buffered_bytes == 0
 
     def test_byte_by_byte(self, name, version, data, code, words):
-        decoder = Decoder()
+        decoder = MqttDecoder()
         assert [item for index in range(len(data)) for item in decoder.feed(data[index : index + 1])] == []
         assert decoder.error is not None
         assert decoder.error.code == code
@@ -140,7 +140,7 @@ class TestBadEstablished:
 
 
 def test_nobody_is_buffered_before_connect():
-    decoder = Decoder()
+    decoder = MqttDecoder()
     decoder.feed(b"\x30")
     assert decoder.error is not None
     assert decoder.buffered_bytes == 0
@@ -193,7 +193,7 @@ def test_large_packet_in_pieces_is_scanned_once(monkeypatch):
     decoder = open_decoder(4)
     scans = []
     scan = decoder._scan
-    monkeypatch.setattr(Decoder, "_scan", lambda _, data, *how: scans.append(len(data)) or scan(data, *how))
+    monkeypatch.setattr(MqttDecoder, "_scan", lambda _, data, *how: scans.append(len(data)) or scan(data, *how))
     packet = encode_publish("t", b"x" * 1_000_000, version=4)
     items = [item for at in range(0, len(packet), 1000) for item in decoder.feed(packet[at : at + 1000])]
     assert [len(item.payload(0)) for item in items] == [1_000_000]
@@ -213,23 +213,23 @@ def test_aliases_belong_to_their_connection():
 
 
 def test_client_wants_connack_first():
-    decoder = Decoder(role="client", version=5)
+    decoder = MqttDecoder(role="client", version=5)
     assert decoder.feed(PINGRESP) == []
     assert "before CONNACK" in str(decoder.error)
-    decoder = Decoder(role="client", version=4)
+    decoder = MqttDecoder(role="client", version=4)
     assert decoder.feed(raw("20 02 00 00 30 03 0001", b"t"))[0] == ConnAck()
 
 
 @pytest.mark.parametrize("value", [0, 127, 128, 16383, 16384, 2097151, 2097152, 268435455])
 def test_varint_is_as_short_as_can_be(value):
     raw_value = write_varint(value)
-    assert Reader(raw_value).varint("length") == value
+    assert MqttReader(raw_value).varint("length") == value
     assert len(raw_value) == 1 + (value >= 128) + (value >= 16384) + (value >= 2097152)
 
 
 def test_plain_connect_of_the_client_module():
     for version in (4, 5):
-        (packet,) = Decoder().feed(connect("name", version, keep=True, keep_alive_s=7))
+        (packet,) = MqttDecoder().feed(connect("name", version, keep=True, keep_alive_s=7))
         assert (packet.client_id, packet.clean_start, packet.keep_alive_s) == ("name", False, 7)
         assert packet.session_expiry_s == 0xFFFF_FFFF
 

@@ -6,7 +6,7 @@ import pytest
 from tests.wire.mqtt_table import open_decoder, raw
 
 from headway.core.base.errors import ProtocolError, Reason
-from headway.wire.mqtt.codes import CONNACK_CODES, SERVER_DISCONNECT_CODES, Code, find_code
+from headway.wire.mqtt.codes import CONNACK_CODES, SERVER_DISCONNECT_CODES, ReasonCode, find_code
 from headway.wire.mqtt.packets import Auth, Connect, Disconnect, SubAck, UnsubAck
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
@@ -120,10 +120,10 @@ def test_each_reason_has_a_code_that_may_be_sent(reason):
     "reason", [Reason.LAG_BYTES, Reason.DRAIN_RATE, Reason.BLOCKED, Reason.MEMORY_LIMIT, Reason.FLAPPING]
 )
 def test_the_slow_hear_quota_exceeded(reason):
-    assert find_code(reason) == Code.QUOTA_EXCEEDED
+    assert find_code(reason) == ReasonCode.QUOTA_EXCEEDED
 
 
-@pytest.mark.parametrize("code", list(Code))
+@pytest.mark.parametrize("code", list(ReasonCode))
 def test_any_code_gives_a_valid_connack(code):
     frame = Replies(5).connack(code)
     assert frame is not None

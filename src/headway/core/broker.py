@@ -205,8 +205,8 @@ class Broker:
     def flush(self, now: float) -> None:
         """End of a turn: everything that came goes to everyone who can take it."""
         registry, fanout = self.registry, self.fanout
-        if registry.chores.begun:
-            registry.chores.turn(now)
+        if registry.deferred.begun:
+            registry.deferred.turn(now)
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
@@ -248,7 +248,7 @@ class Broker:
         """Another flush is wanted at once."""
         registry = self.registry
         return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
-                    or registry.chores.begun or registry.overdue.queues or registry.returning.queues)
+                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest

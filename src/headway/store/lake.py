@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headway.core.telemetry import TABLES, Batch, Values, Words
+from headway.core.telemetry import TABLES, ColumnData, RowBatch, TextColumn
 from headway.store.atomic_write import atomic_write
 from headway.store.schema import arrow_schema
 
@@ -69,7 +69,7 @@ class Lake:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: RowBatch) -> None:
         """Write the rows of a batch, one file for each day. Raises OSError; then those of some days may be there."""
         rows = _as_arrow(batch)
         times = rows.column("time").cast(pa.int64())
@@ -163,15 +163,15 @@ def new_run(now: float, token: str) -> str:
 # -- Arrow ------------------------------------------------------------------------------------------------------------
 
 
-def _as_arrow(batch: Batch) -> pa.Table:
+def _as_arrow(batch: RowBatch) -> pa.Table:
     schema = arrow_schema(batch.table)
     arrays = [_array(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _array(values: Values, kind: pa.DataType) -> pa.Array:
+def _array(values: ColumnData, kind: pa.DataType) -> pa.Array:
     """The column's own memory, as Arrow sees it; texts and flags are written out by Arrow itself."""
-    if isinstance(values, Words):
+    if isinstance(values, TextColumn):
         return pa.DictionaryArray.from_arrays(_plain(values.indexes, pa.int32()), _strings(values.texts)).cast(kind)
     if pa.types.is_boolean(kind):
         return _plain(values, pa.int8()).cast(kind)
@@ -185,5 +185,5 @@ def _strings(texts: list[str]) -> pa.Array:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-def _plain(values: Values, kind: pa.DataType) -> pa.Array:
+def _plain(values: ColumnData, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

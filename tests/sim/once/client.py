@@ -15,7 +15,7 @@ from tests.server.amqp_stage import Socket
 from tests.sim.once.house import JournalHouse
 
 from headway.wire.mqtt.client import encode_ack, encode_connect, encode_publish, encode_subscribe
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, Connect, Disconnect, PubComp, PubRec, PubRel, SubAck, TopicRequest
 
 EXPIRY_S = 1_000_000
@@ -36,13 +36,13 @@ class Client:
         """It was told that the broker has a session of it."""
         self.begins = False
         """It wants a new session, and does not know yet that it has one."""
-        self._decoder = Decoder(role="client", version=version)
+        self._decoder = MqttDecoder(role="client", version=version)
 
     def come(self, house: JournalHouse, *, clean: bool = False) -> None:
         """Connect; a connection that there is still is left to be taken over."""
         self.lost()
         self.sock = Socket()
-        self._decoder = Decoder(role="client", version=self.version)
+        self._decoder = MqttDecoder(role="client", version=self.version)
         house.welcome(self.sock)
         if clean:
             self.begins = True

@@ -33,7 +33,7 @@ from headway.core.consumer.feed import Feed
 from headway.core.consumer.options import QueueTerms
 from headway.core.log import lane
 from headway.core.log.pool import Pool
-from headway.core.message.record import key_of
+from headway.core.message.record import routing_key_of
 from headway.core.policy.action import ActionKind
 from headway.core.policy.flap import FlapControl
 from headway.core.queue import dispatch
@@ -396,7 +396,7 @@ class World:
                     self.count("asked to close")
                     consumer[0].cancel(consumer[1])
             case DeadLetter(name, _, record, reason):
-                self._bury(name, record.payload, reason, key_of(record.topic))
+                self._bury(name, record.payload, reason, routing_key_of(record.topic))
             case SpillEffect():
                 self.note("spill", len(effect.chunks))
                 self.count("spills")

@@ -1,9 +1,9 @@
 """Words, units and small tools that every room uses."""
 
-from headway.core.base.book import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Book
-from headway.core.base.chores import DELIVERY_WORK, END_WORK, Chores, Steps
+from headway.core.base.deferred import DELIVERY_WORK, END_WORK, DeferredWork, WorkSteps
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, ProtocolError, Reason, Refused
-from headway.core.base.packetids import PacketIds
+from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History
+from headway.core.base.packet_ids import PacketIds
 from headway.core.base.ranking import Ranking
 from headway.core.base.states import IllegalMove, moved
 from headway.core.base.timers import Timer, Timers, stop
@@ -22,8 +22,9 @@ from headway.core.base.units import (
 )
 
 __all__ = [
-    "Book", "Cause", "Chores", "ConfigError", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
-    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "IllegalMove", "moved",
-    "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
-    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "Steps", "stop", "Timer", "Timers",
+    "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
+    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove",
+    "moved", "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
+    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "stop", "Timer", "Timers",
+    "WorkSteps",
 ]

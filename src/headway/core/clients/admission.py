@@ -12,7 +12,7 @@ from math import inf
 
 import msgspec
 
-from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.keeping import Keeping, SessionTerms
 from headway.core.consumer import ConnectRequest, Disconnect, Outlet, Session, Will
@@ -24,7 +24,7 @@ from headway.core.routing import FORMER_PUBLISHERS_MAX, Publishing, Registry
 
 class Admission:
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
-                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session], Steps]) -> None:
+                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session], WorkSteps]) -> None:
         self._registry = registry
         self._keeping = keeping
         self._publishing = publishing
@@ -139,14 +139,14 @@ class Admission:
             session.paused_by.clear()
             session.stalled_s += now - session.paused_since_s
         if session.gates:
-            self._registry.chores.begin(self._open_gates(session), now)
+            self._registry.deferred.begin(self._open_gates(session), now)
         self._registry.woken |= session.queues
         return rest
 
-    def _open_gates(self, session: Session) -> Steps:
+    def _open_gates(self, session: Session) -> WorkSteps:
         """Nobody waits for who is away; unless it has come back meanwhile."""
         while session.gates and session.outlet is None:
-            self._ending.open_gate(next(iter(session.gates)), self._registry.chores.now)
+            self._ending.open_gate(next(iter(session.gates)), self._registry.deferred.now)
             yield END_WORK
 
     def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
@@ -186,7 +186,7 @@ class Admission:
         session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
 
     def end(self, session: Session, reason: Reason, now: float) -> None:
-        """The session is over, and with it all its subscriptions: these as turns go (chores.py), the journal knows it
+        """The session is over, and with it all its subscriptions: these as turns go (deferred.py), the journal knows it
         by one word. Its name is free at once."""
         registry = self._registry
         if session.ended:
@@ -194,7 +194,7 @@ class Admission:
         session.ended = True
         session.stop_timers()
         self._keeping.session_ended(session)
-        registry.chores.begin(self._clear_up(session, reason), now)
+        registry.deferred.begin(self._clear_up(session, reason), now)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
@@ -206,11 +206,11 @@ class Admission:
         if will is not None:
             self._publish_will(will, now)
 
-    def _clear_up(self, session: Session, reason: Reason) -> Steps:
+    def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """What is left of a session that is over."""
-        chores = self._registry.chores
+        deferred = self._registry.deferred
         for subscription in list(session.subscriptions.values()):
-            self._ending.end(subscription, reason, chores.now)
+            self._ending.end(subscription, reason, deferred.now)
             yield END_WORK
         session.channel.clear()
         yield from self._on_end(session)

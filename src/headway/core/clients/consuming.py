@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.subscribing import Subscribing, cost
 from headway.core.consumer import (
@@ -79,7 +79,7 @@ class Consuming(Acks, ABC):
         return queue.get(member, now)
 
     def close_channel(self, session: Session, channel: Channel, now: float) -> None:
-        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (chores.py), what
+        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (deferred.py), what
         they had not settled goes to others, and they end."""
         if channel.closed:
             return
@@ -91,13 +91,13 @@ class Consuming(Acks, ABC):
             queue = None if shared is None else queue_of(shared)
             if queue is not None and queue.members.exclusive is member:
                 queue.members.exclusive = None
-        self._registry.chores.begin(self._clear_up(channel), now)
+        self._registry.deferred.begin(self._clear_up(channel), now)
 
-    def _clear_up(self, channel: Channel) -> Steps:
+    def _clear_up(self, channel: Channel) -> WorkSteps:
         """What is left of a channel that is closed."""
-        chores = self._registry.chores
-        yield from self.recover(channel, chores.now)
+        deferred = self._registry.deferred
+        yield from self.recover(channel, deferred.now)
         for member in list(channel.members):
-            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, chores.now)
+            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
             yield END_WORK
-        self.tidy(chores.now)
+        self.tidy(deferred.now)

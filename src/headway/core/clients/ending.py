@@ -103,7 +103,7 @@ class Ending:
         state.readers -= 1
         if state.readers == 0 and not state.declared:
             self._registry.router.remove_state(state)
-            self._registry.chores.begin(state.close(), now)
+            self._registry.deferred.begin(state.close(), now)
 
     def open_gate(self, subscription: Subscription, now: float) -> None:
         """This consumer holds back publishers no longer."""

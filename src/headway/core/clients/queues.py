@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 
-from headway.core.base import END_WORK, Reason, Refused, Steps
+from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.consuming import Consuming
 from headway.core.clients.ending import Ending
 from headway.core.clients.keeping import Keeping
@@ -39,7 +39,7 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout
 from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
-from headway.core.message import TOPICS, Dialect, key_of
+from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.policy import Case, Meter
 from headway.core.queue import Bound, Queue, filter_of, queue_of, word_of
 from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
@@ -92,7 +92,7 @@ class Queues(Consuming):
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
 
-    def delete_exchange(self, name: str, *, if_unused: bool) -> Steps:
+    def delete_exchange(self, name: str, *, if_unused: bool) -> WorkSteps:
         """Unbind all that it leads to, little by little, and delete it."""
         if any(name == own for own, _ in PREDECLARED):
             raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is the broker's own")
@@ -236,13 +236,13 @@ class Queues(Consuming):
             if unwanted and not queue.ended:
                 self.delete(queue, now)
 
-    def session_ended(self, session: Session) -> Steps:
+    def session_ended(self, session: Session) -> WorkSteps:
         """What was its alone ends with it."""
-        chores = self._registry.chores
+        deferred = self._registry.deferred
         for queue in list(self._registry.owned.pop(session, {})):
-            self.delete(queue_of(queue), chores.now)
+            self.delete(queue_of(queue), deferred.now)
             yield END_WORK
-        self.tidy(chores.now)
+        self.tidy(deferred.now)
 
     def _expire_later(self, queue: Queue, now: float) -> None:
         if queue.terms.idle_s is not None:
@@ -293,7 +293,7 @@ class Queues(Consuming):
         bindings.add(binding)
         seen = seen_before(archive, filter, options, earliest, now)
         return Replay(archive.runs(filter, seen, sequence), seen, sequence,
-                      lambda topic: any(bindings.match(key_of(topic), {})))  # fmt: skip
+                      lambda topic: any(bindings.match(routing_key_of(topic), {})))  # fmt: skip
 
     def unbind(self, session: Session, binding: Binding) -> None:
         if not binding.source:

@@ -131,7 +131,7 @@ class Restoring:
             self._catch_up()
         registry, last = self._registry, first + len(run) - 1
         registry.sequence = max(registry.sequence, last)
-        run.kept = True
+        run.journaled = True
         session = registry.sessions.get(publisher)
         run.publisher = session.number if session is not None else 0
         encoded: Encoded = {}

@@ -42,7 +42,7 @@ from headway.core.message import (
     compile_key,
     has_wildcard,
     matcher,
-    parse_share,
+    parse_shared_filter,
     validate_filter,
 )
 from headway.core.policy import Case, Meter, Policy
@@ -287,7 +287,7 @@ def _key(session: Session, request: SubscribeRequest, group: str | None, filter:
 
 def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
     try:
-        share = parse_share(request.filter)
+        share = parse_shared_filter(request.filter)
         if share is None:
             return None, validate_filter(request.filter)
     except BadTopic as error:

@@ -115,7 +115,7 @@ class Subscription:
 
     @property
     def gone(self) -> bool:
-        """Its session, or its channel, is over; its own turn may be to come (chores.py)."""
+        """Its session, or its channel, is over; its own turn may be to come (deferred.py)."""
         return self.session.ended or self.channel.closed
 
     @property

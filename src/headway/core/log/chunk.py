@@ -4,11 +4,12 @@ The bytes are the wire bytes. Beside them stand plain integer arrays and nothing
 mapped or sent as it is:
 
 - ``ends``: where each record ends, relative to the chunk;
-- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``, ``run_hold``): what
-  neighbouring records share. Record *i* belongs to the last run whose ``run_first`` is <= *i*, and its sequence is that
-  run's plus the rest. A run that goes on where the one before ended has no entry of its own: a burst over many topics,
-  which is one run per record, would otherwise need ten times the memory for its index;
-- ``holes`` and ``expiries`` (see ``record.Frames``): None while every record so far can be sent as it is.
+- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``,
+  ``run_durability``): what neighbouring records share. Record *i* belongs to the last run whose ``run_first`` is at
+  most *i*, and its sequence is that run's plus the rest. A run that goes on where the one before ended has no entry of
+  its own: a burst over many topics, which is one run per record, would otherwise need ten times the memory for its
+  index;
+- ``holes`` and ``expiries`` (see ``record.EncodedRun``): None while every record so far can be sent as it is.
 
 What is appended to an empty chunk is not copied: all lanes that were given the same run share its bytes, and where
 everybody is caught up, which empties the chunk each turn, none is ever copied. With the next run it is.
@@ -30,13 +31,13 @@ from math import inf
 from operator import lt, sub
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.message import FREE, KEPT, PROMISED, Frames, Hold, Run
+from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run
 
 if TYPE_CHECKING:
     from headway.core.log.cursor import Cursor
 
 CHUNK_BYTES = 64 * 1024
-_NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_HOLDS = array("I"), array("Q"), array("d"), array("B")
+_NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_DURABILITIES = array("I"), array("Q"), array("d"), array("B")
 _NO_PUBLISHERS: dict[int, int] = {}
 """Of all chunks without records: most lanes are idle most of the time. Nobody writes into them."""
 
@@ -86,9 +87,9 @@ class Chunk:
         "last_sequence",
         "marks",
         "next",
+        "run_durability",
         "run_expires",
         "run_first",
-        "run_hold",
         "run_publisher",
         "run_sequence",
         "run_time",
@@ -106,7 +107,7 @@ class Chunk:
         self.ends, self.run_first = _NO_ENDS, _NO_ENDS
         self.run_sequence = self.run_publisher = _NO_NUMBERS
         self.run_time = self.run_expires = _NO_TIMES
-        self.run_hold = _NO_HOLDS
+        self.run_durability = _NO_DURABILITIES
         self.reset(start, first_number)
 
     def reset(self, start: int, first_number: int) -> None:
@@ -117,7 +118,7 @@ class Chunk:
         self.size = 0
         if self.ends is not _NO_ENDS:  # what had records once is going to have more: it keeps its index, empty
             del self.ends[:], self.run_first[:], self.run_sequence[:], self.run_publisher[:]
-            del self.run_time[:], self.run_expires[:], self.run_hold[:]
+            del self.run_time[:], self.run_expires[:], self.run_durability[:]
         self.holes: array[int] | None = None
         self.expiries: array[int] | None = None
         self.by_publisher = _NO_PUBLISHERS
@@ -162,7 +163,7 @@ class Chunk:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, run: Run, frames: Frames, first: int, last: int, sequence: int, now: float) -> None:
+    def append(self, run: Run, frames: EncodedRun, first: int, last: int, sequence: int, now: float) -> None:
         """Append records ``first`` … ``last - 1`` of ``frames``; ``sequence`` is that of record ``first``."""
         source = frames.ends
         begin = source[first - 1] if first else 0
@@ -187,19 +188,19 @@ class Chunk:
         if frames.expiries is not None or self.expiries is not None:
             self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
         expires = inf if run.expires_s is None else run.expires_s
-        hold = run.hold
-        if not before or not self._goes_on(before, sequence, now, expires, run.publisher, hold):
+        durability = run.durability
+        if not before or not self._goes_on(before, sequence, now, expires, run.publisher, durability):
             self.run_first.append(before)
             self.run_sequence.append(sequence)
             self.run_time.append(now)
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
-            self.run_hold.append(hold)
-            if hold is not KEPT:
+            self.run_durability.append(durability)
+            if durability is not JOURNALED:
                 self.kept = False
-            if hold is not FREE:
+            if durability is not TRANSIENT:
                 self.free = False
-            if hold is PROMISED:
+            if durability is ACCEPTED:
                 self.bound = True
         self.last_sequence = sequence + count - 1
         if self.by_publisher is _NO_PUBLISHERS:
@@ -216,7 +217,7 @@ class Chunk:
         self.ends, self.run_first = array("I"), array("I")
         self.run_sequence, self.run_publisher = array("Q"), array("Q")
         self.run_time, self.run_expires = array("d"), array("d")
-        self.run_hold = array("B")
+        self.run_durability = array("B")
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
         """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""
@@ -234,12 +235,15 @@ class Chunk:
             self.ends.extend(range(fresh.start + shift, fresh.stop + shift, size))
         return size
 
-    def _goes_on(self, index: int, sequence: int, now: float, expires: float, publisher: int, hold: Hold) -> bool:
+    def _goes_on(
+        self, index: int, sequence: int, now: float, expires: float, publisher: int, durability: Durability
+    ) -> bool:
         """Record ``index``, the next one, belongs to the last run."""
         runs = self.run_first
         return (
             self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
-            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires and self.run_hold[-1] == hold
+            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires
+            and self.run_durability[-1] == durability
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -267,7 +271,7 @@ class Chunk:
         if self.free or index >= len(self.ends):
             return len(self.ends)
         for run in range(self.run_of(index), len(self.run_first)):
-            if self.run_hold[run] != FREE:
+            if self.run_durability[run] != TRANSIENT:
                 return max(index, self.run_first[run])
         return len(self.ends)
 
@@ -314,7 +318,7 @@ class Chunk:
         assert self.spill is not None or len(self.data) == self.size, "its bytes are in memory, or on disk"
         assert all(map(lt, runs, runs[1:])), "runs begin behind each other"
         assert not count or (runs[0] == 0 and runs[-1] < count)
-        columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_hold)
+        columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_durability)
         assert all(len(column) == len(runs) for column in columns)
         assert all(map(lt, self.run_sequence, self.run_sequence[1:])), "sequences only grow"
         assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
@@ -322,7 +326,7 @@ class Chunk:
         assert self.expiries is None or len(self.expiries) == count
         assert sum(self.by_publisher.values()) == count, "every record has one publisher"
         assert self.soonest_s == min(self.run_expires, default=inf)
-        assert self.free == all(hold == FREE for hold in self.run_hold)
+        assert self.free == all(durability == TRANSIENT for durability in self.run_durability)
         for cursor in self.standing:
             assert cursor.floor is self, "a cursor stands in its floor, and nowhere else"
 

@@ -14,7 +14,7 @@ from math import isclose
 
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.pool import GRACE_S, Pool
-from headway.core.message import Dialect, Frames, Run
+from headway.core.message import Dialect, EncodedRun, Run
 
 SPILL_BYTES_MIN = 1024
 SPILL_BYTES_ENOUGH = 8 * 1024
@@ -89,7 +89,7 @@ class Lane:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, run: Run, frames: Frames, sequence: int, now: float) -> None:
+    def append(self, run: Run, frames: EncodedRun, sequence: int, now: float) -> None:
         """Append a run; whole records, chunks of about 64 KiB."""
         assert sequence > self.tail.last_sequence, "sequences only grow"
         ends = frames.ends

@@ -231,7 +231,7 @@ class Ledger:
         """Of commits that are not: their numbers, and the last sequence of each."""
 
     def run(self, stream: str, run: Run, sequence: int, publisher: str) -> None:
-        run.kept = True
+        run.journaled = True
         self._runs.append(KeptRun(stream, run, sequence, publisher))
 
     def fact(self, sequence: int, what: str, name: object, terms: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from headway.core.base import Reason, Refused
-from headway.core.message import LOOKS_MAX, TREE_LEVELS, Record, TopicTree, is_deep
+from headway.core.message import SCAN_MAX, TREE_LEVELS, Record, TopicTree, is_deep
 
 NOTHING = Record("", b"")
 
@@ -63,7 +63,7 @@ class Retained:
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
         looks = 0
-        for found in self._tree.walk(filter, LOOKS_MAX):
+        for found in self._tree.scan(filter, SCAN_MAX):
             record = None if found is None else found[1]
             if record is None:
                 yield None
@@ -71,7 +71,7 @@ class Retained:
                 yield record
             else:
                 looks += 1
-                if looks % LOOKS_MAX == 0:
+                if looks % SCAN_MAX == 0:
                     yield None
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headway.core.base import Steps
+from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
-from headway.core.message import LOOKS_MAX, KeyOf, Record
+from headway.core.message import SCAN_MAX, KeyExtractor, Record
 
 POOL_SHARE = 0.25
 """How much of its pool's memory one state may take up."""
@@ -42,7 +42,7 @@ class Entry:
 class State:
     """The latest record per (topic, key) of the topics that match ``filter``."""
 
-    def __init__(self, filter: str, key: KeyOf, pool: Pool, *, declared: bool = False) -> None:
+    def __init__(self, filter: str, key: KeyExtractor, pool: Pool, *, declared: bool = False) -> None:
         self.filter = filter
         self.key = key
         self.key_of = key.of
@@ -90,13 +90,13 @@ class State:
             grown -= self._evict(ends.after)
         return grown
 
-    def close(self) -> Steps:
+    def close(self) -> WorkSteps:
         """Nobody asks for it any more. What is left to do is to let go of the entries, which know each other."""
         self.pool.add_state(-self.bytes)
         self.bytes = 0
         return self._forget()
 
-    def _forget(self) -> Steps:
+    def _forget(self) -> WorkSteps:
         while self._entries:
             for _ in range(min(FORGET_ENTRIES, len(self._entries))):
                 self._unlink(self._entries.popitem()[1])
@@ -176,7 +176,7 @@ class StatePass:
 
     def _seek(self) -> bool:
         """Some steps back. Whether the place is found."""
-        for _ in range(LOOKS_MAX):
+        for _ in range(SCAN_MAX):
             record = self.at.before.record
             if record is None or record.sequence <= self.after:
                 del self.state.seeking[self]
@@ -210,7 +210,7 @@ class StatePass:
     def __next__(self) -> Record | None:
         if self in self.state.seeking and not self._seek():
             return None
-        for _ in range(LOOKS_MAX):
+        for _ in range(SCAN_MAX):
             record = self.at.record
             if record is None or record.sequence > self.upto:
                 raise StopIteration

@@ -1,44 +1,45 @@
 """What is published, and how it is named."""
 
-from headway.core.message.keys import NOT_JSON, BadKey, KeyOf, compile_key, field_reader, walk
+from headway.core.message.keys import NOT_JSON, BadKey, KeyExtractor, compile_key, field_reader, resolve
 from headway.core.message.record import (
-    FREE,
-    KEPT,
-    LOOKS_MAX,
+    ACCEPTED,
+    JOURNALED,
     NO_PROPERTIES,
-    PROMISED,
+    SCAN_MAX,
     TOPICS,
+    TRANSIENT,
     Dialect,
+    Durability,
+    EncodedRun,
     Envelope,
-    Frames,
     Gap,
-    Hold,
     Properties,
     Record,
     Run,
-    key_of,
+    routing_key_of,
     topic_of,
 )
+from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     TREE_LEVELS,
     BadTopic,
-    Trie,
+    FilterTrie,
     covers,
     has_wildcard,
     is_deep,
     matcher,
     matches,
     overlaps,
-    parse_share,
+    parse_shared_filter,
     table_name,
     validate_filter,
     validate_topic,
 )
-from headway.core.message.topictree import TopicTree
 
 __all__ = [
-    "BadKey", "BadTopic", "compile_key", "covers", "Dialect", "Envelope", "field_reader", "Frames", "FREE", "Gap",
-    "has_wildcard", "Hold", "is_deep", "KEPT", "key_of", "KeyOf", "LOOKS_MAX", "matcher", "matches", "NO_PROPERTIES",
-    "NOT_JSON", "overlaps", "parse_share", "PROMISED", "Properties", "Record", "Run", "table_name", "topic_of",
-    "TOPICS", "TopicTree", "TREE_LEVELS", "Trie", "validate_filter", "validate_topic", "walk",
+    "ACCEPTED", "BadKey", "BadTopic", "compile_key", "covers", "Dialect", "Durability", "EncodedRun", "Envelope",
+    "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "JOURNALED", "KeyExtractor", "matcher", "matches",
+    "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_shared_filter", "Properties", "Record", "resolve",
+    "routing_key_of", "Run", "SCAN_MAX", "table_name", "topic_of", "TOPICS", "TopicTree", "TRANSIENT", "TREE_LEVELS",
+    "validate_filter", "validate_topic",
 ]

@@ -60,7 +60,7 @@ def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
         return read
 
 
-def walk(value: object, way: Sequence[str]) -> object:
+def resolve(value: object, way: Sequence[str]) -> object:
     """What stands at the end of ``way`` below ``value``; None when the way does not lead anywhere."""
     for token in way:
         if isinstance(value, dict):
@@ -87,7 +87,7 @@ def key_text(value: object) -> str | None:
     return text if len(text) <= MAX_KEY_CHARS else None
 
 
-class KeyOf(ABC):
+class KeyExtractor(ABC):
     """How to find a record's key. Equal and hashable by what it was written as."""
 
     __slots__ = ("text",)
@@ -96,7 +96,7 @@ class KeyOf(ABC):
         self.text = text
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeyOf) and other.text == self.text
+        return isinstance(other, KeyExtractor) and other.text == self.text
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -117,7 +117,7 @@ class KeyOf(ABC):
         """The keys of all records of a run; no record objects are made for it."""
 
 
-class _Topic(KeyOf):
+class _Topic(KeyExtractor):
     __slots__ = ()
 
     def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
@@ -127,7 +127,7 @@ class _Topic(KeyOf):
         return [key_text(run.topic)] * len(run.ends)
 
 
-class _Property(KeyOf):
+class _Property(KeyExtractor):
     __slots__ = ("name",)
 
     def __init__(self, text: str, name: str) -> None:
@@ -142,7 +142,7 @@ class _Property(KeyOf):
         return [key_text(run.properties.user_value(self.name))] * len(run.ends)
 
 
-class _Pointer(KeyOf):
+class _Pointer(KeyExtractor):
     __slots__ = ("read", "way")
 
     def __init__(self, text: str, way: Sequence[str]) -> None:
@@ -161,7 +161,7 @@ class _Pointer(KeyOf):
             value = self.read(payload).f0
         except NOT_JSON:
             return None
-        return key_text(walk(value, self.way) if self.way else value)
+        return key_text(resolve(value, self.way) if self.way else value)
 
     def of_run(self, run: Run) -> list[str | None]:
         read, way, data = self.read, self.way, run.data
@@ -172,7 +172,7 @@ class _Pointer(KeyOf):
             except NOT_JSON:
                 value = None
             if way:
-                value = walk(value, way)
+                value = resolve(value, way)
             # The usual case without a call.
             keys.append(value if type(value) is str and len(value) <= MAX_KEY_CHARS else key_text(value))
         return keys
@@ -188,7 +188,7 @@ class _Whole:
 
 
 @lru_cache(maxsize=1024)
-def compile_key(text: str) -> KeyOf:
+def compile_key(text: str) -> KeyExtractor:
     """The key written as ``text``: "/pointer/into/json", "topic" or "property:NAME"."""
     if text == "topic":
         return _Topic(text)

@@ -24,7 +24,7 @@ import msgspec
 PROPERTIES_BYTES = 200
 PAIR_BYTES = 150
 """What a user property takes up beside its letters, as two strings in a tuple."""
-LOOKS_MAX = 256
+SCAN_MAX = 256
 """Who looks for records among others looks at so many in one step, and says when it has found none of them."""
 
 
@@ -70,7 +70,7 @@ def topic_of(routing_key: str) -> str:
     return routing_key.translate(_SWAP)
 
 
-def key_of(topic: str) -> str:
+def routing_key_of(topic: str) -> str:
     """The routing key that a topic stands for."""
     return topic.translate(_SWAP)
 
@@ -103,18 +103,18 @@ class Record(msgspec.Struct, frozen=True):
         )
 
 
-class Hold(IntEnum):
+class Durability(IntEnum):
     """What binds the broker to a record that somebody durable has not been given."""
 
-    FREE = 0
+    TRANSIENT = 0
     """Nobody was promised it: it may be given up for want of room, as a gap."""
-    PROMISED = 1
+    ACCEPTED = 1
     """Its publisher is told that it is taken: it stays, in memory or on the spill's disk."""
-    KEPT = 2
+    JOURNALED = 2
     """It is in the journal, or on its way there."""
 
 
-FREE, PROMISED, KEPT = Hold
+TRANSIENT, ACCEPTED, JOURNALED = Durability
 """Looked up for each run."""
 
 
@@ -122,7 +122,7 @@ class Run:
     """Consecutive records of one topic from one publisher."""
 
     __slots__ = (
-        "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "kept", "origin",
+        "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "journaled", "origin",
         "properties", "publisher", "qos", "retain", "topic",
     )  # fmt: skip
 
@@ -156,7 +156,7 @@ class Run:
         self.headers = headers
         """Where an exchange may route by them."""
         self.publisher = 0
-        self.kept = False
+        self.journaled = False
         """The journal has it, or is given it in this turn."""
         self.confirmed = False
         """Its publisher is told that it is taken, whatever its QoS."""
@@ -167,10 +167,10 @@ class Run:
         return len(self.ends)
 
     @property
-    def hold(self) -> Hold:
-        if self.kept:
-            return KEPT
-        return PROMISED if self.qos or self.confirmed else FREE
+    def durability(self) -> Durability:
+        if self.journaled:
+            return JOURNALED
+        return ACCEPTED if self.qos or self.confirmed else TRANSIENT
 
     def payload(self, index: int) -> bytes:
         return self.data[self.bodies[index] : self.ends[index]]
@@ -183,7 +183,7 @@ class Run:
         )
 
 
-class Frames(NamedTuple):
+class EncodedRun(NamedTuple):
     """A run written in a dialect.
 
     ``holes`` is None when the frames are the same for every consumer; otherwise it has one position per record where
@@ -217,7 +217,7 @@ class Dialect(Protocol):
     def id_bytes(self) -> int:
         """Width of the delivery id that fills a hole, big-endian."""
 
-    def encode(self, run: Run, first_sequence: int) -> Frames:
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """The run in this dialect."""
 
     def decode(self, frame: bytes) -> Record:

@@ -9,7 +9,7 @@ all levels from its parent down. Rules held by everything in here:
 - There may be any number of levels; only the length is limited.
 - Only ``validate_*`` and ``parse_share`` look for bad input. All else takes valid topics and filters as given.
 
-:class:`Trie` keeps filters and is asked with a topic (lanes, policies). topictree.py keeps topics and is asked
+:class:`FilterTrie` keeps filters and is asked with a topic (lanes, policies). topic_tree.py keeps topics and is asked
 with a filter (retained messages).
 """
 
@@ -84,7 +84,7 @@ def validate_filter(filter_: str) -> str:
     return filter_
 
 
-def parse_share(text: str) -> tuple[str, str] | None:
+def parse_shared_filter(text: str) -> tuple[str, str] | None:
     """The (group, filter) of "$share/group/filter", both validated; None for a filter that is not shared."""
     if not text.startswith(SHARE_PREFIX):
         return None
@@ -110,11 +110,11 @@ def is_deep(text: str) -> bool:
 def matcher(filter_: str) -> Callable[[str], object]:
     """A test to keep and call often: true for the topics that ``filter_`` matches. The work is done in C."""
     if is_deep(filter_):
-        return _Deep(filter_)
+        return _DeepFilter(filter_)
     return _cached_matcher(filter_) if len(filter_) <= CACHED_CHARS else _matcher(filter_)
 
 
-class _Deep:
+class _DeepFilter:
     """The same for filters with very many levels: a pattern of all of them would take too long to make."""
 
     __slots__ = ("_dollar", "_levels", "_literals", "_more")
@@ -207,20 +207,20 @@ def overlaps(one: str, other: str) -> bool:
     return rest in ([], ["#"])
 
 
-class _Node(Generic[H]):
+class _TrieNode(Generic[H]):
     """A level of the filters with wildcards. "+" is a child like any other (no topic has a level of that name)."""
 
     __slots__ = ("below", "children", "values")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[H]] = {}
+        self.children: dict[str, _TrieNode[H]] = {}
         self.values: dict[H, None] = {}
         """Of the filters that end here."""
         self.below: dict[H, None] = {}
         """Of the filters that go on from here with "#"."""
 
 
-class Trie(Generic[H]):
+class FilterTrie(Generic[H]):
     """Filters, each with its distinct values, asked which values a topic is for.
 
     Filters without wildcards never enter the tree: they are one dict lookup. The order of what ``match`` returns
@@ -229,10 +229,10 @@ class Trie(Generic[H]):
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[H, None]] = {}
-        self._deep: dict[str, tuple[_Deep, dict[H, None]]] = {}
+        self._deep: dict[str, tuple[_DeepFilter, dict[H, None]]] = {}
         # Filters that start with "$" have a tree of their own, and so do the topics: that is the whole of the $-rule.
-        self._plain: _Node[H] = _Node()
-        self._dollar: _Node[H] = _Node()
+        self._plain: _TrieNode[H] = _TrieNode()
+        self._dollar: _TrieNode[H] = _TrieNode()
         self._size = 0
         self.visited = 0
         """Nodes that the last match looked at."""
@@ -241,7 +241,7 @@ class Trie(Generic[H]):
         """How many (filter, value) pairs there are."""
         return self._size
 
-    def _root(self, text: str) -> _Node[H]:
+    def _root(self, text: str) -> _TrieNode[H]:
         return self._dollar if text[0] == "$" else self._plain
 
     def add(self, filter_: str, value: H) -> bool:
@@ -250,7 +250,7 @@ class Trie(Generic[H]):
             values = self._exact.setdefault(filter_, {})
         elif is_deep(filter_):
             if filter_ not in self._deep:
-                self._deep[filter_] = _Deep(filter_), {}
+                self._deep[filter_] = _DeepFilter(filter_), {}
             values = self._deep[filter_][1]
         else:
             node = self._root(filter_)
@@ -259,7 +259,7 @@ class Trie(Generic[H]):
                     break
                 child = node.children.get(level)
                 if child is None:
-                    child = node.children[level] = _Node()
+                    child = node.children[level] = _TrieNode()
                 node = child
             values = node.below if filter_[-1] == "#" else node.values
         if value in values:
@@ -272,7 +272,7 @@ class Trie(Generic[H]):
         """False when ``value`` did not stand under ``filter_``. Nodes that nothing needs any more go with it."""
         if has_wildcard(filter_) and is_deep(filter_):
             return self._remove_deep(filter_, value)
-        path: list[tuple[_Node[H], str]] = []
+        path: list[tuple[_TrieNode[H], str]] = []
         node = self._root(filter_)
         if has_wildcard(filter_):
             for level in filter_.split("/"):
@@ -331,13 +331,13 @@ class Trie(Generic[H]):
         return list(dict.fromkeys(value for values in found for value in values))
 
     @staticmethod
-    def _descend(nodes: list[_Node[H]], levels: list[str], found: list[dict[H, None]]) -> int:
+    def _descend(nodes: list[_TrieNode[H]], levels: list[str], found: list[dict[H, None]]) -> int:
         """``nodes`` are all those that the levels so far can have led to: at most one per filter, never a blow-up.
         Returns how many nodes those were."""
         visited = 0
         for level in levels:
             visited += len(nodes)
-            following: list[_Node[H]] = []
+            following: list[_TrieNode[H]] = []
             for node in nodes:
                 if node.below:
                     found.append(node.below)

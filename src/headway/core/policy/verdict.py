@@ -4,7 +4,7 @@ Rules:
 - A verdict carries everything it rests on: every reading with its threshold, the window, the whole sample, and one
   sentence for people. It can be understood without the broker that wrote it.
 - The reason is the word on the wire, in metrics and in columns; the cause says where the trouble lies (explain.py).
-- Verdicts outlive the connection. Memory for them is bounded (book.py).
+- Verdicts outlive the connection. Memory for them is bounded (history.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import heapq
 
 import msgspec
 
-from headway.core.base import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Book, Cause, Reason
+from headway.core.base import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Cause, History, Reason
 from headway.core.policy.action import Action, ActionKind
 from headway.core.policy.causes import explain, explain_cause, explain_pressure, find_cause, find_reason
 from headway.core.policy.condition import Reading
@@ -109,7 +109,7 @@ def judge_pressure(
     )  # fmt: skip
 
 
-class VerdictBook(Book[Verdict]):
+class VerdictBook(History[Verdict]):
     """The last verdicts of each client, also of those that are gone."""
 
     def __init__(self, per_client: int = PER_NAME_MAX, clients_max: int = NAMES_MAX, verdicts_max: int = ENTRIES_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from headway.core.base import DELIVERY_WORK, Reason, Refused, Steps
+from headway.core.base import DELIVERY_WORK, Reason, Refused, WorkSteps
 from headway.core.consumer import Channel, Delivery, Subscription
 from headway.core.queue.queue import queue_of
 from headway.core.queue.writing import resend
@@ -75,7 +75,7 @@ class Acks:
         if owner is not None:  # else its session has ended
             self._registry.woken |= owner.queues
 
-    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> Steps:
+    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> WorkSteps:
         """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
         is little enough not to be read from its queue. Little by little; what is settled meanwhile is settled."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:

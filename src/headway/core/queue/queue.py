@@ -350,7 +350,7 @@ class Queue:
 
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """It has no room for the records of the run behind so many of them."""
-        if self.kept is not None and run.kept:
+        if self.kept is not None and run.journaled:
             self.kept.never_had(first + accepted, first + len(run) - 1)
         if self.terms.dead_letter_refused:
             for index in range(accepted, len(run)):

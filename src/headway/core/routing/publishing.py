@@ -15,7 +15,7 @@ from typing import NamedTuple
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import Dialect, Frames, Record, Run
+from headway.core.message import Dialect, EncodedRun, Record, Run
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 
@@ -27,7 +27,7 @@ SEARCHED_A_UNIT = 8
 """So many places that are looked at to find out where a record goes are, too. It is found out once, and remembered."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
-Encoded = dict[Dialect | tuple[Dialect, int, int], Frames]
+Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
 """What a run is in each dialect; and what stretches of it are."""
 
 
@@ -307,7 +307,7 @@ def part_of(run: Run, start: int, stop: int) -> Run:
         [end - begin for end in run.ends[start:stop]], [body - begin for body in run.bodies[start:stop]],
         run.form, run.qos, run.retain, run.properties, run.expires_s,
     )  # fmt: skip
-    piece.publisher, piece.kept, piece.confirmed = run.publisher, run.kept, run.confirmed
+    piece.publisher, piece.journaled, piece.confirmed = run.publisher, run.journaled, run.confirmed
     piece.exchange, piece.headers = run.exchange, run.headers
     return piece
 

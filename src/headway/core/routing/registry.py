@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from headway.core.base import Chores, Reason, Timers, format_size
+from headway.core.base import DeferredWork, Reason, Timers, format_size
 from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
 from headway.core.log import Lane, Ledger, Pool, Tab
 from headway.core.message import Record, Run
@@ -91,7 +91,7 @@ class Registry:
         self.former: OrderedDict[int, Session] = OrderedDict()
         """Ended sessions whose records may still be lost to somebody: their counters go on."""
         self.timers = Timers()
-        self.chores = Chores()
+        self.deferred = DeferredWork()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
         self.overdue = Overdue()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from headway.core.consumer import SubscriptionOptions
 from headway.core.log import Lane
-from headway.core.message import LOOKS_MAX, Run
+from headway.core.message import SCAN_MAX, Run
 from headway.core.routing.publishing import part_of
 from headway.core.routing.registry import Archive
 
@@ -43,7 +43,7 @@ class Replay:
             start, stop = max(0, self._after + 1 - first), min(len(run), self._upto + 1 - first)
             if start >= stop or not self._matches(run.topic):
                 looks += 1
-                if looks >= LOOKS_MAX:
+                if looks >= SCAN_MAX:
                     return True
                 continue
             part = part_of(run, start, stop)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.consumer import Feed, FeedKey
 from headway.core.log import State
-from headway.core.message import TOPICS, Trie, key_of, topic_of
+from headway.core.message import TOPICS, FilterTrie, routing_key_of, topic_of
 from headway.core.routing.bindings import NO_HEADERS, Headers, hashable
 from headway.core.routing.exchange import Exchanges
 
@@ -53,8 +53,8 @@ class Router:
         """The stream a topic is recorded in; empty: it is not."""
         self.called: Callable[[SharedReader], None] = lambda _: None
         """Told of a queue that is for the first time published to by its name."""
-        self._feed_trie: Trie[Feed] = Trie()
-        self._state_trie: Trie[State] = Trie()
+        self._feed_trie: FilterTrie[Feed] = FilterTrie()
+        self._state_trie: FilterTrie[State] = FilterTrie()
         self._routes: dict[str, Route] = {}
         self._bound: dict[tuple[object, ...], Route] = {}
         self._by_headers: dict[tuple[object, ...], Route] = {}
@@ -110,9 +110,9 @@ class Router:
         return route
 
     def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
-        found = self.exchanges.route(exchange, key_of(topic), headers)
+        found = self.exchanges.route(exchange, routing_key_of(topic), headers)
         self.searched += self.exchanges.visited
-        if found.by_name and (queue := self.queues.get(key_of(topic))) is not None:
+        if found.by_name and (queue := self.queues.get(routing_key_of(topic))) is not None:
             self.called(queue)
         feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
         if not found.topics or not topic or any(char in topic for char in "+#\0"):  # to subscribers there is no such

@@ -29,10 +29,10 @@ from lark import Token, v_args
 from lark.exceptions import VisitError
 from lark.visitors import Transformer_NonRecursive
 
-from headway.core.message import NOT_JSON, KeyOf, Record, Run, field_reader, walk
+from headway.core.message import NOT_JSON, KeyExtractor, Record, Run, field_reader, resolve
 from headway.core.selector import terms
 from headway.core.selector.syntax import MAX_SELECTOR_CHARS, RESERVED, BadSelector, parse
-from headway.core.selector.terms import OWN_NAMES, Look, View
+from headway.core.selector.terms import OWN_NAMES, Evaluator, RecordView
 
 __all__ = ["MAX_DEPTH", "MAX_SELECTOR_CHARS", "BadSelector", "Selector", "compile_selector", "priority_of"]
 
@@ -47,11 +47,11 @@ def priority_of(record: Record) -> int:
 class Selector:
     """A compiled selector. Equal and hashable by its normalised text."""
 
-    __slots__ = ("_look", "text")
+    __slots__ = ("_evaluate", "text")
 
-    def __init__(self, text: str, look: Look) -> None:
+    def __init__(self, text: str, evaluate: Evaluator) -> None:
         self.text = text
-        self._look = look
+        self._evaluate = evaluate
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and other.text == self.text
@@ -62,18 +62,18 @@ class Selector:
     def __repr__(self) -> str:
         return f"<selector {self.text}>"
 
-    def matches(self, record: Record, key_of: KeyOf | None = None) -> bool:
+    def matches(self, record: Record, key_of: KeyExtractor | None = None) -> bool:
         """Whether the record is wanted. ``key_of`` is what the identifier ``key`` stands for."""
-        return self._look(View(record.topic, record.properties, record.payload, key_of)) is True
+        return self._evaluate(RecordView(record.topic, record.properties, record.payload, key_of)) is True
 
-    def select(self, run: Run, key_of: KeyOf | None = None) -> list[int]:
+    def select(self, run: Run, key_of: KeyExtractor | None = None) -> list[int]:
         """The indexes of a run's records that are wanted; no record objects are made for it."""
-        look, data, wanted = self._look, run.data, []
-        view = View(run.topic, run.properties, b"", key_of)
+        evaluate, data, wanted = self._evaluate, run.data, []
+        view = RecordView(run.topic, run.properties, b"", key_of)
         for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
             view.payload = data[body:end]
             view.fields = None
-            if look(view) is True:
+            if evaluate(view) is True:
                 wanted.append(index)
         return wanted
 
@@ -86,24 +86,24 @@ _PLAIN = re.compile(r"[\w$]+")
 _LOOSE, _CONJOINED, _NEGATED, _COMPARED, _SUMMED, _MULTIPLIED, _SIGNED, _CLOSED = range(8)
 
 
-class _Node(NamedTuple):
+class _Expression(NamedTuple):
     """A piece of a selector: what it says, what it is (number, text, truth, or any: only a record can tell)."""
 
     text: str
     binds: int
     kind: str
-    look: Look
+    evaluate: Evaluator
     at: int
     depth: int = 1
     constant: Any = None
-    parts: tuple[_Node, ...] = ()
+    parts: tuple[_Expression, ...] = ()
     """Of a chain of AND or of OR, which is flat however it was written."""
 
     def within(self, binds: int) -> str:
         return self.text if self.binds >= binds else f"({self.text})"
 
 
-def _depth(*nodes: _Node) -> int:
+def _depth(*nodes: _Expression) -> int:
     """The depth of what holds these; closures nest that deep, and must not nest deeper than the interpreter allows."""
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
@@ -111,17 +111,17 @@ def _depth(*nodes: _Node) -> int:
     return depth
 
 
-def _condition(node: _Node) -> Look:
+def _condition(node: _Expression) -> Evaluator:
     """``node`` where true, false or unknown is asked for."""
     if node.kind == "truth":
-        return node.look
+        return node.evaluate
     if node.kind != "any":
         raise BadSelector(f"{node.text[:40]} is a {node.kind}, not a condition; compare it with something", node.at)
-    look, truth = node.look, terms.truth
-    return lambda view: truth(look(view))
+    evaluate, truth = node.evaluate, terms.truth
+    return lambda view: truth(evaluate(view))
 
 
-def _check_kinds(sign: str, left: _Node, right: _Node) -> None:
+def _check_kinds(sign: str, left: _Expression, right: _Expression) -> None:
     kinds = {left.kind, right.kind} - {"any"}
     if len(kinds) > 1:
         raise BadSelector(f"a {left.kind} compared with a {right.kind} is never true", left.at)
@@ -129,7 +129,7 @@ def _check_kinds(sign: str, left: _Node, right: _Node) -> None:
         raise BadSelector(f"truth values have no order: {sign} cannot compare them", left.at)
 
 
-def _check_number(node: _Node) -> None:
+def _check_number(node: _Expression) -> None:
     if node.kind not in ("number", "any"):
         raise BadSelector(f"{node.text[:40]} is a {node.kind}; only numbers can be reckoned with", node.at)
 
@@ -146,19 +146,20 @@ def _unquote(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-def _constant(value: int | float | str | bool, at: int) -> _Node:
+def _constant(value: int | float | str | bool, at: int) -> _Expression:
     if isinstance(value, str):
-        return _Node(_quote(value), _CLOSED, "text", lambda view: value, at, constant=value)
+        return _Expression(_quote(value), _CLOSED, "text", lambda view: value, at, constant=value)
     if isinstance(value, bool):
-        return _Node("TRUE" if value else "FALSE", _CLOSED, "truth", lambda view: value, at, constant=value)
+        return _Expression("TRUE" if value else "FALSE", _CLOSED, "truth", lambda view: value, at, constant=value)
     known = terms.number(value)
     if known is None or known in (float("inf"), -float("inf")):
         raise BadSelector("a number too large to reckon with", at)
-    return _Node(repr(known), _CLOSED if known >= 0 else _SIGNED, "number", lambda view: known, at, constant=known)
+    binds = _CLOSED if known >= 0 else _SIGNED
+    return _Expression(repr(known), binds, "number", lambda view: known, at, constant=known)
 
 
 @v_args(inline=True)
-class _Builder(Transformer_NonRecursive[Token, _Node]):
+class _Builder(Transformer_NonRecursive[Token, _Expression]):
     """Makes nodes of one parse tree. Collects the outermost fields on the way; the reader for them is made last."""
 
     def __init__(self) -> None:
@@ -167,13 +168,13 @@ class _Builder(Transformer_NonRecursive[Token, _Node]):
         """Name of an outermost field to the reader's attribute for it."""
         self.read: Any = None
 
-    def finish(self, node: _Node) -> Selector:
-        look = _condition(node)
+    def finish(self, node: _Expression) -> Selector:
+        evaluate = _condition(node)
         if self.fields:
             self.read = field_reader(list(self.fields))
-        return Selector(node.text, look)
+        return Selector(node.text, evaluate)
 
-    def number(self, token: Token) -> _Node:
+    def number(self, token: Token) -> _Expression:
         digits = token.lower()
         try:
             if digits.startswith("0x"):
@@ -183,16 +184,16 @@ class _Builder(Transformer_NonRecursive[Token, _Node]):
         except (ValueError, OverflowError):  # more digits than Python converts
             raise BadSelector("a number too large to reckon with", _at(token)) from None
 
-    def signed(self, sign: Token, digits: Token) -> _Node:
+    def signed(self, sign: Token, digits: Token) -> _Expression:
         return self.sign(sign, self.number(digits))
 
-    def text(self, token: Token) -> _Node:
+    def text(self, token: Token) -> _Expression:
         return _constant(_unquote(token), _at(token))
 
-    def truth(self, token: Token) -> _Node:
+    def truth(self, token: Token) -> _Expression:
         return _constant(token.upper() == "TRUE", _at(token))
 
-    def name(self, token: Token) -> _Node:
+    def name(self, token: Token) -> _Expression:
         way = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(token)]
         shown = [part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in way]
         if not _PLAIN_FIRST.fullmatch(way[0]) or way[0].upper() in RESERVED:
@@ -201,10 +202,10 @@ class _Builder(Transformer_NonRecursive[Token, _Node]):
         get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
         own = whole in OWN_NAMES and not rest
 
-        def look(view: View) -> object:
+        def evaluate(view: RecordView) -> object:
             for name, text in view.user:
                 if name == whole:
-                    return terms.Text(text)
+                    return terms.UntypedText(text)
             fields = view.fields
             if fields is None:
                 try:
@@ -214,53 +215,55 @@ class _Builder(Transformer_NonRecursive[Token, _Node]):
                 view.fields = fields
             value = None if fields is False else get(fields)
             if rest:
-                value = walk(value, rest)
+                value = resolve(value, rest)
             return view.own(whole) if own and value is None else value
 
-        return _Node(".".join(shown), _CLOSED, "any", look, _at(token))
+        return _Expression(".".join(shown), _CLOSED, "any", evaluate, _at(token))
 
-    def sign(self, sign: Token, operand: _Node) -> _Node:
+    def sign(self, sign: Token, operand: _Expression) -> _Expression:
         _check_number(operand)
         at = _at(sign)
         if operand.constant is not None:
             return _constant(-operand.constant if sign == "-" else operand.constant, at)
-        look = terms.arithmetic(str(sign), lambda view: 0, operand.look)
-        return _Node(sign + operand.within(_SIGNED), _SIGNED, "number", look, at, _depth(operand))
+        evaluate = terms.arithmetic(str(sign), lambda view: 0, operand.evaluate)
+        return _Expression(sign + operand.within(_SIGNED), _SIGNED, "number", evaluate, at, _depth(operand))
 
-    def arithmetic(self, left: _Node, sign: Token, right: _Node) -> _Node:
+    def arithmetic(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
         _check_number(left)
         _check_number(right)
         binds = _SUMMED if sign in "+-" else _MULTIPLIED
         text = f"{left.within(binds)} {sign} {right.within(binds + 1)}"
-        look = terms.arithmetic(str(sign), left.look, right.look)
-        return _Node(text, binds, "number", look, left.at, _depth(left, right))
+        evaluate = terms.arithmetic(str(sign), left.evaluate, right.evaluate)
+        return _Expression(text, binds, "number", evaluate, left.at, _depth(left, right))
 
-    def compare(self, left: _Node, sign: Token, right: _Node) -> _Node:
+    def compare(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
         sense = "<>" if sign == "!=" else str(sign)
         _check_kinds(sense, left, right)
         text = f"{left.within(_SUMMED)} {sense} {right.within(_SUMMED)}"
-        look = terms.comparison(sense, left.look, right.look, right.constant)
-        return _Node(text, _COMPARED, "truth", look, left.at, _depth(left, right))
+        evaluate = terms.comparison(sense, left.evaluate, right.evaluate, right.constant)
+        return _Expression(text, _COMPARED, "truth", evaluate, left.at, _depth(left, right))
 
-    def _test(self, value: _Node, negated: Token | None, words: str, look: Look, *others: _Node) -> _Node:
+    def _test(
+        self, value: _Expression, negated: Token | None, words: str, evaluate: Evaluator, *others: _Expression
+    ) -> _Expression:
         text = f"{value.within(_SUMMED)} {'NOT ' if negated else ''}{words}"
-        look = terms.negation(look) if negated else look
-        return _Node(text, _COMPARED, "truth", look, value.at, _depth(value, *others))
+        evaluate = terms.negation(evaluate) if negated else evaluate
+        return _Expression(text, _COMPARED, "truth", evaluate, value.at, _depth(value, *others))
 
-    def between(self, value: _Node, negated: Token | None, low: _Node, high: _Node) -> _Node:
+    def between(self, value: _Expression, negated: Token | None, low: _Expression, high: _Expression) -> _Expression:
         for bound in (low, high):
             _check_kinds(">=", value, bound)
         words = f"BETWEEN {low.within(_SUMMED)} AND {high.within(_SUMMED)}"
-        return self._test(value, negated, words, terms.between(value.look, low.look, high.look), low, high)
+        return self._test(value, negated, words, terms.between(value.evaluate, low.evaluate, high.evaluate), low, high)
 
-    def among(self, value: _Node, negated: Token | None, *choices: _Node) -> _Node:
+    def among(self, value: _Expression, negated: Token | None, *choices: _Expression) -> _Expression:
         for choice in choices:
             _check_kinds("=", value, choice)
         words = f"IN ({', '.join(choice.text for choice in choices)})"
-        look = terms.among(value.look, [choice.constant for choice in choices])
-        return self._test(value, negated, words, look)
+        evaluate = terms.among(value.evaluate, [choice.constant for choice in choices])
+        return self._test(value, negated, words, evaluate)
 
-    def like(self, value: _Node, negated: Token | None, pattern: Token, escape: Token | None) -> _Node:
+    def like(self, value: _Expression, negated: Token | None, pattern: Token, escape: Token | None) -> _Expression:
         if value.kind not in ("text", "any"):
             raise BadSelector(f"{value.text[:40]} is a {value.kind}; LIKE is for texts", value.at)
         try:
@@ -268,27 +271,27 @@ class _Builder(Transformer_NonRecursive[Token, _Node]):
         except ValueError as wrong:
             raise BadSelector(str(wrong), _at(pattern)) from None
         words = f"LIKE {pattern}" + (f" ESCAPE {escape}" if escape is not None else "")
-        return self._test(value, negated, words, terms.like(value.look, test))
+        return self._test(value, negated, words, terms.like(value.evaluate, test))
 
-    def null(self, value: _Node, negated: Token | None) -> _Node:
+    def null(self, value: _Expression, negated: Token | None) -> _Expression:
         text = f"{value.within(_SUMMED)} IS {'NOT ' if negated else ''}NULL"
-        of, wanted = value.look, negated is None
-        return _Node(text, _COMPARED, "truth", lambda view: (of(view) is None) is wanted, value.at, _depth(value))
+        of, wanted = value.evaluate, negated is None
+        return _Expression(text, _COMPARED, "truth", lambda view: (of(view) is None) is wanted, value.at, _depth(value))
 
-    def negate(self, word: Token, operand: _Node) -> _Node:
-        look = terms.negation(_condition(operand))
-        return _Node(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", look, _at(word), _depth(operand))
+    def negate(self, word: Token, operand: _Expression) -> _Expression:
+        evaluate = terms.negation(_condition(operand))
+        return _Expression(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", evaluate, _at(word), _depth(operand))
 
-    def _chain(self, nodes: tuple[_Node, ...], word: str, binds: int, decides: bool) -> _Node:
+    def _chain(self, nodes: tuple[_Expression, ...], word: str, binds: int, decides: bool) -> _Expression:
         flat = [part for node in nodes for part in (node.parts if node.binds == binds else (node,))]
         text = f" {word} ".join(part.within(binds + 1) for part in flat)
-        look = terms.chain([_condition(part) for part in flat], decides)
-        return _Node(text, binds, "truth", look, flat[0].at, _depth(*flat), parts=tuple(flat))
+        evaluate = terms.chain([_condition(part) for part in flat], decides)
+        return _Expression(text, binds, "truth", evaluate, flat[0].at, _depth(*flat), parts=tuple(flat))
 
-    def conjunction(self, *nodes: _Node) -> _Node:
+    def conjunction(self, *nodes: _Expression) -> _Expression:
         return self._chain(nodes, "AND", _CONJOINED, False)
 
-    def disjunction(self, *nodes: _Node) -> _Node:
+    def disjunction(self, *nodes: _Expression) -> _Expression:
         return self._chain(nodes, "OR", _LOOSE, True)
 
 

@@ -1,8 +1,8 @@
 """What the words of a selector mean: values, comparisons, arithmetic, LIKE, and logic with three values.
 
-A :class:`View` is one record under one selector. A *look* is a closure that takes a view and returns a value; where a
-condition is meant, True, False or None (unknown). Nothing in here raises for any record. The rules stand in
-``selector``, which builds looks out of text.
+A :class:`RecordView` is one record under one selector. An *evaluator* is a closure that takes a view and returns a
+value; the evaluator of a condition returns True, False or None (unknown). No evaluator raises for any record. The rules
+stand in ``selector``, which builds evaluators out of text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headway.core.message import KeyOf, Properties
+from headway.core.message import KeyExtractor, Properties
 
 MAX_PATTERN_CHARS = 256
 DEFAULT_PRIORITY = 4
@@ -24,12 +24,12 @@ def priority_in(properties: Properties) -> int:
     return ord(value) - 48 if value and len(value) == 1 and "0" <= value <= "9" else DEFAULT_PRIORITY
 
 
-class View:
+class RecordView:
     """One record under one selector."""
 
     __slots__ = ("fields", "key_of", "payload", "properties", "topic", "user")
 
-    def __init__(self, topic: str, properties: Properties, payload: bytes, key_of: KeyOf | None) -> None:
+    def __init__(self, topic: str, properties: Properties, payload: bytes, key_of: KeyExtractor | None) -> None:
         self.topic = topic
         self.properties = properties
         self.user = properties.user
@@ -49,11 +49,11 @@ class View:
 
 OWN_NAMES = frozenset({"topic", "priority", "key"})
 
-Look = Callable[[View], Any]
+Evaluator = Callable[[RecordView], Any]
 Truth = bool | None
 
 
-class Text(str):
+class UntypedText(str):
     """Text without a type, from a user property: a number or a truth value where one is asked for."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ def number(value: object) -> int | float | None:
     """``value`` as a number, None if it is none."""
     if isinstance(value, _NUMBERS):
         return None if isinstance(value, bool) else value
-    if type(value) is Text:
+    if type(value) is UntypedText:
         digits = str(value).strip()
         if _NUMBER.fullmatch(digits):
             return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
@@ -90,7 +90,7 @@ def truth(value: object) -> Truth:
     """``value`` as a condition of its own."""
     if type(value) is bool:
         return value
-    return _TRUTHS.get(value.lower()) if type(value) is Text else None
+    return _TRUTHS.get(value.lower()) if type(value) is UntypedText else None
 
 
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
@@ -114,36 +114,36 @@ def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Tr
         return yes is not None and also is not None and test in _ORDERLESS and test(yes, also)
     if not isinstance(left, str) or not isinstance(right, str):
         return False
-    if type(left) is Text and type(right) is Text and test not in _ORDERLESS:
-        # Two user properties in order: as numbers, if that is what both look like.
+    if type(left) is UntypedText and type(right) is UntypedText and test not in _ORDERLESS:
+        # Two user properties in order: as numbers, if that is what both evaluate like.
         one, other = number(left), number(right)
         if one is not None and other is not None:
             return test(one, other)
     return test(left, right)
 
 
-def comparison(sign: str, left: Look, right: Look, constant: object = None) -> Look:
+def comparison(sign: str, left: Evaluator, right: Evaluator, constant: object = None) -> Evaluator:
     """``constant`` is what ``right`` returns if it always returns the same: the usual case, made quick."""
     test = TESTS[sign]
     if type(constant) is str:
-        alike: tuple[type, ...] = (str, Text)
+        alike: tuple[type, ...] = (str, UntypedText)
     elif type(constant) in _NUMBERS:
         alike = _NUMBERS
     else:
         return lambda view: compare(test, left(view), right(view))
 
-    def look(view: View) -> Truth:
+    def evaluate(view: RecordView) -> Truth:
         value = left(view)
         return test(value, constant) if type(value) in alike else compare(test, value, constant)
 
-    return look
+    return evaluate
 
 
-def arithmetic(sign: str, left: Look, right: Look) -> Look:
+def arithmetic(sign: str, left: Evaluator, right: Evaluator) -> Evaluator:
     """NULL where an operand is no number, and where the result is none (division by zero, overflow)."""
     apply = SUMS[sign]
 
-    def look(view: View) -> int | float | None:
+    def evaluate(view: RecordView) -> int | float | None:
         one, other = bounded(number(left(view))), bounded(number(right(view)))
         if one is None or other is None:
             return None
@@ -153,23 +153,23 @@ def arithmetic(sign: str, left: Look, right: Look) -> Look:
         except ArithmeticError:
             return None
 
-    return look
+    return evaluate
 
 
-def negation(of: Look) -> Look:
-    def look(view: View) -> Truth:
+def negation(of: Evaluator) -> Evaluator:
+    def evaluate(view: RecordView) -> Truth:
         value: Truth = of(view)
         return None if value is None else not value
 
-    return look
+    return evaluate
 
 
-def chain(looks: Sequence[Look], decides: bool) -> Look:
+def chain(evaluators: Sequence[Evaluator], decides: bool) -> Evaluator:
     """OR (``decides`` is True: one true part makes the whole true) or AND (False likewise), in the order given."""
 
-    def look(view: View) -> Truth:
+    def evaluate(view: RecordView) -> Truth:
         result: Truth = not decides
-        for part in looks:
+        for part in evaluators:
             value: Truth = part(view)
             if value is decides:
                 return decides
@@ -177,18 +177,18 @@ def chain(looks: Sequence[Look], decides: bool) -> Look:
                 result = None
         return result
 
-    return look
+    return evaluate
 
 
-def between(value: Look, low: Look, high: Look) -> Look:
+def between(value: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
     return chain([comparison(">=", value, low), comparison("<=", value, high)], False)
 
 
-def among(value: Look, choices: Sequence[object]) -> Look:
+def among(value: Evaluator, choices: Sequence[object]) -> Evaluator:
     texts = {choice for choice in choices if isinstance(choice, str)}
     numbers = {choice for choice in choices if not isinstance(choice, str)}
 
-    def look(view: View) -> Truth:
+    def evaluate(view: RecordView) -> Truth:
         found = value(view)
         if found is None:
             return None
@@ -196,15 +196,15 @@ def among(value: Look, choices: Sequence[object]) -> Look:
             return True
         return bool(numbers) and number(found) in numbers
 
-    return look
+    return evaluate
 
 
-def like(value: Look, test: Callable[[str], bool]) -> Look:
-    def look(view: View) -> Truth:
+def like(value: Evaluator, test: Callable[[str], bool]) -> Evaluator:
+    def evaluate(view: RecordView) -> Truth:
         found = value(view)
         return None if found is None else isinstance(found, str) and test(found)
 
-    return look
+    return evaluate
 
 
 def like_test(pattern: str, escape: str | None) -> Callable[[str], bool]:

@@ -2,9 +2,10 @@
 
 from headway.core.telemetry import stats
 from headway.core.telemetry.observer import LakeObserver
-from headway.core.telemetry.recorder import Batch, Recorder, Values, Words
+from headway.core.telemetry.recorder import ColumnData, Recorder, RowBatch, TextColumn
 from headway.core.telemetry.tables import CONSUMER_SAMPLES, TABLES, VERSION, Kind
 
 __all__ = [
-    "Batch", "CONSUMER_SAMPLES", "Kind", "LakeObserver", "Recorder", "stats", "TABLES", "Values", "VERSION", "Words",
+    "ColumnData", "CONSUMER_SAMPLES", "Kind", "LakeObserver", "Recorder", "RowBatch", "stats", "TABLES", "TextColumn",
+    "VERSION",
 ]

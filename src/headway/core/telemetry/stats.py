@@ -117,7 +117,7 @@ class BrokerStats(msgspec.Struct, frozen=True):
     pools: list[PoolStats]
 
 
-class Counted(Protocol):
+class StatsSource(Protocol):
     """What all figures are taken from: the broker."""
 
     registry: Registry
@@ -129,7 +129,7 @@ class Census:
     """All consumers, gone through a slice at a time, so that whoever has a loop to serve can let it go on between two
     slices: how many there are, how they are, and the ``most`` with most lag. Who comes meanwhile is not in it."""
 
-    def __init__(self, broker: Counted, now: float, most: int = 0) -> None:
+    def __init__(self, broker: StatsSource, now: float, most: int = 0) -> None:
         self.subscriptions = 0
         self.states: Counter[str] = Counter()
         self.lag_records = 0
@@ -180,7 +180,7 @@ def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
     return -stats.lag_bytes, -stats.held_bytes, stats.client, stats.filter
 
 
-def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
+def consumers(broker: StatsSource, now: float) -> list[ConsumerStats]:
     """Every subscription, the one with most lag first; all at once, so not for a loop that others wait for."""
     shares: Shares = {}
     found = [
@@ -191,7 +191,7 @@ def consumers(broker: Counted, now: float) -> list[ConsumerStats]:
     return sorted(found, key=most_lag_first)
 
 
-def consumer(broker: Counted, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
+def consumer(broker: StatsSource, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session, case, delivered = subscription.session, subscription.case, subscription.delivered
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
@@ -209,7 +209,7 @@ def consumer(broker: Counted, subscription: Subscription, now: float, shares: Sh
     )  # fmt: skip
 
 
-def queues(broker: Counted, now: float) -> list[QueueStats]:
+def queues(broker: StatsSource, now: float) -> list[QueueStats]:
     """Every queue, the longest first; all at once."""
     found = [queue(queue_of(one), now) for one in broker.registry.router.queues.values()]
     return sorted(found, key=longest_first)
@@ -229,7 +229,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
     )  # fmt: skip
 
 
-def publishers(broker: Counted, now: float) -> list[PublisherStats]:
+def publishers(broker: StatsSource, now: float) -> list[PublisherStats]:
     """Every session that has published, also those that ended, the busiest first; all at once."""
     sessions = [*broker.registry.sessions.values(), *broker.registry.former.values()]
     found = [publisher(session, now) for session in sessions if has_published(session)]
@@ -258,7 +258,7 @@ def pool(pool: Pool) -> PoolStats:
     )  # fmt: skip
 
 
-def whole(broker: Counted, census: Census | None = None) -> BrokerStats:
+def whole(broker: StatsSource, census: Census | None = None) -> BrokerStats:
     """As of a census; without one, everybody is counted now."""
     registry = broker.registry
     if census is None:

@@ -26,7 +26,7 @@ class Column(NamedTuple):
     about: str
 
 
-class Table(NamedTuple):
+class LakeTable(NamedTuple):
     name: str
     about: str
     key: tuple[str, ...]
@@ -42,7 +42,7 @@ _BROKER = Column("broker", "text", "the broker's name ([server] name)")
 _TIME = Column("time", "time", "when it was observed, by the broker's clock")
 _SEQ = Column("seq", "int", "number of the row among those of the same thing, ascending")
 
-CONSUMER_SAMPLES = Table(
+CONSUMER_SAMPLES = LakeTable(
     "consumer_samples",
     "one row per subscription and second while it lags, coarser otherwise; one more when it ends",
     ("run", "subscription", "seq"),
@@ -87,7 +87,7 @@ CONSUMER_SAMPLES = Table(
     ),
 )  # fmt: skip
 
-VERDICTS = Table(
+VERDICTS = LakeTable(
     "verdicts",
     "one row per verdict",
     ("run", "number"),
@@ -126,7 +126,7 @@ VERDICTS = Table(
     ),
 )  # fmt: skip
 
-TOPIC_SAMPLES = Table(
+TOPIC_SAMPLES = LakeTable(
     "topic_samples",
     "one row per lane (a topic filter in one wire form) and second while somebody lags there, coarser otherwise",
     ("run", "lane", "seq"),
@@ -148,7 +148,7 @@ TOPIC_SAMPLES = Table(
     ),
 )  # fmt: skip
 
-BROKER_SAMPLES = Table(
+BROKER_SAMPLES = LakeTable(
     "broker_samples",
     "one row per second",
     ("run", "seq"),
@@ -177,7 +177,7 @@ BROKER_SAMPLES = Table(
     ),
 )  # fmt: skip
 
-CONFIGS = Table(
+CONFIGS = LakeTable(
     "configs",
     "one row at the start and after each reload: what was in force",
     ("run", "seq"),
@@ -193,6 +193,6 @@ CONFIGS = Table(
     ),
 )  # fmt: skip
 
-TABLES: dict[str, Table] = {
+TABLES: dict[str, LakeTable] = {
     table.name: table for table in (CONSUMER_SAMPLES, VERDICTS, TOPIC_SAMPLES, BROKER_SAMPLES, CONFIGS)
 }

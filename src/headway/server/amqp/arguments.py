@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headway.core.consumer import QueueTerms
 from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 
 Table = Mapping[str, object]
 T = TypeVar("T")
@@ -103,4 +103,4 @@ def _one_of(arguments: Table, name: str, known: set[str]) -> str | None:
 
 
 def _bad(name: str, text: str) -> ChannelFault:
-    return ChannelFault(Code.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")
+    return ChannelFault(ReplyCode.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")

@@ -19,8 +19,8 @@ from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.transaction import Transaction
 from headway.server.connections import Steps
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.items import Publish
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class AmqpChannel:
     def handle(self, command: base.Frame) -> None:
         do = METHODS.get(type(command))
         if do is None:
-            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
         do(self, command)
 
     def write(self, frame: bytes) -> None:
@@ -118,7 +118,7 @@ class AmqpChannel:
         else:
             self._committing.forget()
             self.peer.share.under_way = None
-            self.peer.engine.broker.registry.chores.begin(self._committing.under_way, self.now())
+            self.peer.engine.broker.registry.deferred.begin(self._committing.under_way, self.now())
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction puts off --------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class AmqpChannel:
     def _acknowledge(self, ids: Sequence[int]) -> None:
         self.queues.acknowledge(self.core, ids)
 
-    def publish(self, item: Publish) -> None:
+    def publish(self, item: PublishedRun) -> None:
         run = self._publisher.checked(item)
         if self._transaction is not None:
             self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
@@ -198,7 +198,7 @@ class AmqpChannel:
         if stop < len(run.ends):
             self.peer.share.begin(self._publish(item, run, stop))
 
-    def _publish(self, item: Publish, run: Run, start: int) -> Steps:
+    def _publish(self, item: PublishedRun, run: Run, start: int) -> Steps:
         """With the rest of a run, as long as nothing is in its way. Of a commit, even if the channel is closed."""
         while start < len(run.ends):
             if self.gone and self._committing is None:
@@ -211,20 +211,21 @@ class AmqpChannel:
 
     def confirm(self, command: commands.Confirm.Select) -> None:
         if self._transaction is not None:
-            raise ChannelFault(Code.PRECONDITION_FAILED, "a channel with transactions has no confirms")
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with transactions has no confirms")
         self._publisher.confirms = True
         self.answer(command, commands.Confirm.SelectOk())
 
     def tx_select(self, command: commands.Tx.Select) -> None:
         if self._publisher.confirms:
-            raise ChannelFault(Code.PRECONDITION_FAILED, "a channel with confirms has no transactions")
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with confirms has no transactions")
         if self._transaction is None:
             self._transaction = Transaction(self.session)
         self.say(commands.Tx.SelectOk())
 
     def _take_transaction(self) -> Transaction:
         if self._transaction is None:
-            raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has no transactions: there was no tx.select")
+            text = "this channel has no transactions: there was no tx.select"
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
         transaction, self._transaction = self._transaction, Transaction(self.session)
         return transaction
 
@@ -253,7 +254,7 @@ class AmqpChannel:
 
 
 def unknown_tag(tag: int) -> ChannelFault:
-    return ChannelFault(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+    return ChannelFault(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
 
 def _nothing(channel: AmqpChannel, command: base.Frame) -> None:

@@ -18,7 +18,7 @@ from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
 from headway.server.connections import Steps
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
 
@@ -34,7 +34,7 @@ FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "e
 
 def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
     if command.prefetch_size:
-        raise connection_fault(Code.NOT_IMPLEMENTED, "a prefetch in bytes")
+        raise connection_fault(ReplyCode.NOT_IMPLEMENTED, "a prefetch in bytes")
     if command.global_:
         channel.core.limit = command.prefetch_count or NO_LIMIT
         channel.wake()
@@ -47,7 +47,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
     known = channel.tags.get(tag)
     if known is not None and not known.ended:
-        raise connection_fault(Code.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
+        raise connection_fault(ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
     name = queue_name(channel, command.queue)
     if name == REPLY_TO:
         name = _reply_queue(channel, no_ack=command.no_ack)
@@ -81,9 +81,9 @@ def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
 def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:
     """A queue of this channel's alone, for replies to what it publishes."""
     if not no_ack:
-        raise ChannelFault(Code.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
+        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
     if channel.reply_queue:
-        raise ChannelFault(Code.PRECONDITION_FAILED, "this channel has a consumer of replies already")
+        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "this channel has a consumer of replies already")
     channel.reply_queue = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
     terms = read_terms({}, durable=False, exclusive=True, auto_delete=True)
     channel.queues.declare(channel.session, channel.reply_queue, terms, DIALECT, channel.now())
@@ -131,7 +131,7 @@ def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     try:
         got = channel.queues.get(channel.session, channel.core, queue, request, NO_LIMIT, channel.now())
     except OSError as error:
-        raise connection_fault(Code.INTERNAL_ERROR, f"the disk failed: {error.strerror or error}") from error
+        raise connection_fault(ReplyCode.INTERNAL_ERROR, f"the disk failed: {error.strerror or error}") from error
     if got is None:
         channel.say(commands.Basic.GetEmpty())
         return

@@ -17,7 +17,7 @@ from headway.server.amqp.arguments import MATCHES, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
 from headway.server.connections import Steps
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method
 
@@ -37,9 +37,9 @@ def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -
     if command.passive:
         channel.queues.exchange(name)
     elif kind not in KINDS:
-        raise connection_fault(Code.COMMAND_INVALID, f"unknown exchange type '{kind}'")
+        raise connection_fault(ReplyCode.COMMAND_INVALID, f"unknown exchange type '{kind}'")
     elif not name:
-        raise ChannelFault(Code.ACCESS_REFUSED, "the default exchange is always there, and cannot be declared")
+        raise ChannelFault(ReplyCode.ACCESS_REFUSED, "the default exchange is always there, and cannot be declared")
     else:
         channel.queues.declare_exchange(Exchange(
             name, kind, durable=command.durable, auto_delete=command.auto_delete, internal=command.internal,
@@ -84,7 +84,7 @@ def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions =
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
-        raise ChannelFault(Code.PRECONDITION_FAILED, text)
+        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
     channel.queues.bind(channel.session, binding, channel.now(), options=options)
     return channel.queues.outlives(binding)
 
@@ -110,7 +110,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
         queue.used_s = now
     else:
         if name.startswith(OWN_NAMES) and not channel.knows(name):
-            raise ChannelFault(Code.ACCESS_REFUSED, f"queue names that begin with '{OWN_NAMES}' are the broker's")
+            raise ChannelFault(ReplyCode.ACCESS_REFUSED, f"queue names that begin with '{OWN_NAMES}' are the broker's")
         terms = read_terms(
             command.arguments or {}, durable=command.durable, exclusive=command.exclusive,
             auto_delete=command.auto_delete,
@@ -127,7 +127,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
 def queue_name(channel: ChannelSide, name: str) -> str:
     """Without a name the last one declared on this channel is meant."""
     if not name and not channel.last_queue:
-        raise ChannelFault(Code.NOT_FOUND, "no queue was declared on this channel that could be meant")
+        raise ChannelFault(ReplyCode.NOT_FOUND, "no queue was declared on this channel that could be meant")
     return name or channel.last_queue
 
 

@@ -12,7 +12,7 @@ from pamqp import base, commands
 
 from headway.core.base import Reason
 from headway.server.amqp.faults import connection_fault
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import Login, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
@@ -47,7 +47,7 @@ class Handshake:
     def begin(self, version: Version | None) -> None:
         peer = self._peer
         if version is None:
-            fault = connection_fault(Code.FRAME_ERROR, "asked for a protocol that is not spoken here")
+            fault = connection_fault(ReplyCode.FRAME_ERROR, "asked for a protocol that is not spoken here")
             peer.engine.protocol_error(peer.connection, fault)
             peer.end_with(OFFERED, Reason.PROTOCOL_ERROR, str(fault))
             return
@@ -58,7 +58,7 @@ class Handshake:
     def handle(self, command: base.Frame) -> None:
         if self._expected is None or not isinstance(command, self._expected):
             wanted = self._expected.name if self._expected is not None else "the protocol header"
-            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} before {wanted}")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} before {wanted}")
         match command:
             case commands.Connection.StartOk():
                 self._start(command)
@@ -81,7 +81,7 @@ class Handshake:
             self._client = name[:NAME_CHARS_MAX]
         login = read_login(command.mechanism, command.response)
         if login is None:
-            raise connection_fault(Code.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
         peer.username = peer.connection.username = login.user
         peer.connection.client = self._client
         users = peer.engine.logins.users
@@ -100,7 +100,7 @@ class Handshake:
             return
         peer, text = self._peer, "unknown user or wrong password"
         peer.engine.refused(peer.connection, text)
-        word = write_close_connection(peer.version, Code.ACCESS_REFUSED, text) if told else b""
+        word = write_close_connection(peer.version, ReplyCode.ACCESS_REFUSED, text) if told else b""
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)
 
     # -- limits and vhost -------------------------------------------------------------------------------------------
@@ -113,15 +113,15 @@ class Handshake:
         frame_max, channel_max = command.frame_max or FRAME_BYTES_MAX, command.channel_max or CHANNEL_MAX
         if not FRAME_BYTES_MIN <= frame_max <= FRAME_BYTES_MAX:
             text = f"frame_max {frame_max} (from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX})"
-            raise connection_fault(Code.NOT_ALLOWED, text)
+            raise connection_fault(ReplyCode.NOT_ALLOWED, text)
         if channel_max > CHANNEL_MAX:
-            raise connection_fault(Code.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
+            raise connection_fault(ReplyCode.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
         self._peer.tuned(channel_max, frame_max, float(command.heartbeat or 0))
         self._expected = commands.Connection.Open
 
     def _open(self, command: commands.Connection.Open) -> None:
         if command.virtual_host not in ("/", ""):
-            raise connection_fault(Code.NOT_ALLOWED, f"there is no vhost '{command.virtual_host}', only '/'")
+            raise connection_fault(ReplyCode.NOT_ALLOWED, f"there is no vhost '{command.virtual_host}', only '/'")
         self._peer.opened(self._name())
 
     def _name(self) -> str:

@@ -24,10 +24,10 @@ from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshak
 from headway.server.amqp.promises import Promises
 from headway.server.connections import Connection
 from headway.server.peers import BasePeer
-from headway.wire.amqp.acks import Acks
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.decoder import Decoder
-from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, Publish
+from headway.wire.amqp.acks import AckBatch
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.decoder import AmqpDecoder
+from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.replies import (
     HEARTBEAT,
     write_access_ok,
@@ -48,7 +48,7 @@ PARTS_MAX = 2
 """So many of the largest messages may have come in part, on all of a connection's channels together."""
 SILENCE = 2 / 1.5
 """Two heartbeats may be missed; the engine allows one and a half."""
-_INDEXES: dict[type, int] = {Publish: 60 << 16 | 40, Oversize: 60 << 16 | 40, Acks: 60 << 16 | 80}
+_INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 40, AckBatch: 60 << 16 | 80}
 
 
 class AmqpPeer(BasePeer[Item]):
@@ -58,12 +58,12 @@ class AmqpPeer(BasePeer[Item]):
         "version",
     )  # fmt: skip
 
-    decoder: Decoder
-    publishes = frozenset({Publish})
+    decoder: AmqpDecoder
+    publishes = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        super().__init__(engine, connection, listener, Decoder(HANDSHAKE_BYTES_MAX))
+        super().__init__(engine, connection, listener, AmqpDecoder(HANDSHAKE_BYTES_MAX))
         self.version: Version = AMQP_0_9_1
         self.channels: dict[int, AmqpChannel] = {}
         self.channel_max = CHANNEL_MAX
@@ -86,7 +86,7 @@ class AmqpPeer(BasePeer[Item]):
     @property
     def broken(self) -> ProtocolError | None:
         if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max:
-            return connection_fault(Code.RESOURCE_ERROR, "parts of too many messages on too many channels")
+            return connection_fault(ReplyCode.RESOURCE_ERROR, "parts of too many messages on too many channels")
         return self.decoder.error
 
     def say(self, channel: int, command: base.Frame) -> None:
@@ -104,7 +104,7 @@ class AmqpPeer(BasePeer[Item]):
         assert isinstance(fault, ChannelFault | ProtocolError)
         method = item.command.index if type(item) is Method else _INDEXES.get(type(item), 0)
         number: int = getattr(item, "channel", 0)
-        code = Code(fault.code) if fault.code else Code.SYNTAX_ERROR
+        code = ReplyCode(fault.code) if fault.code else ReplyCode.SYNTAX_ERROR
         if number in self.channels and (isinstance(fault, ChannelFault) or code.is_soft):
             self._close_channel(number, code, str(fault), method)
         else:
@@ -112,10 +112,10 @@ class AmqpPeer(BasePeer[Item]):
 
     def one(self, item: Item) -> None:
         self._doing = item
-        if type(item) is Publish or type(item) is Acks:
+        if type(item) is PublishedRun or type(item) is AckBatch:
             channel = self._channel(item.channel)
             if channel is not None:
-                if type(item) is Publish:
+                if type(item) is PublishedRun:
                     channel.publish(item)
                 else:
                     channel.acknowledge(item.tags, multiple=item.multiple)  # type: ignore[union-attr]
@@ -135,17 +135,17 @@ class AmqpPeer(BasePeer[Item]):
             case Oversize(number, _, size):
                 if self._channel(number) is not None:
                     text = f"a message of {size} bytes (at most {self.message_bytes_max})"
-                    raise ChannelFault(Code.CONTENT_TOO_LARGE, text)
+                    raise ChannelFault(ReplyCode.CONTENT_TOO_LARGE, text)
             case Heartbeat():
                 return
 
     def _channel(self, number: int) -> AmqpChannel | None:
         """The channel; None: we closed it, and the client did not know yet."""
         if self.session is None:
-            raise connection_fault(Code.COMMAND_INVALID, "the connection is not open yet")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, "the connection is not open yet")
         channel = self.channels.get(number)
         if channel is None:
-            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not open")
+            raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
         return None if channel.closing else channel
 
     # -- the connection -----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class AmqpPeer(BasePeer[Item]):
         elif isinstance(command, commands.Connection.UpdateSecret):
             self.say(0, commands.Connection.UpdateSecretOk())
         else:
-            raise connection_fault(Code.COMMAND_INVALID, f"{command.name} is not expected now")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
 
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
         self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
@@ -179,7 +179,7 @@ class AmqpPeer(BasePeer[Item]):
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
         except Refused as error:
             self.engine.refused(self.connection, str(error))
-            raise connection_fault(Code.RESOURCE_ERROR, str(error)) from error
+            raise connection_fault(ReplyCode.RESOURCE_ERROR, str(error)) from error
         pool = self.session.pool
         share_bytes = int(pool.memory_limit * pool.client_share)
         self.message_bytes_max = self.decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
@@ -190,18 +190,18 @@ class AmqpPeer(BasePeer[Item]):
 
     def _open_channel(self, number: int) -> None:
         if self.session is None:
-            raise connection_fault(Code.COMMAND_INVALID, "the connection is not open yet")
+            raise connection_fault(ReplyCode.COMMAND_INVALID, "the connection is not open yet")
         if number > self.channel_max:
-            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} (at most {self.channel_max})")
+            raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} (at most {self.channel_max})")
         if number in self.channels:
-            raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is open already")
+            raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is open already")
         self.channels[number] = AmqpChannel(self, self.session, number)
         self.say(number, commands.Channel.OpenOk())
 
     def _channel_method(self, number: int, command: base.Frame) -> None:
         if isinstance(command, commands.Channel.CloseOk):
             if number not in self.channels or not self.channels[number].closing:
-                raise connection_fault(Code.CHANNEL_ERROR, f"channel {number} is not being closed")
+                raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is not being closed")
             del self.channels[number]
             return
         channel = self.channels.get(number)
@@ -216,7 +216,7 @@ class AmqpPeer(BasePeer[Item]):
         if channel is not None:
             channel.handle(command)
 
-    def _close_channel(self, number: int, code: Code, text: str, method: int) -> None:
+    def _close_channel(self, number: int, code: ReplyCode, text: str, method: int) -> None:
         """The client's fault, or a verdict."""
         channel = self.channels[number]
         channel.close()
@@ -241,7 +241,7 @@ class AmqpPeer(BasePeer[Item]):
             self.engine.broker.queues.cancel(subscription, self.engine.now())
             cancelled(channel, subscription)
         else:
-            self._close_channel(channel.number, Code.RESOURCE_ERROR, text, 0)
+            self._close_channel(channel.number, ReplyCode.RESOURCE_ERROR, text, 0)
         self.after()
 
     def cancelled(self, subscription: Subscription) -> None:
@@ -278,7 +278,7 @@ class AmqpPeer(BasePeer[Item]):
 
     def break_off(self, error: ProtocolError, method: int = 0) -> None:
         self.engine.protocol_error(self.connection, error)
-        code = Code(error.code) if error.code else Code.SYNTAX_ERROR
+        code = ReplyCode(error.code) if error.code else ReplyCode.SYNTAX_ERROR
         self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
 
     def end_with(self, word: bytes, reason: Reason, text: str) -> None:
@@ -301,5 +301,5 @@ class AmqpPeer(BasePeer[Item]):
         self.channels.clear()
         under_way, self.share.under_way = self.share.under_way, None
         if under_way is not None:  # nothing is left half deleted
-            self.engine.broker.registry.chores.begin(under_way, self.engine.now())
+            self.engine.broker.registry.deferred.begin(under_way, self.engine.now())
         super().leave(session, reason)

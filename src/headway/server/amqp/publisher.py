@@ -10,8 +10,8 @@ from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run, topic_of
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.items import Publish
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 
@@ -46,25 +46,26 @@ class Publisher:
         """Its channel is closed."""
         del self._channel
 
-    def checked(self, item: Publish) -> Run:
+    def checked(self, item: PublishedRun) -> Run:
         """The run with all that is to be known of it. Raises :class:`ChannelFault` if it may not be published."""
         run, address, peer = item.run, item.address, self._channel.peer
         exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
         if exchange is None:
-            raise ChannelFault(Code.NOT_FOUND, f"there is no exchange '{address.exchange}'")
+            raise ChannelFault(ReplyCode.NOT_FOUND, f"there is no exchange '{address.exchange}'")
         if exchange.internal:
-            raise ChannelFault(Code.ACCESS_REFUSED, f"exchange '{exchange.name}' is internal: bind another one to it")
+            text = f"exchange '{exchange.name}' is internal: bind another one to it"
+            raise ChannelFault(ReplyCode.ACCESS_REFUSED, text)
         if address.exchange == TOPICS and address.routing_key.startswith("$"):
-            raise ChannelFault(Code.ACCESS_REFUSED, "topics that start with $ are the broker's own")
+            raise ChannelFault(ReplyCode.ACCESS_REFUSED, "topics that start with $ are the broker's own")
         facts = self._read(item.properties)
         if facts.reply_to == REPLY_TO:
             facts = self._with_own_reply_to(without_hidden(item.properties))
         for key in (*keys_of(facts, COPIES), *self._hidden(item)):
             if address.exchange == TOPICS and key.startswith("$"):
-                raise ChannelFault(Code.ACCESS_REFUSED, "topics that start with $ are the broker's own")
+                raise ChannelFault(ReplyCode.ACCESS_REFUSED, "topics that start with $ are the broker's own")
         if facts.user_id is not None and facts.user_id != peer.username:
             text = f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'"
-            raise ChannelFault(Code.PRECONDITION_FAILED, text)
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
         if facts.expiration_ms is not None:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
@@ -80,17 +81,17 @@ class Publisher:
                 self._facts[raw] = facts
         return facts
 
-    def _hidden(self, item: Publish) -> list[str]:
+    def _hidden(self, item: PublishedRun) -> list[str]:
         """The keys it goes to besides that nobody is to see. Raises :class:`ChannelFault`."""
         return keys_of(read(item.properties), HIDDEN) if HIDDEN_MARK in item.properties else []
 
     def _with_own_reply_to(self, raw: bytes) -> Facts:
         """A direct reply: whoever answers needs an address that leads here."""
         if not self._channel.reply_queue:
-            raise ChannelFault(Code.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
         return read(with_reply_to(raw, self._channel.reply_queue))
 
-    def publish(self, item: Publish, run: Run, start: int = 0) -> tuple[int, int]:
+    def publish(self, item: PublishedRun, run: Run, start: int = 0) -> tuple[int, int]:
         """Publish its messages from ``start`` on, so many as are done at once. Returns the first that was not, and the
         work that it was."""
         peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
@@ -100,21 +101,21 @@ class Publisher:
             _, work = self.publish(item, part_of(run, start, start + 1))
             return start + 1, work
         if address.immediate and not broker.takes_at_once(run, now):
-            self._return(item, run, Code.NO_CONSUMERS, "nobody takes it at once")
+            self._return(item, run, ReplyCode.NO_CONSUMERS, "nobody takes it at once")
             if self.confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
         part, taken, accepted, work, stop = broker.publish_slice(self._session, run, now, start)
-        kept = part.kept
+        kept = part.journaled
         for key in hidden:
             other = under(run, key)
             published = broker.publish_to(self._session, other, now)
-            accepted, kept, taken = min(accepted, published.accepted), kept or other.kept, taken + published.taken
+            accepted, kept, taken = min(accepted, published.accepted), kept or other.journaled, taken + published.taken
             work += published.work
         if taken:
             peer.pace(taken)
         elif address.mandatory:
-            self._return(item, part, Code.NO_ROUTE, "NO_ROUTE")
+            self._return(item, part, ReplyCode.NO_ROUTE, "NO_ROUTE")
         if self.confirms:
             self._tell(len(part), accepted, kept=kept)
         return stop, work
@@ -130,7 +131,7 @@ class Publisher:
             nack = commands.Basic.Nack(self._number, multiple=count - accepted > 1, requeue=False)
             peer.answers.say(write_method(peer.version, number, nack), kept=False, channel=number)
 
-    def _return(self, item: Publish, run: Run, code: Code, text: str) -> None:
+    def _return(self, item: PublishedRun, run: Run, code: ReplyCode, text: str) -> None:
         """Back to the publisher; before any confirm of it."""
         peer, address = self._channel.peer, item.address
         if self._channel.gone:
@@ -152,7 +153,7 @@ def keys_of(facts: Facts, header: str) -> list[str]:
         return []
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(keys) > KEYS_MAX:
         text = f"the header {header} is an array of routing keys, {KEYS_MAX} at most"
-        raise ChannelFault(Code.PRECONDITION_FAILED, text)
+        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
     return list(dict.fromkeys(map(str, keys)))
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 - Until the commit nothing of it is done, and nothing if the channel or the connection ends. From the commit on all of
-  it is, whoever is still there to see it: if nobody is, it goes on as one of the broker's chores.
+  it is, whoever is still there to see it: if nobody is, it goes on as deferred work of the broker.
 - Whether all of it can be done is found out before any of it is.
 - What is published comes first, then what is settled. A transaction of more than one turn is more than one commit of
   the journal: a kill of the broker in between may leave records twice, and loses none. (It was not answered.)

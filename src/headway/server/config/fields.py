@@ -25,7 +25,7 @@ from headway.core.base import (
     parse_share,
     parse_size,
 )
-from headway.core.message import BadKey, BadTopic, KeyOf, compile_key, validate_filter, validate_topic
+from headway.core.message import BadKey, BadTopic, KeyExtractor, compile_key, validate_filter, validate_topic
 from headway.server.config import host_limits
 from headway.server.config.auth import check_digest, check_hash
 from headway.server.protocols import PROTOCOLS
@@ -203,7 +203,7 @@ def _filter(value: object) -> str:
         raise ConfigError(str(error)) from None
 
 
-def _key(value: object) -> KeyOf:
+def _key(value: object) -> KeyExtractor:
     if not isinstance(value, str):
         raise ConfigError(f'{shown(value)} is not a key: "topic", "property:NAME" or a JSON pointer such as "/tailnum"')
     try:
@@ -279,7 +279,7 @@ Share = Annotated[float, _reads(_share)]
 Memory = Annotated[int, _reads(memory)]
 Filter = Annotated[str, _reads(_filter)]
 Topic = Annotated[str, _reads(_topic)]
-Key = Annotated[KeyOf, _reads(_key)]
+Key = Annotated[KeyExtractor, _reads(_key)]
 Hash = Annotated[str, _reads(check_hash)]
 Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]

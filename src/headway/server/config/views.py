@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headway.core.message import KeyOf, compile_key, covers, table_name
+from headway.core.message import KeyExtractor, compile_key, covers, table_name
 from headway.server.config.fields import shown
 from headway.server.config.settings import Settings, SourceTable, TopicTable, ViewTable
 
 
-def key_of(view: ViewTable) -> KeyOf:
+def key_of(view: ViewTable) -> KeyExtractor:
     """The key of a view's topic: the column ``key``."""
     return compile_key("/" + view.key.replace("~", "~0").replace("/", "~1"))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headway.core.base import Book, Reason, format_duration
+from headway.core.base import History, Reason, format_duration
 
 if TYPE_CHECKING:
     from headway.server.connections.connection import Connection
@@ -46,8 +46,8 @@ class End(msgspec.Struct, frozen=True):
 class Ends:
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter()
-        self._clients: Book[End] = Book(PER_NAME_MAX)
-        self._strangers: Book[End] = Book(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
+        self._clients: History[End] = History(PER_NAME_MAX)
+        self._strangers: History[End] = History(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
 
     def put(self, connection: Connection, reason: Reason, text: str, now: float, wall_s: float) -> None:
         self.counts[reason] += 1

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from headway.core.base import Reason
 from headway.core.broker import Broker
 from headway.core.consumer import DeadLetter
-from headway.core.message import Run, key_of, topic_of
+from headway.core.message import Run, routing_key_of, topic_of
 from headway.core.routing import COPIES
 from headway.wire.amqp.properties import read, with_headers, without_expiration
 from headway.wire.amqp.properties import write as write_properties
@@ -37,7 +37,7 @@ def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
     if exchange is None or known is None or _goes_round(past, letter.queue, reason):
         broker.registry.lost({record.publisher: 1}, letter.reason)
         return
-    key = key_of(record.topic)
+    key = routing_key_of(record.topic)
     gone = (_DEATHS,) if terms.dead_letter_key is None else (_DEATHS, COPIES)  # who it was copied to had it
     others = {name: value for name, value in headers.items() if name not in gone}
     raw = without_expiration(raw)

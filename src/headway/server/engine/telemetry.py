@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headway import __version__
 from headway.core.base import ConfigError
 from headway.core.broker import Broker
-from headway.core.telemetry import Batch, LakeObserver, Recorder
+from headway.core.telemetry import LakeObserver, Recorder, RowBatch
 from headway.server.config import Settings, TelemetryTable
 from headway.server.loop import memory_rss_bytes
 
@@ -61,7 +61,7 @@ class Telemetry:
         self.last_error = ""
         self._told: tuple[str, float] = ("", 0.0)
         self._waiting = 0
-        self._queue: SimpleQueue[list[Batch] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[RowBatch] | None] = SimpleQueue()
         # The process does not wait for it at its end: a disk may hang for ever.
         self._writer = threading.Thread(target=self._write_all, name="headway-lake", daemon=True)
         self._taken_s = now()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headway.core.consumer import ArchiveLag
 from headway.core.log import KeptRun
-from headway.core.message import LOOKS_MAX, Record, Run, covers, matcher, overlaps
+from headway.core.message import SCAN_MAX, Record, Run, covers, matcher, overlaps
 from headway.server.journal.words import read_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
@@ -109,10 +109,10 @@ class Archive:
                     if accepts(record):
                         looks = 0
                         yield record
-                    elif looks >= LOOKS_MAX:
+                    elif looks >= SCAN_MAX:
                         looks = 0
                         yield None
-            if looks >= LOOKS_MAX:
+            if looks >= SCAN_MAX:
                 looks = 0
                 yield None
 

@@ -124,7 +124,7 @@ def _made(
     read, properties, headers = _read_head(head)
     run = Run(read.topic, data, ends, bodies, read.form, read.qos, read.retain, properties,
               expires - wall_offset_s if expires else None, read.exchange, headers)  # fmt: skip
-    run.kept = True
+    run.journaled = True
     return run, read.publisher
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headway.core.base import Reason, Refused
 from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
-from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
@@ -54,16 +54,16 @@ class Greeting:
         peer.replies = Replies.to(packet)
         users = peer.engine.logins.users
         if packet.auth_method is not None:
-            self._deny(Code.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
+            self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
         elif not packet.client_id and packet.version == 4 and not packet.clean_start:
-            self._deny(Code.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
+            self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
-            self._deny(Code.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
+            self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif packet.username is None:
             if self._anonymous:
                 self._admit(packet)
             else:
-                self._deny(Code.NOT_AUTHORIZED, "this listener wants a user name and a password")
+                self._deny(ReasonCode.NOT_AUTHORIZED, "this listener wants a user name and a password")
         elif not len(users) and self._anonymous:
             self._admit(packet)  # no users are configured: a name is only a label
         else:
@@ -81,7 +81,7 @@ class Greeting:
         if right:
             self._admit(packet)
         else:
-            self._deny(Code.BAD_USER_OR_PASSWORD, "wrong user name or password")
+            self._deny(ReasonCode.BAD_USER_OR_PASSWORD, "wrong user name or password")
 
     def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer
@@ -105,7 +105,7 @@ class Greeting:
         try:
             session = peer.engine.broker.connect(request, peer.connection, now)
         except Refused as error:
-            code = Code.QUOTA_EXCEEDED if error.reason in QUOTAS else Code.SERVER_BUSY
+            code = ReasonCode.QUOTA_EXCEEDED if error.reason in QUOTAS else ReasonCode.SERVER_BUSY
             user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
             self._deny(code, str(error), Fields(user=user), error.reason)
             return
@@ -118,7 +118,7 @@ class Greeting:
         peer.incoming_max = fields.receive_max or NO_LIMIT
         if not greeting:
             peer.will_due = False
-            self._deny(Code.PACKET_TOO_LARGE, f"CONNACK does not fit into {packet.max_packet_bytes} bytes")
+            self._deny(ReasonCode.PACKET_TOO_LARGE, f"CONNACK does not fit into {packet.max_packet_bytes} bytes")
             return
         if not session.present and (durable or session.kept):
             self._greet_later(greeting)

@@ -15,8 +15,8 @@ from headway.core.message import BadTopic, Run
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
 from headway.server.peers import BasePeer
-from headway.wire.mqtt.codes import Code
-from headway.wire.mqtt.decoder import Decoder
+from headway.wire.mqtt.codes import ReasonCode
+from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import (
     NEVER,
@@ -50,11 +50,11 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer(BasePeer[Item]):
     __slots__ = ("_greeting", "final_expiry_s", "incoming_max", "replies", "will_due")
 
-    decoder: Decoder
+    decoder: MqttDecoder
     publishes = frozenset({Run, Publish})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        decoder = Decoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
+        decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         super().__init__(engine, connection, listener, decoder)
         self.will_due = True
         """The connection ends without the client's goodbye unless it says otherwise."""
@@ -113,7 +113,7 @@ class MqttPeer(BasePeer[Item]):
                 self._greeting.begin(item)
             case Auth():
                 text = "AUTH came, but no authentication method was agreed on"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 
@@ -121,10 +121,10 @@ class MqttPeer(BasePeer[Item]):
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:
                 text = "DISCONNECT may not give a session an expiry that CONNECT did not"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
             never = packet.session_expiry_s == NEVER
             self.final_expiry_s = inf if never else float(packet.session_expiry_s)
-        self.will_due = packet.code != Code.SUCCESS
+        self.will_due = packet.code != ReasonCode.SUCCESS
         said = f" (0x{packet.code:02X})" if packet.code else ""
         said += f": {packet.reason}" if packet.reason else ""
         self.connection.close(Reason.NORMAL, f"the client said goodbye{said}")
@@ -136,12 +136,12 @@ class MqttPeer(BasePeer[Item]):
         again = item.qos == 2 and item.packet_id in session.incoming
         if item.qos == 2 and not again and len(session.incoming) >= self.incoming_max:
             text = f"more than {self.incoming_max} publishes are waiting for their PUBREL"
-            raise ProtocolError(text, reason=Reason.CREDIT_EXCEEDED, code=Code.RECEIVE_MAX_EXCEEDED)
+            raise ProtocolError(text, reason=Reason.CREDIT_EXCEEDED, code=ReasonCode.RECEIVE_MAX_EXCEEDED)
         if item.expiry_s is not None:
             run.expires_s = now + item.expiry_s
         code, text, taken = 0, "", 1
         if run.topic[0] == "$":
-            code, text = Code.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
+            code, text = ReasonCode.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
             session.refused_records += 1
         elif not again:
             _, taken, work, refused, _ = self.engine.broker.publish_some(session, [run], now, 0)
@@ -149,22 +149,22 @@ class MqttPeer(BasePeer[Item]):
             if refused is None:
                 self.pace(taken)
             else:
-                code, text = Code.QUOTA_EXCEEDED, str(refused)
+                code, text = ReasonCode.QUOTA_EXCEEDED, str(refused)
         if not code and not taken and self.replies.version == 5:
-            code = Code.NO_MATCHING_SUBSCRIBERS
+            code = ReasonCode.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
-            self.answers.say(self.replies.puback(item.packet_id, code, text), kept=run.kept or run.retain)
+            self.answers.say(self.replies.puback(item.packet_id, code, text), kept=run.journaled or run.retain)
         elif item.qos == 2:
             if code < 0x80:
                 self.engine.broker.arrived(session, item.packet_id, there=True)
-            kept = session.kept or run.kept or run.retain
+            kept = session.kept or run.journaled or run.retain
             self.answers.say(self.replies.pubrec(item.packet_id, code, text), kept=kept)
 
     def _released(self, item: PubRel) -> None:
         session = self.granted
         unknown = self.replies.version == 5 and item.packet_id not in session.incoming
         self.engine.broker.arrived(session, item.packet_id, there=False)
-        code = Code.PACKET_ID_NOT_FOUND if unknown else 0
+        code = ReasonCode.PACKET_ID_NOT_FOUND if unknown else 0
         # Also when it is unknown: it may be so for a moment only, and the journal not know of it.
         self.answers.say(self.replies.pubcomp(item.packet_id, code), kept=session.kept)
 
@@ -178,7 +178,7 @@ class MqttPeer(BasePeer[Item]):
         if broker.release(session, item.packet_id):
             self.release(item.packet_id)
         else:
-            self.release(item.packet_id, Code.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
+            self.release(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
 
     def release(self, delivery_id: int, code: int = 0) -> None:
         self.answers.say(self.replies.pubrel(delivery_id, code), kept=self.granted.kept)
@@ -191,7 +191,7 @@ class MqttPeer(BasePeer[Item]):
         for entry in packet.entries:
             if entry.no_local and entry.filter.startswith("$share/"):
                 text = "No Local may not be set on a shared subscription"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=Code.PROTOCOL_ERROR)
+                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
             try:
                 options = parse_options(list(packet.user))
                 dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)
@@ -218,12 +218,12 @@ class MqttPeer(BasePeer[Item]):
         session, codes = self.granted, []
         for filter in packet.filters:
             ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())
-            codes.append(0 if ended else Code.NO_SUBSCRIPTION_EXISTED)
+            codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
             yield SUBSCRIBE_WORK
         self.answers.say(self.replies.unsuback(packet.packet_id, codes), kept=session.kept)
 
 
 def _suback_code(error: Refused) -> int:
     if isinstance(error.__cause__, BadTopic):
-        return Code.FILTER_INVALID
-    return Code.QUOTA_EXCEEDED if error.reason in QUOTAS else Code.IMPLEMENTATION_ERROR
+        return ReasonCode.FILTER_INVALID
+    return ReasonCode.QUOTA_EXCEEDED if error.reason in QUOTAS else ReasonCode.IMPLEMENTATION_ERROR

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headway.server.config import ListenerTable
     from headway.server.connections import Connection
     from headway.server.engine import Engine
-    from headway.wire.mqtt.decoder import Decoder
+    from headway.wire.mqtt.decoder import MqttDecoder
     from headway.wire.mqtt.replies import Replies
 
 
@@ -20,7 +20,7 @@ class Greeted(Protocol):
     engine: Engine
     connection: Connection
     listener: ListenerTable
-    decoder: Decoder
+    decoder: MqttDecoder
     replies: Replies
     session: Session | None
     keep_alive_s: float

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headway.core.base import ConfigError
-from headway.core.message import BadTopic, KeyOf, covers, overlaps, validate_filter
+from headway.core.message import BadTopic, KeyExtractor, covers, overlaps, validate_filter
 from headway.server.config import JournalTable, RetainedTable, Settings, host_limits, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
 from headway.server.recorded import RecordedStream
@@ -102,7 +102,7 @@ def described(settings: Settings) -> list[StreamLine]:
     return found
 
 
-def sources_of(settings: Settings, topic: str, key: KeyOf | None) -> tuple[list[RecordedStream], list[str]]:
+def sources_of(settings: Settings, topic: str, key: KeyExtractor | None) -> tuple[list[RecordedStream], list[str]]:
     """Where the records of a topic or filter are, and what of that cannot be read. ``key``: in place of what the config
     says. Without a config all recorded streams are looked through. Raises ConfigError, OSError."""
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from typing import NamedTuple
 
-from headway.core.message import KeyOf, Run, matcher
+from headway.core.message import KeyExtractor, Run, matcher
 from headway.core.routing import part_of
 from headway.server.journal import read_runs
 from headway.store.journal.stream import Stream
@@ -22,7 +22,7 @@ class RecordedStream(NamedTuple):
     """A stream with recorded topics, and how to find a record's key; None: there is none."""
 
     stream: Stream
-    key: KeyOf | None
+    key: KeyExtractor | None
 
 
 class Piece(NamedTuple):
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     run: Run | None
     time_us: int
     """When it was written, microseconds since 1970."""
-    key: KeyOf | None
+    key: KeyExtractor | None
     looked_bytes: int
     """With this piece, also of what was not wanted."""
 

@@ -14,7 +14,7 @@ _FLAG_AT = _HEADER_BYTES + 8
 _TAG = f"{_HEADER_BYTES}xQ2x"
 
 
-class Acks(NamedTuple):
+class AckBatch(NamedTuple):
     """Neighbouring ``basic.ack`` of one channel, all of them single, or all ``multiple``; tags in the order they came.
     """
 
@@ -23,7 +23,7 @@ class Acks(NamedTuple):
     multiple: bool
 
 
-def read_acks(data: bytes, pos: int, channel: int) -> tuple[int, Acks]:
+def read_acks(data: bytes, pos: int, channel: int) -> tuple[int, AckBatch]:
     """The acks from ``pos`` on, where one is known to stand whole, and where they stop."""
     flag = pos + _FLAG_AT
     header, trailer = data[pos : pos + _HEADER_BYTES], data[flag : flag + 2]
@@ -32,4 +32,4 @@ def read_acks(data: bytes, pos: int, channel: int) -> tuple[int, Acks]:
         stop = same_frames(data, header, stop, FRAME_BYTES, trailer)
     count = (stop - pos) // FRAME_BYTES
     tags = struct.Struct(">" + _TAG * count).unpack_from(data, pos)
-    return stop, Acks(channel, tags, bool(data[flag] & 1))
+    return stop, AckBatch(channel, tags, bool(data[flag] & 1))

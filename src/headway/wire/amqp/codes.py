@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Code(IntEnum):
+class ReplyCode(IntEnum):
     SUCCESS = 200
     CONTENT_TOO_LARGE = 311
     NO_ROUTE = 312

@@ -24,10 +24,10 @@ from pamqp import base, commands
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import Run, topic_of
 from headway.wire.amqp.acks import ACK, FRAME_BYTES, read_acks
-from headway.wire.amqp.codes import Code
-from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, Publish
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.methods import FROM_CLIENT, read_arguments
-from headway.wire.amqp.primitives import Reader
+from headway.wire.amqp.primitives import AmqpReader
 from headway.wire.amqp.scan import (
     CONTENT,
     FRAME_END,
@@ -66,7 +66,7 @@ class _Content:
         """None: it is not kept."""
 
 
-class Decoder:
+class AmqpDecoder:
     """``frame_bytes_max`` is set anew once ``connection.tune`` has been answered; ``message_bytes_max`` may be changed
     between feeds."""
 
@@ -156,23 +156,23 @@ class Decoder:
             while n - pos >= _FRAME_HEADER_BYTES and len(items) < items_max:
                 kind, channel, size = _FRAME.unpack_from(data, pos)
                 if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
-                    raise _fault(Code.FRAME_ERROR, f"is of the unknown type {kind}")
+                    raise _fault(ReplyCode.FRAME_ERROR, f"is of the unknown type {kind}")
                 if size + FRAME_OVERHEAD > self.frame_bytes_max:
                     raise _fault(
-                        Code.FRAME_ERROR, f"has {size + FRAME_OVERHEAD} bytes (at most {self.frame_bytes_max})"
+                        ReplyCode.FRAME_ERROR, f"has {size + FRAME_OVERHEAD} bytes (at most {self.frame_bytes_max})"
                     )
                 end = pos + size + FRAME_OVERHEAD
                 if end > n:
                     self._tail.need_bytes = end - pos
                     return pos
                 if data[end - 1] != FRAME_END[0]:
-                    raise _fault(Code.FRAME_ERROR, f"ends with 0x{data[end - 1]:02x} instead of 0xce")
+                    raise _fault(ReplyCode.FRAME_ERROR, f"ends with 0x{data[end - 1]:02x} instead of 0xce")
                 if kind == METHOD:
                     pos = self._method(data, pos, end, channel, items)
                     continue
                 if kind == HEARTBEAT:
                     if channel:
-                        raise _fault(Code.FRAME_ERROR, f"is a heartbeat on channel {channel}")
+                        raise _fault(ReplyCode.FRAME_ERROR, f"is a heartbeat on channel {channel}")
                     items.append(Heartbeat())
                     self.packets += 1
                 else:
@@ -192,15 +192,16 @@ class Decoder:
         """The method frame at ``data[pos:end]``, and all that belongs with it; where that stops."""
         version = self.version or AMQP_0_9_1
         if end - pos < FRAME_OVERHEAD + 4:
-            raise _fault(Code.SYNTAX_ERROR, "is a method without class and method ids")
+            raise _fault(ReplyCode.SYNTAX_ERROR, "is a method without class and method ids")
         given = int.from_bytes(data[pos + 7 : pos + 11], "big")
         if channel in self._contents:
             if given != CHANNEL_CLOSE_OK:
-                raise _fault(Code.UNEXPECTED_FRAME, f"is a method on channel {channel}, in the middle of a message")
+                text = f"is a method on channel {channel}, in the middle of a message"
+                raise _fault(ReplyCode.UNEXPECTED_FRAME, text)
             del self._contents[channel]  # we closed the channel, so the client gave up what it was saying
         if (given >> 16 == CONNECTION) != (channel == 0):
             which = "for the connection, and on" if channel else "for a channel, and on"
-            raise _fault(Code.COMMAND_INVALID, f"is a method {which} channel {channel}")
+            raise _fault(ReplyCode.COMMAND_INVALID, f"is a method {which} channel {channel}")
         if given == PUBLISH:
             return self._publish(data, pos, end, channel, items)
         if given == ACK and end - pos == FRAME_BYTES:
@@ -214,13 +215,13 @@ class Decoder:
             return end
         kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(version.to_091(given))
         if kind is None:
-            raise _fault(Code.NOT_IMPLEMENTED, f"is the unknown method {given & 0xFFFF} of class {given >> 16}")
+            raise _fault(ReplyCode.NOT_IMPLEMENTED, f"is the unknown method {given & 0xFFFF} of class {given >> 16}")
         if kind not in FROM_CLIENT:
-            raise _fault(Code.COMMAND_INVALID, f"({kind.name}) is what only servers say")
+            raise _fault(ReplyCode.COMMAND_INVALID, f"({kind.name}) is what only servers say")
         try:
-            command = read_arguments(kind, Reader(data, pos + 11, end - 1), version)
+            command = read_arguments(kind, AmqpReader(data, pos + 11, end - 1), version)
         except ProtocolError as error:
-            raise _fault(Code.SYNTAX_ERROR, f"({kind.name}) {error}") from None
+            raise _fault(ReplyCode.SYNTAX_ERROR, f"({kind.name}) {error}") from None
         items.append(Method(channel, command))
         return end
 
@@ -234,7 +235,7 @@ class Decoder:
         properties = data[end + PROPERTIES_AT : whole.header_end - 1]
         stop, ends, bodies = extend_run(data, pos, whole, payload_bytes_max)
         run = Run(address.topic, data[pos : pos + ends[-1]], ends, bodies, exchange=address.exchange)
-        items.append(Publish(channel, address, properties, run))
+        items.append(PublishedRun(channel, address, properties, run))
         self.packets += len(ends)
         return stop
 
@@ -243,9 +244,9 @@ class Decoder:
         address = self._publishes.get(arguments)
         if address is None:
             try:
-                command = read_arguments(commands.Basic.Publish, Reader(arguments), AMQP_0_9_1)
+                command = read_arguments(commands.Basic.Publish, AmqpReader(arguments), AMQP_0_9_1)
             except ProtocolError as error:
-                raise _fault(Code.SYNTAX_ERROR, f"(Basic.Publish) {error}") from None
+                raise _fault(ReplyCode.SYNTAX_ERROR, f"(Basic.Publish) {error}") from None
             assert isinstance(command, commands.Basic.Publish)
             key = command.routing_key
             address = Address(command.exchange, key, command.mandatory, command.immediate, topic_of(key))
@@ -260,10 +261,10 @@ class Decoder:
         content = self._contents.get(channel)
         if content is None or (kind == HEADER) != (content.properties is None):
             what = "header" if kind == HEADER else "body"
-            raise _fault(Code.UNEXPECTED_FRAME, f"is a content {what} on channel {channel} that nothing asks for")
+            raise _fault(ReplyCode.UNEXPECTED_FRAME, f"is a content {what} on channel {channel} that nothing asks for")
         if kind == HEADER:
             if len(payload) < HEADER_BYTES_MIN - FRAME_OVERHEAD or payload[:4] != CONTENT:
-                raise _fault(Code.UNEXPECTED_FRAME, "is no content header of class basic")
+                raise _fault(ReplyCode.UNEXPECTED_FRAME, "is no content header of class basic")
             content.waiting = int.from_bytes(payload[4:12], "big")
             content.properties = payload[12:]
             if content.waiting > self.message_bytes_max and content.body is not None:
@@ -271,7 +272,8 @@ class Decoder:
                 items.append(Oversize(channel, content.address, content.waiting))
         else:
             if len(payload) > content.waiting:
-                raise _fault(Code.FRAME_ERROR, f"brings {len(payload)} bytes of a body that lacks {content.waiting}")
+                text = f"brings {len(payload)} bytes of a body that lacks {content.waiting}"
+                raise _fault(ReplyCode.FRAME_ERROR, text)
             content.waiting -= len(payload)
             if content.body is not None:
                 content.body += payload
@@ -282,8 +284,8 @@ class Decoder:
         address, body = content.address, content.body
         if body is not None:
             run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)
-            items.append(Publish(channel, address, content.properties or b"", run))
+            items.append(PublishedRun(channel, address, content.properties or b"", run))
 
 
-def _fault(code: Code, text: str) -> ProtocolError:
+def _fault(code: ReplyCode, text: str) -> ProtocolError:
     return ProtocolError(text, reason=Reason.MALFORMED, code=code)

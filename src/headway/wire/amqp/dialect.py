@@ -10,7 +10,7 @@ from operator import add, sub
 
 import msgspec
 
-from headway.core.message import Frames, Gap, Record, Run
+from headway.core.message import EncodedRun, Gap, Record, Run
 from headway.wire.amqp.lane import Leads, properties_of, read_message
 from headway.wire.columns import equal_pieces
 
@@ -26,7 +26,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 0
 
-    def encode(self, run: Run, first_sequence: int) -> Frames:
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """A lead for each size of body; where there is but one, nothing is done for each record here."""
         leads = Leads(run.exchange, run.topic, properties_of(run.properties, run.qos))
         data, ends, bodies = run.data, run.ends, run.bodies
@@ -34,13 +34,13 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         if isinstance(ends, range) and isinstance(bodies, range):
             pieces = equal_pieces(data, bodies[0], size, ends.step, count)
             whole = leads.size + size
-            return Frames(leads.lead(size).join((b"", *pieces)), range(whole, count * whole + 1, whole))
+            return EncodedRun(leads.lead(size).join((b"", *pieces)), range(whole, count * whole + 1, whole))
         sizes = list(map(sub, ends, bodies))
         by_size = {size: leads.lead(size) for size in set(sizes)}
         parts = [b""] * (2 * count)
         parts[::2] = map(by_size.__getitem__, sizes)
         parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
-        return Frames(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
+        return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
     def decode(self, frame: bytes) -> Record:
         """With all properties a publisher gave it, lifetime aside."""

@@ -8,7 +8,7 @@ import msgspec
 from pamqp import base
 
 from headway.core.message import Run
-from headway.wire.amqp.acks import Acks
+from headway.wire.amqp.acks import AckBatch
 from headway.wire.amqp.versions import Version
 
 
@@ -45,7 +45,7 @@ class Address(msgspec.Struct, frozen=True):
     topic: str
 
 
-class Publish(NamedTuple):
+class PublishedRun(NamedTuple):
     """Messages that are equal but for their bodies. ``properties``: flags and values as they came, not looked at; nor
     has the run any but topic and exchange."""
 
@@ -63,4 +63,4 @@ class Oversize(NamedTuple):
     size: int
 
 
-Item = Opening | Method | Access | Heartbeat | Acks | Publish | Oversize
+Item = Opening | Method | Access | Heartbeat | AckBatch | PublishedRun | Oversize

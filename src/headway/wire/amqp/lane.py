@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from headway.core.message import Properties, Record, key_of, topic_of
+from headway.core.message import Properties, Record, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, write
 from headway.wire.amqp.scan import CONTENT
@@ -64,7 +64,7 @@ class Leads:
     __slots__ = ("_after", "_before", "size")
 
     def __init__(self, exchange: str, topic: str, properties: bytes) -> None:
-        address = write_address(exchange, key_of(topic))
+        address = write_address(exchange, routing_key_of(topic))
         header_bytes = HEADER_LEAD_BYTES + len(properties)
         self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + CONTENT
         self._after = properties

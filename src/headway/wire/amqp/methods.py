@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pamqp import base, commands
 
-from headway.wire.amqp.primitives import Reader, write_long, write_short, write_table
+from headway.wire.amqp.primitives import AmqpReader, write_long, write_short, write_table
 from headway.wire.amqp.versions import Version
 
 _SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
@@ -34,7 +34,7 @@ _ARGUMENTS = {kind: tuple((name, kind.amqp_type(name)) for name in kind.__slots_
 """Name and type of each."""
 
 
-def read_arguments(kind: type[base.Frame], reader: Reader, version: Version) -> base.Frame:
+def read_arguments(kind: type[base.Frame], reader: AmqpReader, version: Version) -> base.Frame:
     """The command with the arguments at the reader. Bytes behind the last one are no error: later versions append."""
     command = kind.__new__(kind)  # every argument is set below, and one of the constructors warns
     optional = kind.__slots__[-1] if kind.index in version.shorter else None

@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason, Refused
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.partial import BytesReader
 
 SHORT_BYTES_MAX = 255
@@ -39,7 +39,7 @@ _TIMESTAMP_MAX = 253_402_300_799
 
 def malformed(text: str) -> ProtocolError:
     """The bytes do not parse."""
-    return ProtocolError(text, reason=Reason.MALFORMED, code=Code.SYNTAX_ERROR)
+    return ProtocolError(text, reason=Reason.MALFORMED, code=ReplyCode.SYNTAX_ERROR)
 
 
 class TableField(NamedTuple):
@@ -51,7 +51,7 @@ class TableField(NamedTuple):
     end: int
 
 
-class Reader(BytesReader):
+class AmqpReader(BytesReader):
     """Arguments or properties, read from front to back."""
 
     __slots__ = ()
@@ -95,12 +95,12 @@ class Reader(BytesReader):
             found.append(TableField(name, value, start, inner.pos))
         return found
 
-    def _inner(self, what: str, depth: int) -> Reader:
+    def _inner(self, what: str, depth: int) -> AmqpReader:
         if depth > DEPTH_MAX:
             raise malformed(f"has more than {DEPTH_MAX} tables within each other in its {what}")
         size = self.integer(4, what)
         at = self.take(size, what)
-        return Reader(self.data, at, self.pos)
+        return AmqpReader(self.data, at, self.pos)
 
     def value(self, what: str, depth: int) -> object:
         tag = self.data[self.take(1, what)]
@@ -133,7 +133,7 @@ class Reader(BytesReader):
 
 def read_bare_table(raw: bytes, what: str) -> dict[str, object]:
     """A table that fills ``raw``, without the length in front (as in AMQPLAIN)."""
-    return Reader(len(raw).to_bytes(4, "big") + raw).table(what)
+    return AmqpReader(len(raw).to_bytes(4, "big") + raw).table(what)
 
 
 def _time(value: int) -> datetime | int:

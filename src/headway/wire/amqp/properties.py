@@ -19,11 +19,11 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import ProtocolError, Reason
-from headway.core.message import NO_PROPERTIES, BadTopic, Properties, key_of, topic_of, validate_topic
-from headway.wire.amqp.codes import Code
+from headway.core.message import NO_PROPERTIES, BadTopic, Properties, routing_key_of, topic_of, validate_topic
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.primitives import (
     SHORT_BYTES_MAX,
-    Reader,
+    AmqpReader,
     malformed,
     write_entries,
     write_short,
@@ -56,7 +56,7 @@ class BadExpiration(ProtocolError):
 
     def __init__(self, raw: bytes) -> None:
         shown = raw[:32].decode(errors="replace")
-        super().__init__(f"invalid expiration {shown!r}", reason=Reason.MALFORMED, code=Code.PRECONDITION_FAILED)
+        super().__init__(f"invalid expiration {shown!r}", reason=Reason.MALFORMED, code=ReplyCode.PRECONDITION_FAILED)
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ def read(raw: bytes) -> Facts:
     if raw == NONE:
         return Facts(Properties(native=raw), {})
     places = _places(raw)
-    headers = Reader(raw, places["headers"].start).table("headers") if "headers" in places else {}
+    headers = AmqpReader(raw, places["headers"].start).table("headers") if "headers" in places else {}
     short = {name: raw[start + 1 : end] for name, (start, end) in places.items() if name not in _SIZES}
     numbers = {name: int.from_bytes(raw[slice(*places[name])], "big") for name in _NUMBERS if name in places}
     priority = numbers.get("priority")
@@ -199,7 +199,7 @@ def write(properties: Properties, qos: int) -> bytes:
     elif correlation is not None:
         headers.setdefault(CORRELATION_HEADER, correlation)
     if _fits(properties.response_topic):
-        values["reply-to"] = write_short(key_of(properties.response_topic or ""))
+        values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
     if headers:
         values["headers"] = write_table(headers)
     if qos:
@@ -215,7 +215,7 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
     """With these headers instead of its own. Values that are the same keep their types, which Python does not have."""
     places = _places(raw)
     values = _values(raw, places)
-    own_entries = Reader(raw, places["headers"].start).entries("headers") if "headers" in places else []
+    own_entries = AmqpReader(raw, places["headers"].start).entries("headers") if "headers" in places else []
     known = {entry.name: entry for entry in own_entries}
     entries: dict[str, bytes] = {}
     for name, value in headers.items():

@@ -10,7 +10,7 @@ from pamqp import base, commands, common
 
 from headway import __version__
 from headway.wire.amqp.acks import ACK
-from headway.wire.amqp.codes import Code
+from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.content import Content
 from headway.wire.amqp.lane import split_record, write_address
 from headway.wire.amqp.login import MECHANISMS
@@ -64,7 +64,7 @@ def write_start(version: Version, mechanisms: str = MECHANISMS) -> bytes:
     ))  # fmt: skip
 
 
-def write_close_connection(version: Version, code: Code, text: str, method: int = 0) -> bytes:
+def write_close_connection(version: Version, code: ReplyCode, text: str, method: int = 0) -> bytes:
     """``method``: class id << 16 | method id of what it is about, as 0-9-1 counts them; 0: nothing in particular."""
     class_id, method_id = divmod(version.from_091(method), 1 << 16)
     return write_method(version, 0, commands.Connection.Close(
@@ -72,14 +72,14 @@ def write_close_connection(version: Version, code: Code, text: str, method: int 
     ))  # fmt: skip
 
 
-def write_close_channel(version: Version, channel: int, code: Code, text: str, method: int = 0) -> bytes:
+def write_close_channel(version: Version, channel: int, code: ReplyCode, text: str, method: int = 0) -> bytes:
     class_id, method_id = divmod(version.from_091(method), 1 << 16)
     return write_method(version, channel, commands.Channel.Close(
         reply_code=code, reply_text=reply_text(code, text), class_id=class_id, method_id=method_id,
     ))  # fmt: skip
 
 
-def reply_text(code: Code, text: str) -> str:
+def reply_text(code: ReplyCode, text: str) -> str:
     """The code's word and the text: clients show nothing else."""
     return shortened(f"{code.word} - {text}")
 
@@ -123,7 +123,7 @@ def write_get_ok(
 
 
 def write_return(
-    channel: int, code: Code, text: str, exchange: str, routing_key: str, properties: bytes, body: bytes,
+    channel: int, code: ReplyCode, text: str, exchange: str, routing_key: str, properties: bytes, body: bytes,
     frame_bytes_max: int,
 ) -> bytes:  # fmt: skip
     """A message that nobody wants goes back to its publisher."""

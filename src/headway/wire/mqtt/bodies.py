@@ -18,7 +18,7 @@ from headway.wire.mqtt.codes import (
     SERVER_DISCONNECT_CODES,
     SUBACK_CODES,
     UNSUBACK_CODES,
-    Code,
+    ReasonCode,
 )
 from headway.wire.mqtt.packets import (
     NEVER,
@@ -38,13 +38,13 @@ from headway.wire.mqtt.packets import (
     TopicRequest,
     UnsubAck,
     Unsubscribe,
-    Will,
+    WillMessage,
 )
-from headway.wire.mqtt.primitives import Reader, malformed, read_topic, violation
+from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 
 
-def read_level(reader: Reader) -> tuple[bytes, int]:
+def read_level(reader: MqttReader) -> tuple[bytes, int]:
     """The protocol name and level that a CONNECT begins with."""
     return reader.binary("protocol name"), reader.u8("protocol level")
 
@@ -54,13 +54,14 @@ def check_level(name: bytes, level: int) -> int:
     if name == b"MQTT" and level in (4, 5):
         return level
     if name == b"MQIsdp" and level == 3:
-        raise violation("asks for MQTT 3.1; spoken here are 3.1.1 and 5", Code.UNSUPPORTED_VERSION)
+        raise violation("asks for MQTT 3.1; spoken here are 3.1.1 and 5", ReasonCode.UNSUPPORTED_VERSION)
     if name == b"MQTT":
-        raise violation(f"asks for protocol level {level}; spoken here are 4 (3.1.1) and 5", Code.UNSUPPORTED_VERSION)
-    raise violation(f"names the protocol {name[:16]!r} instead of b'MQTT'", Code.UNSUPPORTED_VERSION)
+        text = f"asks for protocol level {level}; spoken here are 4 (3.1.1) and 5"
+        raise violation(text, ReasonCode.UNSUPPORTED_VERSION)
+    raise violation(f"names the protocol {name[:16]!r} instead of b'MQTT'", ReasonCode.UNSUPPORTED_VERSION)
 
 
-def read_connect(reader: Reader, version: int) -> Connect:
+def read_connect(reader: MqttReader, version: int) -> Connect:
     """The part of CONNECT behind the protocol level."""
     flags = reader.u8("connect flags")
     _check_connect_flags(flags, version)
@@ -76,7 +77,7 @@ def read_connect(reader: Reader, version: int) -> Connect:
     reader.finish()
     if version == 4:
         if not client_id and not clean:
-            raise violation("has no client id for the session it wants kept", Code.CLIENT_ID_NOT_VALID)
+            raise violation("has no client id for the session it wants kept", ReasonCode.CLIENT_ID_NOT_VALID)
         expiry = 0 if clean else NEVER
     else:
         expiry = fields.session_expiry or 0
@@ -111,17 +112,17 @@ def _check_connect_flags(flags: int, version: int) -> None:
         raise malformed("has a password without a user name")
 
 
-def _read_will(reader: Reader, version: int, flags: int) -> Will:
+def _read_will(reader: MqttReader, version: int, flags: int) -> WillMessage:
     fields = read_properties(reader, "WILL") if version == 5 else Fields()
     topic = read_topic(reader.binary("will topic"), "will topic")
     payload = reader.binary("will payload")
-    return Will(
+    return WillMessage(
         topic, payload, flags >> 3 & 3, bool(flags & 0x20), fields.will_delay or 0, fields.message_expiry,
         fields.message(),
     )
 
 
-def _packet_id(reader: Reader) -> int:
+def _packet_id(reader: MqttReader) -> int:
     packet_id = reader.u16("packet id")
     if not packet_id:
         raise violation("has the packet id 0")
@@ -134,7 +135,7 @@ def _check_code(code: int, allowed: frozenset[int]) -> int:
     return code
 
 
-def _read_ack(reader: Reader, version: int, packet: str, allowed: frozenset[int]) -> tuple[int, int]:
+def _read_ack(reader: MqttReader, version: int, packet: str, allowed: frozenset[int]) -> tuple[int, int]:
     packet_id = _packet_id(reader)
     code = 0
     if version == 5 and reader.more():
@@ -145,23 +146,23 @@ def _read_ack(reader: Reader, version: int, packet: str, allowed: frozenset[int]
     return packet_id, code
 
 
-def _puback(reader: Reader, version: int) -> Packet:
+def _puback(reader: MqttReader, version: int) -> Packet:
     return PubAck(*_read_ack(reader, version, "PUBACK", PUBACK_CODES))
 
 
-def _pubrec(reader: Reader, version: int) -> Packet:
+def _pubrec(reader: MqttReader, version: int) -> Packet:
     return PubRec(*_read_ack(reader, version, "PUBREC", PUBACK_CODES))
 
 
-def _pubrel(reader: Reader, version: int) -> Packet:
+def _pubrel(reader: MqttReader, version: int) -> Packet:
     return PubRel(*_read_ack(reader, version, "PUBREL", PUBREL_CODES))
 
 
-def _pubcomp(reader: Reader, version: int) -> Packet:
+def _pubcomp(reader: MqttReader, version: int) -> Packet:
     return PubComp(*_read_ack(reader, version, "PUBCOMP", PUBREL_CODES))
 
 
-def _filter(reader: Reader, version: int) -> str:
+def _filter(reader: MqttReader, version: int) -> str:
     filter_ = reader.text("topic filter")
     if not filter_:
         raise malformed("has a topic filter without a character")
@@ -172,7 +173,7 @@ def _filter(reader: Reader, version: int) -> str:
     return filter_
 
 
-def _subscribe(reader: Reader, version: int) -> Packet:
+def _subscribe(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBSCRIBE") if version == 5 else Fields()
     entries: list[TopicRequest] = []
@@ -194,7 +195,7 @@ def _subscribe(reader: Reader, version: int) -> Packet:
     return Subscribe(packet_id, tuple(entries), fields.identifiers[0] if fields.identifiers else None, fields.user)
 
 
-def _unsubscribe(reader: Reader, version: int) -> Packet:
+def _unsubscribe(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "UNSUBSCRIBE") if version == 5 else Fields()
     filters: list[str] = []
@@ -205,7 +206,7 @@ def _unsubscribe(reader: Reader, version: int) -> Packet:
     return Unsubscribe(packet_id, tuple(filters), fields.user)
 
 
-def _disconnect(reader: Reader, version: int, allowed: frozenset[int]) -> Packet:
+def _disconnect(reader: MqttReader, version: int, allowed: frozenset[int]) -> Packet:
     code, fields = 0, Fields()
     if version == 5 and reader.more():
         code = _check_code(reader.u8("reason code"), allowed)
@@ -215,15 +216,15 @@ def _disconnect(reader: Reader, version: int, allowed: frozenset[int]) -> Packet
     return Disconnect(code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user)
 
 
-def _client_disconnect(reader: Reader, version: int) -> Packet:
+def _client_disconnect(reader: MqttReader, version: int) -> Packet:
     return _disconnect(reader, version, CLIENT_DISCONNECT_CODES)
 
 
-def _server_disconnect(reader: Reader, version: int) -> Packet:
+def _server_disconnect(reader: MqttReader, version: int) -> Packet:
     return _disconnect(reader, version, SERVER_DISCONNECT_CODES)
 
 
-def _auth(reader: Reader, allowed: frozenset[int]) -> Packet:
+def _auth(reader: MqttReader, allowed: frozenset[int]) -> Packet:
     code, fields = 0, Fields()
     if reader.more():
         code = reader.u8("reason code")
@@ -236,25 +237,25 @@ def _auth(reader: Reader, allowed: frozenset[int]) -> Packet:
     return Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
 
 
-def _client_auth(reader: Reader, version: int) -> Packet:
+def _client_auth(reader: MqttReader, version: int) -> Packet:
     return _auth(reader, CLIENT_AUTH_CODES)
 
 
-def _server_auth(reader: Reader, version: int) -> Packet:
+def _server_auth(reader: MqttReader, version: int) -> Packet:
     return _auth(reader, SERVER_AUTH_CODES)
 
 
-def _pingreq(reader: Reader, version: int) -> Packet:
+def _pingreq(reader: MqttReader, version: int) -> Packet:
     reader.finish()
     return PingReq()
 
 
-def _pingresp(reader: Reader, version: int) -> Packet:
+def _pingresp(reader: MqttReader, version: int) -> Packet:
     reader.finish()
     return PingResp()
 
 
-def _connack(reader: Reader, version: int) -> Packet:
+def _connack(reader: MqttReader, version: int) -> Packet:
     flags = reader.u8("connack flags")
     if flags > 1:
         raise malformed("sets reserved connack flags")
@@ -266,7 +267,7 @@ def _connack(reader: Reader, version: int) -> Packet:
     return ConnAck(code, bool(flags), fields)
 
 
-def _suback(reader: Reader, version: int) -> Packet:
+def _suback(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBACK") if version == 5 else Fields()
     allowed = SUBACK_CODES if version == 5 else frozenset({0, 1, 2, 0x80})
@@ -276,7 +277,7 @@ def _suback(reader: Reader, version: int) -> Packet:
     return SubAck(packet_id, codes, fields.reason_string, fields.user)
 
 
-def _unsuback(reader: Reader, version: int) -> Packet:
+def _unsuback(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     if version == 4:
         reader.finish()
@@ -288,7 +289,7 @@ def _unsuback(reader: Reader, version: int) -> Packet:
     return UnsubAck(packet_id, codes, fields.reason_string, fields.user)
 
 
-Body = Callable[[Reader, int], Packet]
+Body = Callable[[MqttReader, int], Packet]
 
 FROM_CLIENT: dict[int, Body] = {
     4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 8: _subscribe, 10: _unsubscribe, 12: _pingreq,

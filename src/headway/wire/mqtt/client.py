@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, TopicRequest, Will
+from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, TopicRequest, WillMessage
 from headway.wire.mqtt.primitives import write_binary, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import Fields, UserProperties, write_message, write_properties
 
@@ -44,7 +44,7 @@ def _connect_fields(connect: Connect) -> Fields:
     )
 
 
-def _will(will: Will, version: int) -> bytes:
+def _will(will: WillMessage, version: int) -> bytes:
     properties = b""
     if version == 5:
         own = write_properties(Fields(message_expiry=will.expiry_s, will_delay=will.delay_s or None))

@@ -7,7 +7,7 @@ from enum import IntEnum
 from headway.core.base import Reason
 
 
-class Code(IntEnum):
+class ReasonCode(IntEnum):
     """Every reason code of MQTT 5. Codes below 0x80 mean success."""
 
     SUCCESS = 0x00
@@ -72,51 +72,53 @@ CLIENT_AUTH_CODES = frozenset({0x18, 0x19})
 SERVER_AUTH_CODES = frozenset({0x00, 0x18})
 
 _CODE_OF = {
-    Reason.NORMAL: Code.SUCCESS,
-    Reason.CLIENT_GONE: Code.UNSPECIFIED_ERROR,
-    Reason.KEEP_ALIVE: Code.KEEP_ALIVE_TIMEOUT,
-    Reason.TAKEN_OVER: Code.SESSION_TAKEN_OVER,
-    Reason.SHUTDOWN: Code.SERVER_SHUTTING_DOWN,
-    Reason.ADMIN: Code.ADMINISTRATIVE_ACTION,
-    Reason.INTERNAL_ERROR: Code.UNSPECIFIED_ERROR,
-    Reason.PROTOCOL_ERROR: Code.PROTOCOL_ERROR,
-    Reason.MALFORMED: Code.MALFORMED_PACKET,
-    Reason.PACKET_TOO_LARGE: Code.PACKET_TOO_LARGE,
-    Reason.NOT_AUTHORIZED: Code.NOT_AUTHORIZED,
-    Reason.CONNECT_TIMEOUT: Code.UNSPECIFIED_ERROR,
-    Reason.CREDIT_EXCEEDED: Code.RECEIVE_MAX_EXCEEDED,
-    Reason.SUBSCRIPTION_ENDED: Code.ADMINISTRATIVE_ACTION,
+    Reason.NORMAL: ReasonCode.SUCCESS,
+    Reason.CLIENT_GONE: ReasonCode.UNSPECIFIED_ERROR,
+    Reason.KEEP_ALIVE: ReasonCode.KEEP_ALIVE_TIMEOUT,
+    Reason.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,
+    Reason.SHUTDOWN: ReasonCode.SERVER_SHUTTING_DOWN,
+    Reason.ADMIN: ReasonCode.ADMINISTRATIVE_ACTION,
+    Reason.INTERNAL_ERROR: ReasonCode.UNSPECIFIED_ERROR,
+    Reason.PROTOCOL_ERROR: ReasonCode.PROTOCOL_ERROR,
+    Reason.MALFORMED: ReasonCode.MALFORMED_PACKET,
+    Reason.PACKET_TOO_LARGE: ReasonCode.PACKET_TOO_LARGE,
+    Reason.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
+    Reason.CONNECT_TIMEOUT: ReasonCode.UNSPECIFIED_ERROR,
+    Reason.CREDIT_EXCEEDED: ReasonCode.RECEIVE_MAX_EXCEEDED,
+    Reason.SUBSCRIPTION_ENDED: ReasonCode.ADMINISTRATIVE_ACTION,
 }
 
 _CONNACK_INSTEAD: dict[int, int] = {
-    Code.SERVER_SHUTTING_DOWN: Code.SERVER_UNAVAILABLE,
-    Code.ADMINISTRATIVE_ACTION: Code.SERVER_UNAVAILABLE,
-    Code.TOPIC_ALIAS_INVALID: Code.PROTOCOL_ERROR,
+    ReasonCode.SERVER_SHUTTING_DOWN: ReasonCode.SERVER_UNAVAILABLE,
+    ReasonCode.ADMINISTRATIVE_ACTION: ReasonCode.SERVER_UNAVAILABLE,
+    ReasonCode.TOPIC_ALIAS_INVALID: ReasonCode.PROTOCOL_ERROR,
 }
 
 _CONNACK_3_1_1: dict[int, int] = {
-    Code.SUCCESS: 0,
-    Code.UNSUPPORTED_VERSION: 1,
-    Code.CLIENT_ID_NOT_VALID: 2,
-    Code.BAD_USER_OR_PASSWORD: 4,
-    Code.NOT_AUTHORIZED: 5,
-    Code.BANNED: 5,
-    Code.BAD_AUTH_METHOD: 5,
+    ReasonCode.SUCCESS: 0,
+    ReasonCode.UNSUPPORTED_VERSION: 1,
+    ReasonCode.CLIENT_ID_NOT_VALID: 2,
+    ReasonCode.BAD_USER_OR_PASSWORD: 4,
+    ReasonCode.NOT_AUTHORIZED: 5,
+    ReasonCode.BANNED: 5,
+    ReasonCode.BAD_AUTH_METHOD: 5,
 }
 
-_CLOSE_SILENTLY = frozenset({Code.MALFORMED_PACKET, Code.PROTOCOL_ERROR, Code.PACKET_TOO_LARGE, Code.TOPIC_INVALID})
+_CLOSE_SILENTLY = frozenset({
+    ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR, ReasonCode.PACKET_TOO_LARGE, ReasonCode.TOPIC_INVALID,
+})  # fmt: skip
 
 
-def find_code(reason: Reason) -> Code:
+def find_code(reason: Reason) -> ReasonCode:
     """The code that tells a client of ``reason``. Whoever could not keep up is told *quota exceeded*."""
-    return _CODE_OF.get(reason, Code.QUOTA_EXCEEDED)
+    return _CODE_OF.get(reason, ReasonCode.QUOTA_EXCEEDED)
 
 
 def connack_code(code: int) -> int:
     """``code``, or its nearest neighbour that a CONNACK of MQTT 5 may carry."""
     if code in CONNACK_CODES:
         return code
-    return _CONNACK_INSTEAD.get(code, Code.UNSPECIFIED_ERROR)
+    return _CONNACK_INSTEAD.get(code, ReasonCode.UNSPECIFIED_ERROR)
 
 
 def connack_code_3_1_1(code: int) -> int | None:

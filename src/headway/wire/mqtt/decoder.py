@@ -18,9 +18,9 @@ from typing import Literal
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Run
 from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
-from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
-from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, Reader, malformed, read_topic, violation
+from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 from headway.wire.mqtt.scan import extend_run, read_length
 from headway.wire.partial import ALL, Tail
@@ -49,7 +49,7 @@ _FIRST_BYTES_5 = {
 }
 
 
-class Decoder:
+class MqttDecoder:
     """Decodes one peer's bytes, packet by packet.
 
     ``role`` is ours: a server reads what clients send. A client must say which ``version`` it speaks; a server takes it
@@ -145,7 +145,7 @@ class Decoder:
                 if end - pos > self.packet_bytes_max:
                     raise ProtocolError(
                         f"has {end - pos} bytes (at most {self.packet_bytes_max})",
-                        reason=Reason.PACKET_TOO_LARGE, code=Code.PACKET_TOO_LARGE,
+                        reason=Reason.PACKET_TOO_LARGE, code=ReasonCode.PACKET_TOO_LARGE,
                     )
                 if end > n:
                     self.tail.need_bytes = end - pos
@@ -159,9 +159,9 @@ class Decoder:
                         raise violation("has the packet id 0")
                     items.append(PubAck(packet_id))
                 elif first == 0x10:
-                    items.append(self._connect(Reader(data, body, end)))
+                    items.append(self._connect(MqttReader(data, body, end)))
                 else:
-                    items.append(bodies[first >> 4](Reader(data, body, end), self.version))
+                    items.append(bodies[first >> 4](MqttReader(data, body, end), self.version))
                     if first == 0x20:
                         self._opened()
                 self.packets += 1
@@ -183,7 +183,7 @@ class Decoder:
         self._form = FORMS[self.version]
         self._first_bytes = self._allowed(True)
 
-    def _connect(self, reader: Reader) -> Packet:
+    def _connect(self, reader: MqttReader) -> Packet:
         name, level = read_level(reader)
         # Also when refused: it is the version the refusal is written in.
         self.version = 5 if level >= 5 else 4
@@ -235,7 +235,7 @@ class Decoder:
             if pos < end and data[pos] == 0:
                 pos += 1
             else:
-                reader = Reader(data, pos, end)
+                reader = MqttReader(data, pos, end)
                 fields = read_properties(reader, "PUBLISH")
                 properties = fields.message()
                 pos = reader.pos
@@ -270,7 +270,7 @@ class Decoder:
         """The topic of a message that carries an alias."""
         if alias > self.topic_alias_max:
             raise violation(
-                f"has the topic alias {alias} (at most {self.topic_alias_max})", Code.TOPIC_ALIAS_INVALID
+                f"has the topic alias {alias} (at most {self.topic_alias_max})", ReasonCode.TOPIC_ALIAS_INVALID
             )
         if raw:
             topic = read_topic(raw)

@@ -3,8 +3,8 @@
 Rules:
 - The QoS of a delivery is the lower of the record's and the subscription's. Only from QoS 1 on is there a packet id, so
   only there do frames have holes; a QoS 0 record on a QoS 1 lane is the same for everyone.
-- Positions (ends, holes, expiries) count from the start of ``Frames.data``. What stands there before it is filled in is
-  zeros. In a frame the packet id comes before the properties, and an expiry is the first of the properties.
+- Positions (ends, holes, expiries) count from the start of ``EncodedRun.data``. Zeros stand there until they are filled
+  in. In a frame the packet id comes before the properties, and an expiry is the first of the properties.
 - MQTT 3.1.1 has no properties: they, the expiry and gaps are left out there.
 - Topic aliases towards clients are not used: they would make each connection's bytes its own.
 - A run that comes in this very form is passed on as received; ``form`` of a dialect that adds something to each message
@@ -19,9 +19,9 @@ from math import ceil
 
 import msgspec
 
-from headway.core.message import NO_PROPERTIES, Frames, Gap, Properties, Record, Run
+from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
 from headway.wire.mqtt.decoder import FORMS
-from headway.wire.mqtt.primitives import Reader, read_topic, write_frame, write_text, write_varint
+from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user
 
 
@@ -52,9 +52,9 @@ class MqttDialect(msgspec.Struct, frozen=True):
         """The QoS at which a record of that QoS is delivered; 0 needs no delivery id."""
         return min(qos, self.qos)
 
-    def encode(self, run: Run, first_sequence: int) -> Frames:
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         if run.form is not None and run.form == self.form:
-            return Frames(run.data, run.ends)
+            return EncodedRun(run.data, run.ends)
         qos = min(run.qos, self.qos)
         first = bytes((0x30 | qos << 1 | (run.retain and self.retain_as_published),))
         before = write_text(run.topic) + (b"\0\0" if qos else b"")
@@ -84,7 +84,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
             parts.append(data[body:end])
             at += len(header) + size
             ends.append(at)
-        return Frames(b"".join(parts), ends, holes if qos else None, expiries or None)
+        return EncodedRun(b"".join(parts), ends, holes if qos else None, expiries or None)
 
     def _leads(self, run: Run, before: bytes, first_sequence: int) -> Iterator[tuple[bytes, int]]:
         """Per record: what stands between fixed header and payload, and where in that the expiry is (0: nowhere)."""
@@ -111,7 +111,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
     def decode(self, frame: bytes) -> Record:
         """Without what this dialect added: identifier, offset, remaining lifetime."""
         first = frame[0]
-        reader = Reader(frame, 1)
+        reader = MqttReader(frame, 1)
         reader.varint("remaining length")
         topic = read_topic(reader.binary("topic"))
         qos = first >> 1 & 3
@@ -156,7 +156,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         packet id and expiry first."""
         if self.version == 4:
             return None
-        reader = Reader(frame, 1)
+        reader = MqttReader(frame, 1)
         reader.varint("remaining length")
         start = reader.pos
         reader.binary("topic")

@@ -20,7 +20,7 @@ PACKET_NAMES = (
 )
 
 
-class Will(msgspec.Struct, frozen=True):
+class WillMessage(msgspec.Struct, frozen=True):
     """The message a client leaves for the case that it vanishes."""
 
     topic: str
@@ -39,7 +39,7 @@ class Connect(msgspec.Struct, frozen=True):
     client_id: str
     clean_start: bool
     keep_alive_s: int = 0
-    will: Will | None = None
+    will: WillMessage | None = None
     username: str | None = None
     password: bytes | None = None
     session_expiry_s: int = 0

@@ -1,13 +1,13 @@
 """The data types of MQTT, read from and written to bytes.
 
-:class:`Reader` walks the body of one complete packet; any read past its end, bad UTF-8 or overlong integer is a
+:class:`MqttReader` walks the body of one complete packet; any read past its end, bad UTF-8 or overlong integer is a
 :class:`ProtocolError`. Writers are plain functions that return bytes.
 """
 
 from __future__ import annotations
 
 from headway.core.base import ProtocolError, Reason, Refused
-from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.partial import BytesReader
 
 VARINT_MAX = 268_435_455
@@ -21,15 +21,15 @@ _TOPIC_CACHE_BYTES = 256
 
 def malformed(text: str) -> ProtocolError:
     """The bytes do not parse."""
-    return ProtocolError(text, reason=Reason.MALFORMED, code=Code.MALFORMED_PACKET)
+    return ProtocolError(text, reason=Reason.MALFORMED, code=ReasonCode.MALFORMED_PACKET)
 
 
-def violation(text: str, code: int = Code.PROTOCOL_ERROR) -> ProtocolError:
+def violation(text: str, code: int = ReasonCode.PROTOCOL_ERROR) -> ProtocolError:
     """The bytes parse, and say what the protocol does not allow."""
     return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
 
 
-class Reader(BytesReader):
+class MqttReader(BytesReader):
     """The body of one packet, read from front to back."""
 
     __slots__ = ()
@@ -112,7 +112,7 @@ def check_topic(topic: str, what: str) -> None:
     if not topic:
         raise violation(f"has an empty {what}")
     if "+" in topic or "#" in topic:
-        raise violation(f"has a wildcard in its {what} {topic[:64]!r}", Code.TOPIC_INVALID)
+        raise violation(f"has a wildcard in its {what} {topic[:64]!r}", ReasonCode.TOPIC_INVALID)
 
 
 def write_varint(value: int) -> bytes:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.mqtt.codes import Code
+from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.primitives import (
-    Reader,
+    MqttReader,
     check_topic,
     malformed,
     violation,
@@ -114,7 +114,7 @@ PROPERTY_TABLE = (
 _BY_NUMBER = {row.number: row for row in PROPERTY_TABLE}
 
 
-def read_properties(reader: Reader, packet: str) -> Fields:
+def read_properties(reader: MqttReader, packet: str) -> Fields:
     """The property block at the reader, length and all. ``packet`` is the name of what carries it (or WILL)."""
     size = reader.varint("property length")
     fields = Fields()
@@ -123,7 +123,7 @@ def read_properties(reader: Reader, packet: str) -> Fields:
     end = reader.pos + size
     if end > reader.end:
         raise malformed("ends within its properties")
-    block = Reader(reader.data, reader.pos, end)
+    block = MqttReader(reader.data, reader.pos, end)
     reader.pos = end
     user: list[tuple[str, str]] = []
     identifiers: list[int] = []
@@ -154,7 +154,7 @@ def read_properties(reader: Reader, packet: str) -> Fields:
     return fields
 
 
-def _read_value(block: Reader, row: _Row) -> Any:
+def _read_value(block: MqttReader, row: _Row) -> Any:
     kind, name = row.kind, row.name
     if kind == "text":
         return block.text(name)
@@ -178,7 +178,7 @@ def _read_value(block: Reader, row: _Row) -> Any:
     if not value and kind in ("u16+", "u32+", "varint+"):
         raise violation(f"has 0 in the property {name}")
     if not value and kind == "alias":
-        raise violation("has the topic alias 0", Code.TOPIC_ALIAS_INVALID)
+        raise violation("has the topic alias 0", ReasonCode.TOPIC_ALIAS_INVALID)
     return value
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, Code, connack_code, connack_code_3_1_1, find_code
+from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, ReasonCode, connack_code, connack_code_3_1_1, find_code
 from headway.wire.mqtt.packets import Connect
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
@@ -89,7 +89,7 @@ class Replies:
         if self.version == 4:
             return None
         if code not in SERVER_DISCONNECT_CODES:
-            code = Code.UNSPECIFIED_ERROR
+            code = ReasonCode.UNSPECIFIED_ERROR
         fields = Fields(
             server_reference=server_reference, reason_string=reason[:_REASON_CHARACTERS_MAX] or None, user=user
         )

@@ -1,4 +1,4 @@
-"""Chores: what one command asks for and is too much for one turn."""
+"""Deferred work: the part of a command that is too much for one turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
-from headway.core.base.chores import CHORES_WORK, Chores, Steps
+from headway.core.base.deferred import DEFERRED_WORK_MAX, DeferredWork, WorkSteps
 from headway.core.base.errors import Refused
 from headway.core.clients.ending import Ending
 from headway.core.consumer.subscription import Subscription
@@ -22,7 +22,7 @@ topics = ["t/#"]
 when = { lag_records = 1 }
 then = "block_publishers"
 """
-A_TURN = CHORES_WORK // 16
+A_TURN = DEFERRED_WORK_MAX // 16
 
 
 @pytest.fixture
@@ -41,22 +41,22 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
 
 
 def test_they_are_done_one_after_the_other() -> None:
-    chores = Chores()
+    deferred = DeferredWork()
     done: list[str] = []
 
-    def some(name: str, count: int) -> Steps:
+    def some(name: str, count: int) -> WorkSteps:
         for number in range(count):
             done.append(f"{name}{number}")
-            yield CHORES_WORK // 4
+            yield DEFERRED_WORK_MAX // 4
 
-    chores.begin(some("a", 6), 1.0)
-    chores.begin(some("b", 1), 1.0)
+    deferred.begin(some("a", 6), 1.0)
+    deferred.begin(some("b", 1), 1.0)
     assert done == ["a0", "a1", "a2", "a3"]
-    assert chores.begun
-    chores.turn(2.0)
+    assert deferred.begun
+    deferred.turn(2.0)
     assert done[4:] == ["a4", "a5", "b0"]
-    assert chores.now == 2.0
-    assert not chores.begun
+    assert deferred.now == 2.0
+    assert not deferred.begun
 
 
 def left(stage: Stage, many: int = MANY) -> list[int]:
@@ -72,18 +72,18 @@ def left(stage: Stage, many: int = MANY) -> list[int]:
 
 
 def test_time_does_not_go_back_for_what_is_begun_in_the_name_of_an_earlier_moment() -> None:
-    chores, seen = Chores(), []
+    deferred, seen = DeferredWork(), []
 
-    def inner() -> Steps:
-        seen.append(chores.now)
+    def inner() -> WorkSteps:
+        seen.append(deferred.now)
         yield 1
 
-    def outer() -> Steps:
-        chores.begin(inner(), 1.0)
-        seen.append(chores.now)
+    def outer() -> WorkSteps:
+        deferred.begin(inner(), 1.0)
+        seen.append(deferred.now)
         yield 1
 
-    chores.begin(outer(), 2.0)
+    deferred.begin(outer(), 2.0)
     assert seen == [2.0, 2.0]
 
 
@@ -225,11 +225,11 @@ def test_a_channel_of_many_consumers_is_closed_little_by_little(ended: list[Subs
     assert not ended, "deliveries go back first"
     fresh = peer.consume("last", acks=False, exclusive=True)
     assert not fresh.gone, "the tag is free, and the queue"
-    chores = stage.broker.registry.chores
-    while chores.begun:
-        lines.append(steps(lambda: chores.turn(stage.now)))
+    deferred = stage.broker.registry.deferred
+    while deferred.begun:
+        lines.append(steps(lambda: deferred.turn(stage.now)))
     assert len(ended) == MANY + 1
-    assert len(lines) >= (5000 * 2 + MANY * 16) // CHORES_WORK
+    assert len(lines) >= (5000 * 2 + MANY * 16) // DEFERRED_WORK_MAX
     assert max(lines) < sum(lines) / 3
     stage.turn()
     assert peer.numbers == [*range(5000), *range(5000)]

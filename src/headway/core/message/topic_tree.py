@@ -15,7 +15,7 @@ class _Missing:
 _MISSING = _Missing()
 
 
-class _Level(Generic[V]):
+class _TreeNode(Generic[V]):
     """A level of the topics in a :class:`TopicTree`; its siblings are chained in the order they came."""
 
     __slots__ = ("children", "first", "last", "name", "next", "previous", "topic", "value")
@@ -24,19 +24,19 @@ class _Level(Generic[V]):
         self.name = name
         self.topic = ""
         self.value: V | _Missing = _MISSING
-        self.children: dict[str, _Level[V]] | None = None
-        self.first: _Level[V] | None = None
-        self.last: _Level[V] | None = None
-        self.previous: _Level[V] | None = None
-        self.next: _Level[V] | None = None
+        self.children: dict[str, _TreeNode[V]] | None = None
+        self.first: _TreeNode[V] | None = None
+        self.last: _TreeNode[V] | None = None
+        self.previous: _TreeNode[V] | None = None
+        self.next: _TreeNode[V] | None = None
 
-    def child(self, name: str) -> _Level[V]:
+    def child(self, name: str) -> _TreeNode[V]:
         """The child of that name, made if need be, at the end of the chain."""
         if self.children is None:
             self.children = {}
         child = self.children.get(name)
         if child is None:
-            child = self.children[name] = _Level(name)
+            child = self.children[name] = _TreeNode(name)
             child.previous = self.last
             if self.last is None:
                 self.first = child
@@ -45,7 +45,7 @@ class _Level(Generic[V]):
             self.last = child
         return child
 
-    def drop(self, child: _Level[V]) -> None:
+    def drop(self, child: _TreeNode[V]) -> None:
         """Unchain ``child``, which has neither value nor children left, so a walk that stands on it yields nothing.
 
         It keeps its ``next``: the walk finds its way back to the living."""
@@ -75,15 +75,15 @@ class TopicTree(Generic[V]):
     """
 
     def __init__(self) -> None:
-        # Two trees, as in Trie: no filter that starts with a wildcard gets to see a topic that starts with "$".
-        self._plain: _Level[V] = _Level("")
-        self._dollar: _Level[V] = _Level("")
+        # Two trees, as in FilterTrie: no filter that starts with a wildcard gets to see a topic that starts with "$".
+        self._plain: _TreeNode[V] = _TreeNode("")
+        self._dollar: _TreeNode[V] = _TreeNode("")
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def _root(self, text: str) -> _Level[V]:
+    def _root(self, text: str) -> _TreeNode[V]:
         return self._dollar if text[0] == "$" else self._plain
 
     def set(self, topic: str, value: V) -> bool:
@@ -97,7 +97,7 @@ class TopicTree(Generic[V]):
         self._size += fresh
         return fresh
 
-    def _path(self, topic: str) -> list[_Level[V]] | None:
+    def _path(self, topic: str) -> list[_TreeNode[V]] | None:
         """The nodes from the root to that of ``topic``."""
         path = [self._root(topic)]
         for name in topic.split("/"):
@@ -132,22 +132,22 @@ class TopicTree(Generic[V]):
 
     def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
         """The (topic, value) of every topic that ``filter_`` matches, in no promised order."""
-        return (found for found in self.walk(filter_, 1) if found is not None)
+        return (found for found in self.scan(filter_, 1) if found is not None)
 
-    def walk(self, filter_: str, looks_max: int) -> Iterator[tuple[str, V] | None]:
+    def scan(self, filter_: str, visits_max: int) -> Iterator[tuple[str, V] | None]:
         """As ``match_filter``; and None each time after so many places at which there was none."""
-        looks = 0
+        visits = 0
         levels = filter_.split("/")
         last = len(levels) - 1
         # Places to go on from: a node, the filter level its children are held against, whether its siblings follow.
-        places: list[tuple[_Level[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
+        places: list[tuple[_TreeNode[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
         while places:
             node, at, wide = places.pop()
             if node is None:
                 continue
-            looks += 1
-            if looks >= looks_max:
-                looks = 0
+            visits += 1
+            if visits >= visits_max:
+                visits = 0
                 yield None
             if wide:
                 places.append((node.next, at, True))
@@ -155,7 +155,7 @@ class TopicTree(Generic[V]):
             if at > last or level == "#":
                 value = node.value
                 if not isinstance(value, _Missing):
-                    looks = 0
+                    visits = 0
                     yield node.topic, value
             if at <= last and node.children:
                 if level == "#":

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from headway.core.base.packetids import PacketIds
+from headway.core.base.packet_ids import PacketIds
 from headway.core.consumer.channel import Channel, Delivery
 from headway.core.consumer.subscription import Subscription
 

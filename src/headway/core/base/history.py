@@ -18,7 +18,7 @@ NAMES_MAX = 10_000
 ENTRIES_MAX = 20_000
 
 
-class Book(Generic[T]):
+class History(Generic[T]):
     def __init__(self, per_name: int = PER_NAME_MAX, names_max: int = NAMES_MAX, entries_max: int = ENTRIES_MAX
                  ) -> None:
         self._per_name = max(1, per_name)

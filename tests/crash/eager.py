@@ -10,13 +10,13 @@ from pathlib import Path
 from tests.crash.disks import Disks
 
 from headway import cli
-from headway.server.journal import keeper
+from headway.server.journal import journal_writer
 
 TIDY_EVERY_S = 0.1
 
 
 def main() -> None:
-    assert keeper.TIDY_EVERY_S
-    keeper.TIDY_EVERY_S = TIDY_EVERY_S
+    assert journal_writer.TIDY_EVERY_S
+    journal_writer.TIDY_EVERY_S = TIDY_EVERY_S
     os.pwritev = Disks(Path(sys.argv.pop(1)).resolve()).write  # type: ignore[assignment]
     cli.main()

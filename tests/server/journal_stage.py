@@ -22,7 +22,7 @@ from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.queue.dispatch import Got
 from headway.server.config.assembly import make_broker
 from headway.server.config.reading import parse_settings
-from headway.server.journal.keeper import Keeper
+from headway.server.journal.journal_writer import JournalWriter
 from headway.server.journal.opening import start
 from headway.wire.amqp.dialect import AmqpDialect
 
@@ -89,17 +89,17 @@ class Publisher:
         run = run_of(queue, [f"{number} ".encode().ljust(size, b".")], qos=qos)
         stage = self.stage
         stage.broker.publish_to(stage.session, run, stage.now)
-        commit = stage.keeper.wait(self) if run.journaled else 0
+        commit = stage.journal.wait(self) if run.journaled else 0
         if commit:
             self.waits.append((commit, number))
         else:
             self.told.append(number)
 
-    def kept(self, number: int) -> None:
+    def on_commit(self, number: int) -> None:
         while self.waits and self.waits[0][0] <= number:
             self.told.append(self.waits.popleft()[1])
         if self.waits:
-            self.stage.keeper.wait(self)
+            self.stage.journal.wait(self)
 
 
 class JournalStage:
@@ -110,13 +110,13 @@ class JournalStage:
         self.loop = PretendedLoop()
         settings = parse_settings(CONFIG.replace('memory = "8MB"', f'memory = "{memory}"') + config)
         self.broker: Broker = make_broker(settings)
-        self.keeper: Keeper = start(
+        self.journal: JournalWriter = start(
             settings.journal, settings.topics, self.broker, cast(asyncio.AbstractEventLoop, self.loop),
             lambda: self.loop.now, lambda: self.loop.call_soon_threadsafe(self.turn_now), lambda: WALL_OFFSET_S,
             files=self.files,
         )  # fmt: skip
         if not thread:
-            self.keeper._writer = cast(ThreadPoolExecutor, AtOnce())
+            self.journal._thread = cast(ThreadPoolExecutor, AtOnce())
         outlet = QueueOutlet(self.now, 100_000, random.Random(1), 0.0, lambda *_: None)
         request = ConnectRequest("client", "", protocol="amqp-0-9-1")
         self.session: Session = self.broker.connect(request, outlet, self.now)
@@ -140,7 +140,7 @@ class JournalStage:
         for effect in self.broker.take_effects():
             if isinstance(effect, Pause | Resume):
                 self.paused = isinstance(effect, Pause)
-        self.keeper.turn(self.now)
+        self.journal.turn(self.now)
 
     def get(self, queue: str) -> tuple[int, Got] | None:
         """The next record's number, and the delivery."""

@@ -12,14 +12,14 @@ from headway.server.connections.answers import Answers
 
 
 class Journal:
-    """A keeper that writes when it is told to."""
+    """A journal that writes when it is told to."""
 
     def __init__(self, house: House) -> None:
         self.ledger = Ledger()
         self.committed = 0
         self._house = house
         self._waiting: dict[Answers, None] = {}
-        house.keeper = self  # type: ignore[assignment]
+        house.journal = self  # type: ignore[assignment]
         house.broker.keep(self.ledger, NothingRecorded())
         self.write()
 
@@ -47,7 +47,7 @@ class Journal:
         self._house.broker.written(taken)
         waiting, self._waiting = self._waiting, {}
         for who in waiting:
-            who.kept(taken)
+            who.on_commit(taken)
         self._house.run()
 
 
@@ -67,7 +67,7 @@ def client(house: House, journal: Journal) -> Client:
 
 
 def kept(client: Client) -> None:
-    journal = client.house.keeper
+    journal = client.house.journal
     assert isinstance(journal, Journal)
     journal.write()
     client.run()

@@ -19,11 +19,11 @@ from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest
 from headway.core.delivery.rendering import delivery_record
 from headway.core.log.ledger import MAIN
-from headway.server.journal import keeper
+from headway.server.journal import journal_writer
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies
 
-RETRY_S = keeper.MEND_EVERY_S
+RETRY_S = journal_writer.MEND_EVERY_S
 
 
 def fail(files: FakeFiles, *operations: str, code: int = errno.EIO) -> None:
@@ -61,12 +61,12 @@ def test_nothing_is_confirmed_until_it_is_safe_again(operation: str, code: int) 
     publisher.publish("q", 4)
     stage.turn()
     assert publisher.told == [1], "the disk would take it now, and what came before is not there"
-    assert stage.keeper.error
-    assert stage.keeper.stats().waiting_bytes > 0
+    assert stage.journal.error
+    assert stage.journal.stats().waiting_bytes > 0
     stage.loop.pass_time(RETRY_S)
     stage.turn()
     assert publisher.told == [1, 2, 3, 4], "in the order in which they came"
-    assert not stage.keeper.error
+    assert not stage.journal.error
     assert after_power_loss(stage).all_of("q") == [1, 2, 3, 4]
 
 
@@ -78,7 +78,7 @@ def test_it_is_tried_again_until_it_works() -> None:
     for _ in range(5):
         stage.loop.pass_time(RETRY_S)
         assert publisher.told == []
-    assert stage.keeper.failures == 6
+    assert stage.journal.failures == 6
     stage.files.hook = None
     stage.loop.pass_time(RETRY_S)
     stage.turn()
@@ -96,7 +96,7 @@ def test_what_is_not_durable_goes_on_while_the_disk_fails() -> None:
 
 
 def test_publishers_wait_when_too_much_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "BACKLOG_BYTES_MAX", 5000)
+    monkeypatch.setattr(journal_writer, "BACKLOG_BYTES_MAX", 5000)
     stage, publisher = begun()
     fail(stage.files, "sync", "create")
     number = 0
@@ -134,13 +134,13 @@ def test_the_loop_does_not_wait_for_a_disk_that_hangs() -> None:
     go_on.set()
     told = threading.Event()
     stage.loop.call_soon_threadsafe(told.set)
-    stage.keeper._writer.submit(stage.loop.call_soon_threadsafe, told.set).result(30)
+    stage.journal._thread.submit(stage.loop.call_soon_threadsafe, told.set).result(30)
     stage.loop.work()
     stage.turn()
-    stage.keeper._writer.submit(lambda: None).result(30)
+    stage.journal._thread.submit(lambda: None).result(30)
     stage.loop.work()
     assert publisher.told == list(range(10))
-    stage.keeper.close()
+    stage.journal.close()
 
 
 @pytest.mark.parametrize("operation", ["make_folder", "lock", "create"])
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(operation: str)
         stage = JournalStage(files)
         stage.declare("q")
         stage.turn()
-        assert stage.keeper.error
+        assert stage.journal.error
         return
     with pytest.raises(ConfigError, match=r"journal\.path /journal: "):
         JournalStage(files)
@@ -162,7 +162,7 @@ def test_damage_in_the_middle_is_said_at_the_start_and_where_it_is() -> None:
     for number in range(20):
         publisher.publish("q", number)
         stage.turn()
-    stage.keeper.close()
+    stage.journal.close()
     stage.files.kill()
     path = max((path for path in stage.files.seen if path.parent.name == "main"), key=stage.files.size)
     stage.files.flip(path, 1000)
@@ -219,21 +219,21 @@ def test_whatever_happens_what_was_confirmed_is_there_and_what_was_acknowledged_
 
 def test_a_loop_without_time_to_spare_gathers_for_a_moment() -> None:
     stage, publisher = begun()
-    stage.keeper.load(stage.now, 5.0)
+    stage.journal.load(stage.now, 5.0)
     stage.loop.now += 0.2
-    stage.keeper.load(stage.now, 5.19)
+    stage.journal.load(stage.now, 5.19)
     publisher.publish("q", 1)
     stage.turn()
     publisher.publish("q", 2)
     stage.turn()
     assert publisher.told == []
-    commits = stage.keeper.commits
-    stage.loop.pass_time(keeper.LOADED_GATHER_S)
+    commits = stage.journal.commits
+    stage.loop.pass_time(journal_writer.LOADED_GATHER_S)
     stage.turn()
     assert publisher.told == [1, 2]
-    assert stage.keeper.commits == commits + 1
+    assert stage.journal.commits == commits + 1
     stage.loop.now += 0.2
-    stage.keeper.load(stage.now, 5.2)
+    stage.journal.load(stage.now, 5.2)
     publisher.publish("q", 3)
     stage.turn()
     assert publisher.told == [1, 2, 3], "with time to spare nothing waits"
@@ -281,7 +281,7 @@ def test_a_writer_that_always_has_work_trims_all_the_same() -> None:
         stage.broker.publish(stage.session, [run_of("t.x", [b"." * 2000], exchange="amq.topic")], stage.now)
         stage.loop.pass_time(0.02)
         stage.turn()
-    (recorded,) = stage.keeper.archive.recorded.values()
+    (recorded,) = stage.journal.archive.recorded.values()
     assert recorded.stream.bytes < 1_000_000
 
 

@@ -31,7 +31,7 @@ def _let_go(stage: JournalStage) -> list[Chunk]:
     for effect in stage.broker.take_effects():
         if isinstance(effect, Spill):
             for chunk in effect.chunks:
-                handle = stage.keeper.chunk(effect.lane, chunk)
+                handle = stage.journal.chunk(effect.lane, chunk)
                 assert handle is not None, "all of it is in the journal: nothing is written once more"
                 before = bytes(chunk.data)
                 stage.broker.spilled(effect.lane, chunk, chunk.size, handle, "", stage.now)
@@ -60,5 +60,5 @@ def test_what_the_journal_let_go_of_is_not_read_from_there(acked: int) -> None:
         stage.loop.pass_time(6.0)
         stage.turn()
     assert stage.all_of("q") == list(range(acked, 10_000))
-    first = stage.keeper.streams["main"].first_sequence
+    first = stage.journal.streams["main"].first_sequence
     assert (first > 1) == (acked > 0)

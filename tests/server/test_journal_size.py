@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from tests.server.journal_stage import JournalStage, Publisher
@@ -12,8 +13,11 @@ from headway.core.base.errors import Reason
 from headway.core.clients.folding import Folding
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.log import Place
 from headway.core.log.ledger import MAIN, Fact
-from headway.server.journal import keeper, snapshot, words
+from headway.server.journal import journal_writer, snapshot
+from headway.server.journal.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
+from headway.store.journal.batch import Entry
 from headway.store.journal.verify import verify
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -22,7 +26,7 @@ TOLD_BYTES = 4000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "TOLD_BYTES", TOLD_BYTES)
+    monkeypatch.setattr(journal_writer, "TOLD_BYTES", TOLD_BYTES)
 
 
 def come(stage: JournalStage, name: str) -> Session:
@@ -43,7 +47,7 @@ def churn(stage: JournalStage, clients: int) -> int:
         stage.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, stage.now, expiry_s=0.0)
         stage.loop.pass_time(1.0)
         stage.turn()
-        largest = max(largest, stage.keeper.streams[MAIN].bytes)
+        largest = max(largest, stage.journal.streams[MAIN].bytes)
     return largest
 
 
@@ -64,7 +68,7 @@ def talk(stage: JournalStage, times: int) -> int:
 def test_what_came_and_went_takes_up_no_room() -> None:
     stage = JournalStage()
     assert churn(stage, 200) < 8 * TOLD_BYTES
-    stage.keeper.close()
+    stage.journal.close()
     again = JournalStage(stage.files)
     assert list(again.broker.registry.sessions) == ["client"], "who has just connected"
 
@@ -90,8 +94,8 @@ def test_nor_while_an_old_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         fact(folding, one, again=again)
 
     monkeypatch.setattr(Folding, "fact", counted)
-    assert verify(stage.keeper.streams[MAIN].folder, stage.files).good
-    stage.keeper.close()
+    assert verify(stage.journal.streams[MAIN].folder, stage.files).good
+    stage.journal.close()
     again = JournalStage(stage.files)
     assert len(folded) < 400, "of 6,000"
     assert set(again.broker.registry.sessions) == {"client", "keeper"}
@@ -104,16 +108,19 @@ def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) ->
     stage.declare("q")
     Publisher(stage).publish("q", 1)
     stage.turn()
-    monkeypatch.setattr(snapshot, "places_entry", lambda places, sequence, kind=words.PLACES: words.places_entry(
-        places, sequence, words.PLACES if kind == words.SNAPSHOT_PLACES else kind))  # fmt: skip
-    stage.keeper._snapshot_due = True
+
+    def never_last(places: Sequence[Place], sequence: int, kind: int = POSITIONS) -> Entry:
+        return encode_positions(places, sequence, POSITIONS if kind == SNAPSHOT_POSITIONS else kind)
+
+    monkeypatch.setattr(snapshot, "encode_positions", never_last)
+    stage.journal._snapshot_due = True
     stage.declare("q2")
     stage.turn()
-    whole = stage.keeper._tidying.snapshots[:-1]
+    whole = stage.journal._tidying.snapshots[:-1]
     monkeypatch.undo()
-    stage.keeper.close()
+    stage.journal.close()
     again = JournalStage(stage.files)
-    assert again.keeper._tidying.snapshots == whole
+    assert again.journal._tidying.snapshots == whole
     assert again.all_of("q") == [1]
 
 
@@ -122,7 +129,7 @@ def test_nothing_is_removed_before_what_says_it_again_is_on_disk(seed: int) -> N
     stage = JournalStage(config='fsync = "off"\n')
     come(stage, "keeper")
     churn(stage, 12 + seed)
-    stage.keeper._snapshot_due = True
+    stage.journal._snapshot_due = True
     come(stage, "last but one")
     come(stage, "last")
     stage.loop.pass_time(6.0)

@@ -48,7 +48,7 @@ class Crowded:
     def __init__(self, subscriptions: int) -> None:
         self.stage = stage = JournalStage(memory="400MB")
         self.writer = Apart()
-        stage.keeper._writer = cast(ThreadPoolExecutor, self.writer)
+        stage.journal._thread = cast(ThreadPoolExecutor, self.writer)
         stage.declare("q")
         for client in range(subscriptions // FILTERS_EACH):
             outlet = QueueOutlet(stage.now, 100_000, random.Random(1), 0.0, lambda *_: None)
@@ -58,7 +58,7 @@ class Crowded:
                 asked = SubscribeRequest(f"t/{client}/{number}", MqttDialect(5), qos=1)
                 stage.broker.subscribe(session, asked, stage.now)
         self.publisher = Publisher(stage)
-        self.turns_until(lambda: not stage.keeper._snapshot_due)
+        self.turns_until(lambda: not stage.journal._snapshot_due)
 
     def turn(self) -> int:
         """Its steps, and those of what the writer answers."""
@@ -76,18 +76,18 @@ class Crowded:
         return len(taken), max(taken)
 
     def snapshot(self) -> tuple[int, int]:
-        keeper = self.stage.keeper
-        before = keeper._tidying.snapshots[-1]
-        keeper._snapshot_due = True
+        journal = self.stage.journal
+        before = journal._tidying.snapshots[-1]
+        journal._snapshot_due = True
         self.publisher.publish("q", 1)
-        return self.turns_until(lambda: keeper._tidying.snapshots[-1] > before)
+        return self.turns_until(lambda: journal._tidying.snapshots[-1] > before)
 
     def tidying(self) -> tuple[int, int]:
-        keeper = self.stage.keeper
+        journal = self.stage.journal
         self.stage.loop.pass_time(6.0)
         taken, turns, longest = self.turn(), 0, 0
-        if keeper._tidying.under_way:
-            turns, longest = self.turns_until(lambda: not keeper._tidying.under_way)
+        if journal._tidying.under_way:
+            turns, longest = self.turns_until(lambda: not journal._tidying.under_way)
         return 1 + turns, max(taken, longest)
 
 
@@ -100,70 +100,70 @@ def test_a_turn(work: Callable[[Crowded], tuple[int, int]]) -> None:
 
 def test_it_goes_on_without_traffic() -> None:
     crowd = Crowded(FEW)
-    keeper = crowd.stage.keeper
-    before = keeper._tidying.snapshots[-1]
-    keeper._snapshot_due = True
+    journal = crowd.stage.journal
+    before = journal._tidying.snapshots[-1]
+    journal._snapshot_due = True
     crowd.publisher.publish("q", 1)
     crowd.turn()
     for _ in range(100):
         crowd.stage.loop.pass_time(PAUSE_S)
         crowd.writer.work()
-    assert keeper._tidying.snapshots[-1] > before
+    assert journal._tidying.snapshots[-1] > before
 
 
 def test_who_closes_in_the_middle_of_a_snapshot_has_the_one_before() -> None:
     crowd = Crowded(FEW)
-    stage, keeper = crowd.stage, crowd.stage.keeper
-    before = list(keeper._tidying.snapshots)
-    keeper._snapshot_due = True
+    stage, journal = crowd.stage, crowd.stage.journal
+    before = list(journal._tidying.snapshots)
+    journal._snapshot_due = True
     crowd.publisher.publish("q", 1)
     crowd.turn()
-    assert keeper._snapshot is not None
-    keeper._writer.submit(keeper.close)
-    journal, keeper.journal.close = keeper.journal, lambda: None  # type: ignore[method-assign]
+    assert journal._snapshot is not None
+    journal._thread.submit(journal.close)
+    store, journal.store.close = journal.store, lambda: None  # type: ignore[method-assign]
     crowd.writer.work()
-    del keeper.journal.close
-    journal.close()
+    del journal.store.close
+    store.close()
     again = JournalStage(stage.files, memory="400MB")
-    assert again.keeper._tidying.snapshots == before
+    assert again.journal._tidying.snapshots == before
     assert again.all_of("q") == [1]
-    assert len(again.keeper.ledger.kept) == FEW + 1
+    assert len(again.journal.ledger.kept) == FEW + 1
 
 
 def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None:
     crowd = Crowded(FEW)
-    stage, keeper = crowd.stage, crowd.stage.keeper
-    before = keeper._tidying.snapshots[-1]
-    keeper._snapshot_due = True
+    stage, journal = crowd.stage, crowd.stage.journal
+    before = journal._tidying.snapshots[-1]
+    journal._snapshot_due = True
     crowd.publisher.publish("q", 1)
     snapshot_seen: list[Snapshot] = []
 
     def has_seen_it() -> bool:
-        snapshot_seen.extend([keeper._snapshot] if keeper._snapshot is not None else [])
+        snapshot_seen.extend([journal._snapshot] if journal._snapshot is not None else [])
         return bool(snapshot_seen) and "c0" in snapshot_seen[-1]._clients
 
     crowd.turns_until(has_seen_it)
     gone = stage.broker.registry.sessions["c0"]
     assert gone.outlet is not None
     stage.broker.disconnect(gone, gone.outlet, Reason.SUBSCRIPTION_ENDED, stage.now, expiry_s=0.0)
-    crowd.turns_until(lambda: keeper._tidying.snapshots[-1] > before)
+    crowd.turns_until(lambda: journal._tidying.snapshots[-1] > before)
     crowd.writer.work()
     again = JournalStage(stage.files.crash(random.Random(1)), memory="400MB")
-    assert before < again.keeper._tidying.snapshots[-1]
+    assert before < again.journal._tidying.snapshots[-1]
     assert "c0" not in again.broker.registry.sessions
     assert "c1" in again.broker.registry.sessions
 
 
 def test_the_keeper_tells_of_a_place_that_goes_back() -> None:
     crowd = Crowded(FEW)
-    stage, keeper = crowd.stage, crowd.stage.keeper
+    stage, journal = crowd.stage, crowd.stage.journal
     stage.loop.pass_time(6.0)
     crowd.turn()
-    needs = keeper._tidying._needs
+    needs = journal._tidying._needs
     assert needs is not None
     assert needs._seen
     sequence = stage.broker.registry.sequence
-    kept = keeper.ledger.kept[next(iter(needs._seen))]
+    kept = journal.ledger.kept[next(iter(needs._seen))]
     kept.cursors.append(Back(sequence))
     kept.moved()
     crowd.turn()
@@ -189,7 +189,7 @@ class Back:
 
 def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     crowd = Crowded(FILTERS_EACH)
-    ledger = crowd.stage.keeper.ledger
+    ledger = crowd.stage.journal.ledger
     sequence = crowd.stage.broker.registry.sequence
     needs = Needs(ledger, sequence, ["t/0/+"])
     needs.go_on(10**9)
@@ -207,7 +207,7 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
 
 def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
     crowd = Crowded(FILTERS_EACH)
-    ledger, sequence = crowd.stage.keeper.ledger, crowd.stage.broker.registry.sequence
+    ledger, sequence = crowd.stage.journal.ledger, crowd.stage.broker.registry.sequence
     needs = Needs(ledger, sequence + 10, [])
     kept = ledger.keep([])
     crowd.publisher.publish("q", 1)

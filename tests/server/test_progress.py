@@ -28,7 +28,7 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
     for number in range(3000):
         publisher.publish("q", number)
         stage.turn()
-    stage.keeper.close()
+    stage.journal.close()
     if slow:
         monkeypatch.setattr("headway.server.journal.opening.Progress", Slow)
     with caplog.at_level("INFO", logger="headway"):

@@ -9,7 +9,7 @@ from headway.core.consumer import SubscribeRequest
 from headway.core.log import Fact
 from headway.core.message import Dialect
 from headway.server.amqp import AmqpPeer
-from headway.server.journal.words import fact_entry, read_fact
+from headway.server.journal.entry_codec import decode_metadata, encode_metadata
 from headway.server.mqtt import MqttPeer
 from headway.server.protocols import DIALECTS, PROTOCOLS, QUEUES, peer_of
 from headway.store.journal.batch import StoredEntry
@@ -24,9 +24,9 @@ class Tagged(MqttDialect, frozen=True, tag_field="dialect", tag="tagged"):
 def again(dialect: Dialect, shared: Dialect | None = None) -> SubscribeRequest:
     """A subscription, as it is after a restart."""
     terms = SubscriptionTerms("client", SubscribeRequest("a/#", dialect, shared, qos=1), 7)
-    entry = fact_entry(Fact(1, "subscription", 3, terms), 0.0)
+    entry = encode_metadata(Fact(1, "subscription", 3, terms), 0.0)
     data = b"".join(bytes(part) for part in entry.data)
-    found = read_fact(StoredEntry(entry.kind, 1, 0, data), 0.0).terms
+    found = decode_metadata(StoredEntry(entry.kind, 1, 0, data), 0.0).terms
     assert isinstance(found, SubscriptionTerms)
     return found.request
 

@@ -18,8 +18,14 @@ from headway.core.log.loose import LooseEnds
 from headway.core.queue.queue import queue_of
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
+from headway.server.journal.entry_codec import (
+    SNAPSHOT_METADATA,
+    SNAPSHOT_POSITIONS,
+    decode_metadata,
+    decode_positions,
+    encode_metadata,
+)
 from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_PLACES, fact_entry, read_fact, read_places
 from headway.store.journal.batch import Entry, StoredEntry
 
 SEEDS = range(1, 13)
@@ -79,19 +85,20 @@ def facts_in(entries: list[Entry], kept: Container[int]) -> dict[tuple[str, obje
     """That a shared subscription has a place, or none any more, is not told of members that acknowledge nothing."""
     found = {}
     for kind, sequence, count, (data,) in entries:
-        if kind == SNAPSHOT_FACT:
-            fact = read_fact(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
+        if kind == SNAPSHOT_METADATA:
+            fact = decode_metadata(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
             terms = fact.terms
             if isinstance(terms, SubscriptionTerms) and (terms.place not in kept or not terms.request.qos):
                 fact = fact._replace(terms=terms._replace(place=0))
-            found[fact.what, fact.name] = bytes(fact_entry(fact, WALL_OFFSET_S).data[0])
+            found[fact.what, fact.name] = bytes(encode_metadata(fact, WALL_OFFSET_S).data[0])
     return found
 
 
 def places_in(entries: list[Entry]) -> dict[int, Standing]:
     kind, sequence, count, (data,) = entries[-1]
-    assert kind == SNAPSHOT_PLACES
-    found = {place.number: Standing(place) for place in read_places(StoredEntry(kind, sequence, count, bytes(data)))}
+    assert kind == SNAPSHOT_POSITIONS
+    places = decode_positions(StoredEntry(kind, sequence, count, bytes(data)))
+    found = {place.number: Standing(place) for place in places}
     for standing in found.values():
         standing.close()
     return found
@@ -129,7 +136,7 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
     commit = tape.ledger.take(world.broker.registry.sequence)
     assert commit is not None
-    snapshot.told([(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    snapshot.told([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
     standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.kept.number]
     first, second = sorted(tape.written)
     assert not standing.covers(first)
@@ -156,6 +163,6 @@ def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
     queues.delete(queues.queue(world.operator, "q1"), world.now)
     commit = ledger.take(0)
     assert commit is not None
-    snapshot.told([(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    snapshot.told([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
     found = facts_in(snapshot.entries(1, 0), ())
     assert not [of for of in found if of[0] in ("exchange", "binding", "queue")]

@@ -16,8 +16,8 @@ from headway.core.log.ledger import MAIN
 from headway.core.message.record import TOPICS, Run
 from headway.core.routing.bindings import Binding, Destination
 from headway.server.journal.archive import stream_name
-from headway.server.journal.keeper import TIDY_EVERY_S
-from headway.server.journal.words import read_runs
+from headway.server.journal.entry_codec import decode_runs
+from headway.server.journal.journal_writer import TIDY_EVERY_S
 
 RECORDED = ("a", "b")
 CONFIG = "".join(f'[[topic]]\nfilter = "{topic}"\nkeep = "7d"\n' for topic in RECORDED)
@@ -62,7 +62,7 @@ class World:
         return hook
 
     def _attempt(self, batch: int, rows: Rows) -> None:
-        """As server/streams/publication.py does it, but for the parts; in other stretches each time."""
+        """As server/streams/publication.py does it, but for the parts; in other ranges each time."""
         stage, writers = self.stage, self.stage.broker.writers
         last = writers.last("w")
         if last is not None and last.number == batch and not last.parts:
@@ -90,7 +90,7 @@ class World:
 
     def _kept(self) -> None:
         self.stage.turn()
-        assert self.stage.keeper.committed == self.stage.keeper.ledger.number - 1
+        assert self.stage.journal.committed == self.stage.journal.ledger.number - 1
 
     def _consume(self) -> None:
         """What was seen may be seen again after a crash; what was settled and confirmed may not, but for that the
@@ -101,9 +101,9 @@ class World:
             self.stage.ack(got)
 
     def recorded(self, topic: str) -> list[int]:
-        stream = self.stage.keeper.streams[stream_name(topic)]
+        stream = self.stage.journal.streams[stream_name(topic)]
         runs = [one.run for _, batch in stream.read(stream.first_sequence, stream.last_sequence)
-                for one in read_runs(batch, 0.0)]  # fmt: skip
+                for one in decode_runs(batch, 0.0)]  # fmt: skip
         return [int(run.payload(index).split()[0]) for run in runs for index in range(len(run))]
 
     def queued(self) -> Counter[int]:
@@ -160,14 +160,14 @@ def test_what_a_batch_is_known_by_is_not_freed_before_it_is_done() -> None:
         if number % 100 == 0:
             settle(stage)
     settle(stage)
-    assert stage.keeper.streams[MAIN].bytes > 1000 * SIZE, "though nobody else needs it"
+    assert stage.journal.streams[MAIN].bytes > 1000 * SIZE, "though nobody else needs it"
     stage = JournalStage(stage.files.crash(random.Random(1)), config=CONFIG)
     publish(stage, rows)
     assert stage.get("q") is None
     stage.broker.writers.done("w", stage.now)
     settle(stage)
     settle(stage)
-    assert stage.keeper.streams[MAIN].bytes < 1000 * SIZE, "and now it is freed"
+    assert stage.journal.streams[MAIN].bytes < 1000 * SIZE, "and now it is freed"
 
 
 def publish(stage: JournalStage, rows: Rows) -> None:

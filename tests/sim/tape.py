@@ -19,13 +19,13 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.routing.registry import Limits
-from headway.server.journal.handle import Shelf
+from headway.server.journal.chunk_cache import ChunkCache
+from headway.server.journal.entry_codec import encode_metadata, encode_positions, encode_run
 from headway.server.journal.needs import Needs
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.tidying import Stretch, unwanted
-from headway.server.journal.words import fact_entry, places_entry, run_entry
+from headway.server.journal.tidying import SequenceRange, unneeded_ranges
 from headway.store.journal.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
@@ -57,13 +57,13 @@ class TapeStream:
             freed += 1
         return freed
 
-    def stretches(self) -> list[Stretch]:
+    def ranges(self) -> list[SequenceRange]:
         """Of each segment but the last: the sequences of its records."""
-        return [Stretch(first + 1, last) for first, last in pairwise(self.starts)]
+        return [SequenceRange(first + 1, last) for first, last in pairwise(self.starts)]
 
-    def free_between(self, idle: list[Stretch]) -> int:
+    def free_between(self, idle: list[SequenceRange]) -> int:
         """Segments between others, if nobody wants a record of them."""
-        gone = [at for at, stretch in enumerate(self.stretches()) if at and stretch in idle]
+        gone = [at for at, range_ in enumerate(self.ranges()) if at and range_ in idle]
         for at in reversed(gone):
             del self.segments[at], self.starts[at]
         return len(gone)
@@ -143,10 +143,10 @@ class Tape:
         commit = self.ledger.take(self.broker.registry.sequence)
         if commit is None:
             return
-        entries = [run_entry(kept, WALL_OFFSET_S) for kept in commit.runs]
+        entries = [encode_run(kept, WALL_OFFSET_S) for kept in commit.runs]
         for kept in commit.runs:
             self.written.update(range(kept.sequence, kept.sequence + len(kept.run)))
-        told = [(fact, fact_entry(fact, WALL_OFFSET_S)) for fact in commit.facts]
+        told = [(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts]
         entries += [entry for _, entry in told]
         if self._snapshot is not None:
             self._snapshot.told(told, commit.places)
@@ -156,7 +156,7 @@ class Tape:
             if isinstance(fact.terms, SubscriptionTerms | QueueKeptTerms):
                 self.began.setdefault(fact.terms.place, fact.sequence)
         if commit.places:
-            entries.append(places_entry(commit.places, commit.sequence))
+            entries.append(encode_positions(commit.places, commit.sequence))
         if entries:
             self.main.write(entries, now)
         self.broker.written(commit.number)
@@ -184,7 +184,7 @@ class Tape:
             self._needs.go_on(self.slices)
             if self._needs.whole:
                 self.freed += self.main.free(self._needs.main)
-                idle = unwanted(self.broker, self.ledger, (), self.main.stretches())
+                idle = unneeded_ranges(self.broker, self.ledger, (), self.main.ranges())
                 self.freed_between += self.main.free_between(idle)
                 self._needs = None
 
@@ -205,7 +205,7 @@ class Tape:
         broker.keep(ledger, NothingRecorded())
         restore_retained(broker, self.retained, now, WALL_OFFSET_S)  # type: ignore[arg-type]
         streams = {MAIN: self.main, RETAINED: self.retained}
-        restore(broker, streams, Shelf([], NothingRecorded()), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
+        restore(broker, streams, ChunkCache([], NothingRecorded()), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
         return broker, ledger
 
 

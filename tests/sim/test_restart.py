@@ -20,7 +20,7 @@ from headway.core.broker import Broker
 from headway.core.consumer.effects import Effect, Spill
 from headway.core.consumer.options import QueueTerms
 from headway.core.message.record import Durability, Run
-from headway.server.journal import words
+from headway.server.journal import entry_codec
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubRel
 from headway.wire.mqtt.replies import Replies
@@ -136,7 +136,8 @@ def durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(chance, "terms", durable_terms)
     # The simulator writes headers as JSON, not as AMQP does.
-    monkeypatch.setattr(words, "QUEUES", words.QUEUES._replace(read_headers=lambda raw: dict(json.loads(raw))))
+    queues = entry_codec.QUEUES._replace(read_headers=lambda raw: dict(json.loads(raw)))
+    monkeypatch.setattr(entry_codec, "QUEUES", queues)
 
 
 @pytest.mark.usefixtures("durable")

@@ -18,7 +18,7 @@ from headway.cli.errors import NOTHING_FOUND, needing, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
-    from headway.server.recorded import Piece
+    from headway.server.recorded import RunPart
 
 ENDINGS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 SAY_AFTER_S = 2.0
@@ -105,46 +105,46 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
                  key: str | None, output: Path | None) -> bool:  # fmt: skip
     """Whether all of it could be read."""
     from headway.core.message import BadKey, compile_key
-    from headway.server.offline import settings_for, sources_of
+    from headway.server.offline import open_recorded, settings_for
     from headway.server.recorded import (
         OffsetGone,
         RangeRequest,
         Trimmed,
-        lines,
-        pieces,
-        range_of,
-        read_start,
-        read_stop,
+        parse_start,
+        parse_stop,
+        read_parts,
+        resolve_range,
+        to_json_lines,
     )
     from headway.store.journal.errors import Corrupt
 
     now_us = int(time.time() * 1e6)
-    asked = RangeRequest(read_start(start, now_us), read_stop(stop, now_us))
+    asked = RangeRequest(parse_start(start, now_us), parse_stop(stop, now_us))
     try:
         by = compile_key(key) if key is not None else None
     except BadKey as error:
         raise ConfigError(str(error)) from None
-    sources, said = sources_of(settings_for(journal, config), topic, by)
+    sources, said = open_recorded(settings_for(journal, config), topic, by)
     try:
-        wanted = range_of(asked, sources)
+        wanted = resolve_range(asked, sources)
     except OffsetGone as error:
         raise ConfigError(str(error).replace("from=", "--from ")) from None
     progress = ExportProgress()
 
-    def found() -> Iterator[Piece]:
+    def found() -> Iterator[RunPart]:
         try:
-            for piece in pieces(sources, topic, wanted.first, wanted.stop):
-                if piece.run is not None:
-                    progress.add(len(piece.run), piece.payload_bytes)
-                progress.at((piece.last - wanted.first + 1) / (wanted.stop - wanted.first))
-                yield piece
+            for part in read_parts(sources, topic, wanted.first, wanted.stop):
+                if part.run is not None:
+                    progress.add(len(part.run), part.payload_bytes)
+                progress.at((part.last - wanted.first + 1) / (wanted.stop - wanted.first))
+                yield part
         except Corrupt as error:
             said.append(str(error))
         except Trimmed:
             said.append("the broker deleted records while they were read")
 
     if form == "json":
-        _write_lines(lines(found()), output)
+        _write_lines(to_json_lines(found()), output)
     else:
         with needing("telemetry", "Parquet"):
             from headway.store.records import batches, write_parquet
@@ -155,10 +155,10 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
     return not said
 
 
-def _columns(found: Iterable[Piece]) -> Iterator[tuple[Any, int, int, Any]]:
-    for piece in found:
-        if piece.run is not None:
-            yield piece.run, piece.first, piece.time_us, piece.keys
+def _columns(found: Iterable[RunPart]) -> Iterator[tuple[Any, int, int, Any]]:
+    for part in found:
+        if part.run is not None:
+            yield part.run, part.first, part.time_us, part.keys
 
 
 # -- from a broker ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from headway.cli.errors import NOTHING_FOUND, clean, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
-    from headway.server.offline import Stock, StreamLine
+    from headway.server.offline import Inventory, StreamSummary
     from headway.store.journal.catalogue import SegmentStats
 
 SHOWN_MAX = 20
@@ -54,13 +54,13 @@ def show(
       headway journal show --config headway.toml --segments
       headway journal show /var/lib/headway --json | jq '.holders[] | select(.records > 0)'
     """
-    from headway.server.offline import alone, described, settings_for, stock
+    from headway.server.offline import describe_streams, exclusive, settings_for, take_inventory
     from headway.store.journal.errors import Corrupt
 
     settings = settings_for(folder, config)
-    with alone(settings.journal.folder):
+    with exclusive(settings.journal.folder):
         try:
-            lines, kept = described(settings), stock(settings)
+            lines, kept = describe_streams(settings), take_inventory(settings)
         except Corrupt as error:
             raise ConfigError(str(error)) from None
     if as_json:
@@ -73,7 +73,7 @@ def show(
     _show_kept(kept)
 
 
-def _show_streams(lines: list[StreamLine], with_segments: bool) -> None:
+def _show_streams(lines: list[StreamSummary], with_segments: bool) -> None:
     rows: list[tuple[str, ...]] = [("STREAM", "SEGMENTS", "RECORDS", "OFFSETS", "WRITTEN", "BYTES")]
     for line in lines:
         size = sum(segment.bytes for segment in line.segments)
@@ -97,7 +97,7 @@ def _where(segments: list[SegmentStats]) -> tuple[str, str]:
     )
 
 
-def _show_kept(kept: Stock) -> None:
+def _show_kept(kept: Inventory) -> None:
     queues = sum(not one.filter for one in kept.holders)
     typer.echo(
         f"kept: {_many(kept.sessions, 'session')}, {_many(len(kept.holders) - queues, 'subscription')}, "
@@ -120,7 +120,7 @@ def _table(rows: list[tuple[str, ...]]) -> None:
         typer.echo("  ".join(cells).rstrip())
 
 
-def _as_json(lines: list[StreamLine], kept: Stock) -> dict[str, Any]:
+def _as_json(lines: list[StreamSummary], kept: Inventory) -> dict[str, Any]:
     streams = [
         {
             "name": line.name, "filter": line.filter, "records": line.records,

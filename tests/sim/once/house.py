@@ -1,4 +1,4 @@
-"""One life of a broker that speaks MQTT and has a journal: engine, peers, keeper and journal are the real ones; the
+"""One life of a broker that speaks MQTT and has a journal: engine, peers, journal and journal are the real ones; the
 loop, sockets, the writer's thread and the file system are pretended. Nothing is written before it is told to be."""
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class JournalHouse(House):
         self.pretended.now = now
         self.writer = Writer()
         table = parse_settings(LISTENER + JOURNAL).journal
-        keeper = start(table, (), self.broker, self.loop, self.now, self.turn_soon, lambda: WALL_S, files=files)
-        keeper._writer = cast(Any, self.writer)
-        self.keeper = keeper
+        journal = start(table, (), self.broker, self.loop, self.now, self.turn_soon, lambda: WALL_S, files=files)
+        journal._thread = cast(Any, self.writer)
+        self.journal = journal
 
     def _turn(self) -> None:
         super()._turn()
-        if self.keeper is not None:
-            self.keeper.turn(self.now())
+        if self.journal is not None:
+            self.journal.turn(self.now())
 
     def _tick(self) -> None:
         super()._tick()
-        if self.keeper is not None:
-            self.keeper.turn(self.now())
+        if self.journal is not None:
+            self.journal.turn(self.now())
 
     def welcome(self, sock: Socket) -> Connection:
         return self.accept(sock, "mqtt", peer=MqttPeer)

@@ -77,10 +77,10 @@ class OffsetFinder:
         if _OFFSET.fullmatch(text):
             first = lake.earliest()
             return int(text) if first is not None and first <= int(text) < lake.end() else None
-        from headway.server.recorded import Moment, read_place
+        from headway.server.recorded import Timestamp, parse_position
 
-        place = read_place(text, "from", int(time.time() * 1e6))
-        return lake.since(datetime.fromtimestamp(place.us / 1e6, UTC)) if isinstance(place, Moment) else None
+        place = parse_position(text, "from", int(time.time() * 1e6))
+        return lake.since(datetime.fromtimestamp(place.us / 1e6, UTC)) if isinstance(place, Timestamp) else None
 
     # -- ranges -----------------------------------------------------------------------------------------------------
 

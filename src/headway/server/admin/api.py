@@ -99,8 +99,8 @@ class Admin:
                 "written_rows": telemetry.written_rows, "dropped_rows": telemetry.dropped_rows,
                 "last_error": telemetry.last_error,
             }  # fmt: skip
-        if engine.keeper is not None:
-            body["journal"] = engine.keeper.stats()
+        if engine.journal is not None:
+            body["journal"] = engine.journal.stats()
         return json_answer(body)
 
     async def _consumers(self, request: web.Request) -> web.Response:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from headway.core.telemetry import stats
 from headway.server.admin.listings import Listings
 from headway.server.engine import Engine, Telemetry
-from headway.server.journal import Keeper
+from headway.server.journal import JournalWriter
 from headway.server.loop import BOUNDS_S, Pulse, memory_peak_bytes, memory_rss_bytes
 
 LABEL_CHARS_MAX = 120
@@ -109,8 +109,8 @@ class Metrics:
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from self._telemetry(engine.telemetry)
-        if engine.keeper is not None:
-            yield from self._journal(engine.keeper)
+        if engine.journal is not None:
+            yield from self._journal(engine.journal)
         yield from self._pools(whole)
         yield from self._together(whole, census)
 
@@ -144,18 +144,18 @@ class Metrics:
             yield CounterMetricFamily(f"headway_{name}", text, value)
         yield GaugeMetricFamily("headway_telemetry_lake_bytes", "What the lake takes up", telemetry.lake.bytes)
 
-    def _journal(self, keeper: Keeper) -> Iterator[Metric]:
-        journal = keeper.stats()
-        yield CounterMetricFamily("headway_journal_commits", "Groups of records brought to disk", journal.commits)
-        yield CounterMetricFamily("headway_journal_failures", "How often that failed", journal.failures)
+    def _journal(self, journal: JournalWriter) -> Iterator[Metric]:
+        told = journal.stats()
+        yield CounterMetricFamily("headway_journal_commits", "Groups of records brought to disk", told.commits)
+        yield CounterMetricFamily("headway_journal_failures", "How often that failed", told.failures)
         for name, text, value in (
-            ("journal_failing", "1 while nothing can be confirmed", float(bool(journal.error))),
-            ("journal_waiting_bytes", "What is not known to be on disk yet", journal.waiting_bytes),
-            ("journal_places", "Durable subscriptions and queues", journal.places),
+            ("journal_failing", "1 while nothing can be confirmed", float(bool(told.error))),
+            ("journal_waiting_bytes", "What is not known to be on disk yet", told.waiting_bytes),
+            ("journal_places", "Durable subscriptions and queues", told.places),
         ):
             yield GaugeMetricFamily(f"headway_{name}", text, value)
         size = GaugeMetricFamily("headway_journal_bytes", "What a stream takes up on disk", labels=["stream"])
-        for stream, taken in journal.streams.items():
+        for stream, taken in told.streams.items():
             size.add_metric([stream], taken)
         yield size
 

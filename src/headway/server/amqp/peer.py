@@ -71,7 +71,7 @@ class AmqpPeer(BasePeer[Item]):
         self.message_bytes_max = listener.packet_bytes_max
         self.cancels = self.tells_blocked = False
         self.username = ""
-        self.promises = Promises(connection, engine.keeper)
+        self.promises = Promises(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing = False
         self._final = b""

@@ -15,14 +15,14 @@ from headway.wire.amqp.items import Item, Method
 
 if TYPE_CHECKING:
     from headway.server.connections import Connection
-    from headway.server.journal import Keeper
+    from headway.server.journal import JournalWriter
 
 
 class Promises(Answers):
     __slots__ = ("_held",)
 
-    def __init__(self, connection: Connection, keeper: Keeper | None) -> None:
-        super().__init__(connection, keeper)
+    def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
+        super().__init__(connection, journal)
         self._held = False
 
     def hold_up(self, item: Item) -> bool:
@@ -37,8 +37,8 @@ class Promises(Answers):
         super().forget(channel)
         self._go_on()
 
-    def kept(self, number: int) -> None:
-        super().kept(number)
+    def on_commit(self, number: int) -> None:
+        super().on_commit(number)
         self._go_on()
 
     def _go_on(self) -> None:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headway.server.connections.connection import Connection
-    from headway.server.journal import Keeper
+    from headway.server.journal import JournalWriter
 
 
 class Answers:
     """Of one connection, in the order in which they are said. Where there is no journal none of them waits."""
 
-    __slots__ = ("_connection", "_keeper", "_waiting")
+    __slots__ = ("_connection", "_journal", "_waiting")
 
-    def __init__(self, connection: Connection, keeper: Keeper | None) -> None:
+    def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
         self._connection = connection
-        self._keeper = keeper
+        self._journal = journal
         self._waiting: deque[tuple[int, bytes, int]] = deque()
         """The commit each waits for, and the channel it is said on."""
 
@@ -27,7 +27,7 @@ class Answers:
 
     def say(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
         """``kept``: it is about something that is to be in the journal first."""
-        number = 0 if self._keeper is None or not kept else self._keeper.wait(self)
+        number = 0 if self._journal is None or not kept else self._journal.wait(self)
         if number or self._waiting:
             self._waiting.append((max(number, self._waiting[-1][0] if self._waiting else 0), frame, channel))
         else:
@@ -38,7 +38,7 @@ class Answers:
         if self._waiting:
             self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)
 
-    def kept(self, number: int) -> None:
+    def on_commit(self, number: int) -> None:
         """The journal has everything up to this commit."""
         waiting, connection = self._waiting, self._connection
         if not connection.open:
@@ -46,6 +46,6 @@ class Answers:
             return
         while waiting and waiting[0][0] <= number:
             connection.out += waiting.popleft()[1]
-        if waiting and self._keeper is not None:
-            self._keeper.wait(self)
+        if waiting and self._journal is not None:
+            self._journal.wait(self)
         connection.out_soon()

@@ -36,8 +36,8 @@ from headway.server.config import Settings, Users, make_broker
 from headway.server.connections import SHARE_WORK, TURN_WORK, Connection, Connections, Ends, Farewells, Logins, Parts
 from headway.server.engine.letters import bury
 from headway.server.engine.telemetry import Telemetry
-from headway.server.journal import Keeper
-from headway.server.journal import start as keep_journal
+from headway.server.journal import JournalWriter
+from headway.server.journal import start as start_journal
 from headway.server.loop import Pulse
 from headway.store.slots import Slot
 from headway.store.spill import SpilledChunk, SpillStore
@@ -85,12 +85,12 @@ class Engine:
         self.telemetry: Telemetry | None = None
         if settings.telemetry.enabled:
             self.telemetry = Telemetry(settings, self.broker, loop, self.now)
-        self.keeper: Keeper | None = None
+        self.journal: JournalWriter | None = None
         """Writes the journal; None: there is none."""
         if settings.journal.enabled:
-            self.keeper = keep_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
+            self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
-            self.keeper.pulse = self.pulse
+            self.journal.pulse = self.pulse
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
@@ -130,8 +130,8 @@ class Engine:
             self._go_on()
         self.broker.flush(began)
         self._carry_out(began)
-        if self.keeper is not None:
-            self.keeper.turn(began)
+        if self.journal is not None:
+            self.journal.turn(began)
         ended = self.pulse.end("turn", began)
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
@@ -170,9 +170,9 @@ class Engine:
         now = self.pulse.begin()
         self.broker.tick(now, self.pulse.held_s())
         self._carry_out(now)
-        if self.keeper is not None:
-            self.keeper.load(now, time.thread_time())
-            self.keeper.turn(now)
+        if self.journal is not None:
+            self.journal.load(now, time.thread_time())
+            self.journal.turn(now)
         self._ring_in_time()
         self.pulse.end("tick", now)
         if self.broker.has_work or self.broker.registry.effects:
@@ -254,7 +254,7 @@ class Engine:
         """What the journal has is there already; what everybody has passed meanwhile nobody wants there."""
         left = []
         for chunk in [chunk for chunk in chunks if chunk.spilling]:
-            handle = self.keeper.chunk(lane, chunk) if self.keeper is not None else None
+            handle = self.journal.chunk(lane, chunk) if self.journal is not None else None
             if handle is None:
                 if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
                     chunk.kept = False  # it has been let go of there: who wants it is not durable
@@ -375,8 +375,8 @@ class Engine:
         for connection in self.connections:
             connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
-        if self.keeper is not None:
-            self.keeper.close()
+        if self.journal is not None:
+            self.journal.close()
         if self.telemetry is not None:
             self.telemetry.stop()
         self._writer.shutdown(wait=True)

@@ -1,17 +1,17 @@
 """The journal at work: what is kept, in words; writing it; making everything again at start."""
 
-from headway.server.journal.archive import PREFIX, Archive, Recorded, stream_name
-from headway.server.journal.handle import Shelf
-from headway.server.journal.keeper import BACKLOG_BYTES_MAX, Keeper
+from headway.server.journal.archive import PREFIX, Archive, RecordedTopic, stream_name
+from headway.server.journal.chunk_cache import ChunkCache
+from headway.server.journal.entry_codec import RUN, decode_runs
+from headway.server.journal.journal_writer import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.journal.opening import start, streams_in
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.tidying import stretches, unwanted
-from headway.server.journal.words import RUN, read_runs
+from headway.server.journal.tidying import snapshot_ranges, unneeded_ranges
 
 __all__ = [
-    "Archive", "BACKLOG_BYTES_MAX", "Keeper", "PREFIX", "read_runs", "Recorded", "restore", "restore_retained",
-    "RETAINED", "RetainedLog", "RUN", "Shelf", "Snapshot", "start", "stream_name", "streams_in", "stretches",
-    "unwanted",
+    "Archive", "BACKLOG_BYTES_MAX", "ChunkCache", "decode_runs", "JournalWriter", "PREFIX", "RecordedTopic",
+    "restore", "restore_retained", "RETAINED", "RetainedLog", "RUN", "Snapshot", "snapshot_ranges", "start",
+    "stream_name", "streams_in", "unneeded_ranges",
 ]

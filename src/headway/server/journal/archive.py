@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headway.core.consumer import ArchiveLag
 from headway.core.log import KeptRun
 from headway.core.message import SCAN_MAX, Record, Run, covers, matcher, overlaps
-from headway.server.journal.words import read_runs
+from headway.server.journal.entry_codec import decode_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
 
@@ -31,7 +31,7 @@ def stream_name(filter: str) -> str:
     return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
 
 
-class Recorded(NamedTuple):
+class RecordedTopic(NamedTuple):
     filter: str
     stream: Stream
     pending: deque[KeptRun]
@@ -42,7 +42,7 @@ class Archive:
     def __init__(self, wall_offset: Callable[[], float]) -> None:
         """``wall_offset``: the wall clock less the monotonic one, in seconds, as it is now."""
         self._wall_offset = wall_offset
-        self.recorded: dict[str, Recorded] = {}
+        self.recorded: dict[str, RecordedTopic] = {}
         """By the name of the stream, in the order of the configuration."""
         self._tests: list[tuple[Callable[[str], object], str]] = []
 
@@ -52,14 +52,14 @@ class Archive:
 
     def add(self, filter: str, stream: Stream) -> None:
         name = stream_name(filter)
-        self.recorded[name] = Recorded(filter, stream, deque())
+        self.recorded[name] = RecordedTopic(filter, stream, deque())
         self._tests.append((matcher(filter), name))
 
     def stream_of(self, topic: str) -> str:
         """Where the records of a topic are; empty: it is not recorded."""
         return next((name for matches, name in self._tests if matches(topic)), "")
 
-    def _of(self, filter: str) -> list[Recorded]:
+    def _of(self, filter: str) -> list[RecordedTopic]:
         return [recorded for recorded in self.recorded.values() if overlaps(recorded.filter, filter)]
 
     # -- where what is ----------------------------------------------------------------------------------------------
@@ -121,13 +121,13 @@ class Archive:
         have records beyond."""
         return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
 
-    def _runs(self, recorded: Recorded, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+    def _runs(self, recorded: RecordedTopic, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
         at, looked_from = after + 1, [0, 0]
         while at <= upto and looked_from[-2:] != [at, at]:  # twice, for the writer may have come between
             looked_from.append(at)
             try:
                 for time_us, batch in recorded.stream.read(at, upto):
-                    for run, first, _ in read_runs(batch, self.wall_offset_s):
+                    for run, first, _ in decode_runs(batch, self.wall_offset_s):
                         if first + len(run) > at:
                             at = first + len(run)
                             yield run, first, time_us / 1e6 - self.wall_offset_s

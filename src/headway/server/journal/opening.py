@@ -13,7 +13,7 @@ from headway.core.broker import Broker
 from headway.core.log import MAIN
 from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.archive import Archive, stream_name
-from headway.server.journal.keeper import BACKLOG_BYTES_MAX, Keeper
+from headway.server.journal.journal_writer import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.journal.progress import Progress
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.protocols import QUEUES
@@ -29,34 +29,34 @@ def start(
     table: JournalTable, topics: Sequence[TopicTable], broker: Broker, loop: asyncio.AbstractEventLoop,
     now: Callable[[], float], turn_soon: Callable[[], None], wall_offset: Callable[[], float], *, repair: bool = False,
     files: Files = REAL,
-) -> Keeper:  # fmt: skip
+) -> JournalWriter:  # fmt: skip
     """Raises ConfigError, with what is to be done."""
     folder, began, progress = table.folder, time.monotonic(), Progress()
-    journal = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
+    store = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
     recorded = [topic.filter for topic in topics if topic.keep is not None]
     archive = Archive(wall_offset)
     wall_offset_s = wall_offset()
     names = list(dict.fromkeys([MAIN, RETAINED, *map(stream_name, recorded), *streams_in(folder)]))
     try:
-        for line in journal.open(names, repair=repair, checked=progress.checked):
+        for line in store.open(names, repair=repair, checked=progress.checked):
             log.warning("journal: %s", line)
-        streams = {name: journal.stream(name) for name in names}
+        streams = {name: store.stream(name) for name in names}
         for filter in recorded:
             archive.add(filter, streams[stream_name(filter)])
-        keeper = Keeper(table, topics, broker, journal, streams, archive, loop, now, turn_soon)
-        broker.keep(keeper.ledger, archive)
+        journal = JournalWriter(table, topics, broker, store, streams, archive, loop, now, turn_soon)
+        broker.keep(journal.ledger, archive)
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, keeper.shelf, now, wall_offset_s, QUEUES.dialect, progress)
+        found = restore(broker, streams, journal.chunk_cache, now, wall_offset_s, QUEUES.dialect, progress)
     except (Corrupt, Locked) as error:
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
-    keeper.restored(found.reserved, found.snapshots)
+    journal.restored(found.reserved, found.snapshots)
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "
                  "are back, after %.1f s", found.sessions, found.subscriptions, found.queues, found.records, retained,
                  time.monotonic() - began)
-    return keeper
+    return journal
 
 
 def streams_in(folder: Path) -> list[str]:

@@ -13,20 +13,20 @@ from headway.core.broker import Broker
 from headway.core.clients import Folding, Told
 from headway.core.log import MAIN
 from headway.core.message import Dialect
-from headway.server.journal import words
-from headway.server.journal.handle import JournalChunk, Shelf
-from headway.server.journal.progress import Progress
-from headway.server.journal.words import (
-    FACT,
-    FACTS,
-    SNAPSHOT_FACT,
-    SNAPSHOT_PLACES,
-    ReadRun,
-    read_fact,
-    read_places,
-    read_run,
-    read_runs,
+from headway.server.journal import entry_codec
+from headway.server.journal.chunk_cache import ChunkCache, JournalChunk
+from headway.server.journal.entry_codec import (
+    METADATA,
+    METADATA_KINDS,
+    SNAPSHOT_METADATA,
+    SNAPSHOT_POSITIONS,
+    DecodedRun,
+    decode_metadata,
+    decode_positions,
+    decode_run,
+    decode_runs,
 )
+from headway.server.journal.progress import Progress
 from headway.store.journal.stream import Stream
 
 RETAINED = "retained"
@@ -46,17 +46,17 @@ class Restored(NamedTuple):
     """Where those are that are whole."""
 
 
-class _Timed(NamedTuple):
+class _ReplayItem(NamedTuple):
     """A run, or what is told; ordered by sequence, what is told behind the run that ends with it."""
 
     at: float
-    run: ReadRun | None
+    run: DecodedRun | None
     told: Told | None
     time_s: float = 0.0
     recorded: bool = False
 
 
-class _Story(Folding):
+class _MetadataReplay(Folding):
     """What the main stream tells, the runs aside."""
 
     def __init__(self) -> None:
@@ -67,63 +67,63 @@ class _Story(Folding):
     def read(self, stream: Stream, wall_offset_s: float, progress: Progress) -> None:
         mark: int | None = None
         facts = 0
-        for _, batch in stream.scan(FACTS | {words.SNAPSHOT_MARK}):
+        for _, batch in stream.scan(METADATA_KINDS | {entry_codec.SNAPSHOT_MARK}):
             facts += len(batch)
             progress.read(facts)
             for stored in batch:
                 match stored.kind:
-                    case words.SNAPSHOT_MARK:
+                    case entry_codec.SNAPSHOT_MARK:
                         mark = stored.sequence
-                    case kind if kind in (FACT, SNAPSHOT_FACT):
-                        self.fact(read_fact(stored, wall_offset_s), again=kind == SNAPSHOT_FACT)
+                    case kind if kind in (METADATA, SNAPSHOT_METADATA):
+                        self.fact(decode_metadata(stored, wall_offset_s), again=kind == SNAPSHOT_METADATA)
                     case kind:
-                        if kind == SNAPSHOT_PLACES:  # its last entry
+                        if kind == SNAPSHOT_POSITIONS:  # its last entry
                             self.snapshot_ended()
                             self.snapshots += [mark] if mark is not None else []
-                        for place in read_places(stored):
-                            self.place(place, again=kind == SNAPSHOT_PLACES)
+                        for place in decode_positions(stored):
+                            self.place(place, again=kind == SNAPSHOT_POSITIONS)
 
 
 def restore(
-    broker: Broker, streams: dict[str, Stream], shelf: Shelf, now: Callable[[], float], wall_offset_s: float,
+    broker: Broker, streams: dict[str, Stream], chunk_cache: ChunkCache, now: Callable[[], float], wall_offset_s: float,
     dialect: Dialect, progress: Progress | None = None,
 ) -> Restored:  # fmt: skip
     """``dialect``: that of queues. Raises Corrupt, OSError."""
-    story, progress = _Story(), progress or Progress()
-    story.read(streams[MAIN], wall_offset_s, progress)
-    restoring, told = broker.restoring(dialect, story.standings()), story.told()
+    metadata, progress = _MetadataReplay(), progress or Progress()
+    metadata.read(streams[MAIN], wall_offset_s, progress)
+    restoring, told = broker.restoring(dialect, metadata.standings()), metadata.told()
     apart = {int(one.at) for one in told if one.at < inf}
-    facts = (_Timed(one.at + 0.5, None, one) for one in told)
-    runs = [_runs(broker, MAIN, streams[MAIN], story.needed(), wall_offset_s, apart)]
+    facts = (_ReplayItem(one.at + 0.5, None, one) for one in told)
+    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart)]
     runs += [
         _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
-    for at, timed in enumerate(heapq.merge(facts, *runs, key=lambda timed: timed.at)):
-        if timed.run is not None:
-            run, sequence, publisher = timed.run
-            restoring.run(run, sequence, publisher, timed.time_s, recorded=timed.recorded)
-        elif timed.told is not None:
-            restoring.make(timed.told, now())
+    for at, item in enumerate(heapq.merge(facts, *runs, key=lambda item: item.at)):
+        if item.run is not None:
+            run, sequence, publisher = item.run
+            restoring.run(run, sequence, publisher, item.time_s, recorded=item.recorded)
+        elif item.told is not None:
+            restoring.make(item.told, now())
         if at % RUNS_A_STEP == 0:
-            _spill(broker, shelf, now())
+            _spill(broker, chunk_cache, now())
             progress.made(restoring.records)
     restoring.finish(now())
     registry = broker.registry
     last = max(stream.last_sequence for name, stream in streams.items() if name != RETAINED)
-    registry.sequence = max(registry.sequence, story.reserved, last)
+    registry.sequence = max(registry.sequence, metadata.reserved, last)
     broker.restored(now())
-    _spill(broker, shelf, now())
+    _spill(broker, chunk_cache, now())
     subscriptions = sum(len(session.subscriptions) for session in registry.sessions.values())
     return Restored(len(registry.sessions), subscriptions, len(registry.router.queues), restoring.records,
-                    registry.sequence, story.snapshots)  # fmt: skip
+                    registry.sequence, metadata.snapshots)  # fmt: skip
 
 
 def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: float) -> int:
     """Returns how many there are. Raises Corrupt, OSError."""
     for time_us, batch in stream.scan(None):
         for stored in batch:
-            run, _, _ = read_run(stored, wall_offset_s)
+            run, _, _ = decode_run(stored, wall_offset_s)
             if run.expires_s is None or run.expires_s > now:
                 with suppress(Refused):  # the limits are others now
                     broker.retained.put(run.record(0, 1, time_us / 1e6 - wall_offset_s))
@@ -132,18 +132,18 @@ def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: 
 
 def _runs(
     broker: Broker, name: str, stream: Stream, first: int, wall_offset_s: float, apart: set[int]
-) -> Iterator[_Timed]:
+) -> Iterator[_ReplayItem]:
     if not first:
         return
     for time_us, batch in stream.read(first, stream.last_sequence):
         time_s = time_us / 1e6 - wall_offset_s
-        for read in read_runs(batch, wall_offset_s, apart):
+        for read in decode_runs(batch, wall_offset_s, apart):
             broker.writers.found(name, read.publisher, len(read.run))
-            yield _Timed(read.sequence, read, None, time_s, name != MAIN)
+            yield _ReplayItem(read.sequence, read, None, time_s, name != MAIN)
 
 
-def _spill(broker: Broker, shelf: Shelf, now: float) -> None:
+def _spill(broker: Broker, chunk_cache: ChunkCache, now: float) -> None:
     """What pools have no memory for is left to the journal, which has it already."""
     for lane, chunks in broker.spill(now):
         for chunk in chunks:
-            broker.spilled(lane, chunk, chunk.size, JournalChunk(shelf, chunk, lane.dialect), "", now)
+            broker.spilled(lane, chunk, chunk.size, JournalChunk(chunk_cache, chunk, lane.dialect), "", now)

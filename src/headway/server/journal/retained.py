@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from headway.core.log import KeptRun, Retained
 from headway.core.message import Record
-from headway.server.journal.handle import Clock
-from headway.server.journal.words import run_entry
+from headway.server.journal.chunk_cache import Clock
+from headway.server.journal.entry_codec import encode_run
 from headway.store.journal.batch import Entry
 from headway.store.journal.stream import Stream
 
@@ -38,7 +38,7 @@ class RetainedLog:
         self._number += 1
         record = self._retained.get(topic) or Record(topic, b"", retain=True)
         run = record.run()
-        return run_entry(KeptRun("", run, self._number, ""), self._clock.wall_offset_s)
+        return encode_run(KeptRun("", run, self._number, ""), self._clock.wall_offset_s)
 
     def some_again(self) -> list[Entry]:
         """Entries to be written with the next commit so that older ones can go."""

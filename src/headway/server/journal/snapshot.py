@@ -20,8 +20,14 @@ from headway.core.broker import Broker
 from headway.core.clients import Standing, SubscriptionTerms
 from headway.core.log import Fact, Ledger, Place
 from headway.core.routing import Binding, Destination
-from headway.server.journal.handle import Clock
-from headway.server.journal.words import SNAPSHOT_FACT, SNAPSHOT_MARK, SNAPSHOT_PLACES, fact_entry, places_entry
+from headway.server.journal.chunk_cache import Clock
+from headway.server.journal.entry_codec import (
+    SNAPSHOT_MARK,
+    SNAPSHOT_METADATA,
+    SNAPSHOT_POSITIONS,
+    encode_metadata,
+    encode_positions,
+)
 from headway.store.journal.batch import Entry
 from headway.store.journal.files import Buffer
 
@@ -71,7 +77,7 @@ class Snapshot:
         """Yields how much work it was."""
         for fact in self._ledger.all_facts():
             if fact is not None:
-                self._fact(fact, fact_entry(fact, self._clock.wall_offset_s).data[0])
+                self._fact(fact, encode_metadata(fact, self._clock.wall_offset_s).data[0])
             yield 1
         for kept in list(self._ledger.kept.values()):
             if kept.number in self._ledger.kept:
@@ -178,11 +184,11 @@ class Snapshot:
 
     def entries(self, sequence: int, reserved: int) -> list[Entry]:
         """All of it, as of this sequence. May be called in another thread when no more is told to it."""
-        first = fact_entry(Fact(sequence, "reserved", None, reserved), 0.0).data[0]
+        first = encode_metadata(Fact(sequence, "reserved", None, reserved), 0.0).data[0]
         entries = [Entry(SNAPSHOT_MARK, sequence, 1, (b"",))]
-        entries += (Entry(SNAPSHOT_FACT, sequence, 0, (data,)) for data in (first, *self._facts()))
+        entries += (Entry(SNAPSHOT_METADATA, sequence, 0, (data,)) for data in (first, *self._facts()))
         places = [standing.place(number) for number, standing in self._places.items()]
-        entries.append(places_entry(places, sequence, SNAPSHOT_PLACES))
+        entries.append(encode_positions(places, sequence, SNAPSHOT_POSITIONS))
         return entries
 
     def _facts(self) -> Iterator[Buffer]:

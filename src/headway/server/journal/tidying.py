@@ -2,7 +2,7 @@
 
 Rules:
 - The main stream loses what is older than every record that somebody wants, up to the last snapshot before that.
-- Behind it there may be much that has come and gone while an old record waits. A *stretch* is what lies between two
+- Behind it there may be much that has come and gone while an old record waits. A *range* is what lies between two
   snapshots. Where nobody wants a record of it, it says nothing that the later snapshot does not: it goes as well.
   Whatever somebody may want is in a lane (or is known to loose ends), so lanes are looked through, once per snapshot.
 - The snapshot that says again what is removed is on disk before, also where nothing else has to be.
@@ -23,7 +23,7 @@ from headway.core.broker import Broker
 from headway.core.log import MAIN, Chunk, Ledger, LooseEnds, Place
 from headway.server.config import Keep, TopicTable
 from headway.server.journal.archive import Archive, stream_name
-from headway.server.journal.handle import Shelf
+from headway.server.journal.chunk_cache import ChunkCache
 from headway.server.journal.needs import SLICE_PLACES, Needs
 from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
@@ -33,7 +33,7 @@ from headway.store.journal.stream import Stream
 log = logging.getLogger("headway")
 
 
-class Stretch(NamedTuple):
+class SequenceRange(NamedTuple):
     """Sequences, both inclusive."""
 
     first: int
@@ -42,7 +42,7 @@ class Stretch(NamedTuple):
 
 class Tidying:
     def __init__(
-        self, broker: Broker, ledger: Ledger, streams: Mapping[str, Stream], archive: Archive, shelf: Shelf,
+        self, broker: Broker, ledger: Ledger, streams: Mapping[str, Stream], archive: Archive, chunk_cache: ChunkCache,
         retained: RetainedLog, topics: Sequence[TopicTable], submit: Callable[[Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """``submit``: to the writer, behind what it was given before."""
@@ -50,17 +50,17 @@ class Tidying:
         """Their sequences."""
         self._trimmed = 0
         """Records before this sequence may be gone."""
-        self._holes: list[Stretch] = []
+        self._holes: list[SequenceRange] = []
         """So may these."""
         self._freed = self._looked_upto = 0
-        """The snapshot before which nothing is left, and the one up to which stretches were looked at."""
+        """The snapshot before which nothing is left, and the one up to which ranges were looked at."""
         self._needs: Needs | None = None
         """What is being found out; then all else follows."""
         self._broker = broker
         self._ledger = ledger
         self._streams = streams
         self._archive = archive
-        self._shelf = shelf
+        self._cache = chunk_cache
         self._retained = retained
         self._topics = topics
         self._submit = submit
@@ -100,7 +100,7 @@ class Tidying:
         needs, self._needs = self._needs, None
         assert needs is not None
         by_writers = self._broker.writers.needed_sequence()
-        held = int(min(committed_sequence + 1, self._shelf.needed_sequence(), by_writers))
+        held = int(min(committed_sequence + 1, self._cache.needed_sequence(), by_writers))
         for topic in self._topics:
             if topic.keep is not None:
                 stream = self._archive.recorded[stream_name(topic.filter)].stream
@@ -126,8 +126,9 @@ class Tidying:
             self._looked_upto = self.snapshots[-1]
             begin = {segment.first_sequence for segment in main.segments}
             self.snapshots = [one for one in self.snapshots if one in begin or one > main.last_sequence]
-            idle = unwanted(self._broker, self._ledger, self._shelf.lent, stretches(self.snapshots, needed_for_all))
-            self._holes = [Stretch(*pair) for pair in joined([*self._holes, *idle]) if pair[1] >= self._trimmed]
+            ranges = snapshot_ranges(self.snapshots, needed_for_all)
+            idle = unneeded_ranges(self._broker, self._ledger, self._cache.unloaded, ranges)
+            self._holes = [SequenceRange(*pair) for pair in joined([*self._holes, *idle]) if pair[1] >= self._trimmed]
             self._free(main, partial(main.free_between, {one.first for one in idle}, frozenset(self.snapshots)))
 
     def may_be_gone(self, chunk: Chunk) -> bool:
@@ -147,50 +148,52 @@ class Tidying:
         self._submit(work)
 
 
-def stretches(snapshots: Sequence[int], before: float) -> list[Stretch]:
+def snapshot_ranges(snapshots: Sequence[int], before: float) -> list[SequenceRange]:
     """Those that end before this sequence."""
-    return [Stretch(first, after - 1) for first, after in pairwise(snapshots) if after <= before]
+    return [SequenceRange(first, after - 1) for first, after in pairwise(snapshots) if after <= before]
 
 
-def unwanted(broker: Broker, ledger: Ledger, lent: Iterable[Chunk], stretches: list[Stretch]) -> list[Stretch]:
-    """Those of which nobody wants a record. ``stretches``: in order; ``lent``: chunks that are in no memory."""
-    left = dict.fromkeys(stretches)
-    for chunk in _chunks(broker, lent) if stretches else ():
+def unneeded_ranges(
+    broker: Broker, ledger: Ledger, unloaded: Iterable[Chunk], ranges: list[SequenceRange]
+) -> list[SequenceRange]:
+    """Those of which nobody wants a record. ``ranges``: in order; ``unloaded``: chunks that are in no memory."""
+    left = dict.fromkeys(ranges)
+    for chunk in _chunks(broker, unloaded) if ranges else ():
         if not len(chunk):
             continue
-        for stretch in _among(stretches, chunk.run_sequence[0], chunk.sequence_of(len(chunk) - 1)):
-            if stretch in left and _has_some(chunk, stretch):
-                del left[stretch]
+        for range_ in _among(ranges, chunk.run_sequence[0], chunk.sequence_of(len(chunk) - 1)):
+            if range_ in left and _has_some(chunk, range_):
+                del left[range_]
     for kept in ledger.kept.values() if left else ():
         for cursor in kept.cursors:
             if isinstance(cursor, LooseEnds):
                 for first, last in cursor.wanted_sequences(0):
-                    for stretch in _among(stretches, first, last):
-                        left.pop(stretch, None)
+                    for range_ in _among(ranges, first, last):
+                        left.pop(range_, None)
     return list(left)
 
 
-def _chunks(broker: Broker, lent: Iterable[Chunk]) -> Iterator[Chunk]:
+def _chunks(broker: Broker, unloaded: Iterable[Chunk]) -> Iterator[Chunk]:
     for feed in broker.registry.router.feeds.values():
         chunk: Chunk | None = feed.lane.first
         while chunk is not None:
             yield chunk
             chunk = chunk.next
-    yield from lent
+    yield from unloaded
 
 
-def _among(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
+def _among(ranges: list[SequenceRange], first: int, last: int) -> list[SequenceRange]:
     """Those that have some of these sequences."""
-    start = bisect_left(stretches, first, key=lambda stretch: stretch.last)
-    return stretches[start : bisect_right(stretches, last, key=lambda stretch: stretch.first)]
+    start = bisect_left(ranges, first, key=lambda range_: range_.last)
+    return ranges[start : bisect_right(ranges, last, key=lambda range_: range_.first)]
 
 
-def _has_some(chunk: Chunk, stretch: Stretch) -> bool:
-    at = bisect_right(chunk.run_sequence, stretch.last) - 1
+def _has_some(chunk: Chunk, range_: SequenceRange) -> bool:
+    at = bisect_right(chunk.run_sequence, range_.last) - 1
     if at < 0:
         return False
     stop = chunk.run_first[at + 1] if at + 1 < len(chunk.run_first) else len(chunk)
-    return chunk.run_sequence[at] + stop - chunk.run_first[at] > stretch.first
+    return chunk.run_sequence[at] + stop - chunk.run_first[at] > range_.first
 
 
 def _trim(stream: Stream, keep: Keep, now_us: int, needed: int) -> None:

@@ -141,7 +141,7 @@ class Greeting:
         """A client that is told that it has no session begins with its packet ids anew. It must not find the old
         session again, for that would take its publishes for those that it knows."""
         peer = self._peer
-        number = peer.engine.keeper.wait(self) if peer.engine.keeper is not None else 0
+        number = peer.engine.journal.wait(self) if peer.engine.journal is not None else 0
         if not number:
             self._greet(greeting)
             return
@@ -150,14 +150,14 @@ class Greeting:
         peer.connection.hold("journal")
         peer.engine.turn_soon()
 
-    def kept(self, number: int) -> None:
+    def on_commit(self, number: int) -> None:
         """The journal has everything up to this commit."""
         if self._due is None:
             return
         peer, (due, greeting) = self._peer, self._due
         if number < due:
-            assert peer.engine.keeper is not None
-            peer.engine.keeper.wait(self)
+            assert peer.engine.journal is not None
+            peer.engine.journal.wait(self)
             return
         self._due, peer.waits = None, False
         peer.connection.let_go("journal")

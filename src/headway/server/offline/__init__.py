@@ -1,8 +1,9 @@
 """A journal's folder while no broker is at work on it."""
 
-from headway.server.offline.folder import StreamLine, alone, described, settings_for, sources_of
-from headway.server.offline.inventory import Stock, compact, stock
+from headway.server.offline.inventory import Inventory, compact, take_inventory
+from headway.server.offline.reader import StreamSummary, describe_streams, exclusive, open_recorded, settings_for
 
 __all__ = [
-    "alone", "compact", "described", "settings_for", "sources_of", "Stock", "stock", "StreamLine",
+    "compact", "describe_streams", "exclusive", "Inventory", "open_recorded", "settings_for", "StreamSummary",
+    "take_inventory",
 ]

@@ -17,17 +17,17 @@ from headway.server.journal import (
     BACKLOG_BYTES_MAX,
     RETAINED,
     Archive,
+    ChunkCache,
     RetainedLog,
-    Shelf,
     Snapshot,
     restore,
     restore_retained,
+    snapshot_ranges,
     stream_name,
     streams_in,
-    stretches,
-    unwanted,
+    unneeded_ranges,
 )
-from headway.server.offline.folder import opened
+from headway.server.offline.reader import open_streams
 from headway.server.protocols import QUEUES
 from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
@@ -37,7 +37,7 @@ from headway.store.journal.reader import StreamReader
 from headway.store.journal.stream import Stream
 
 
-class Holder(NamedTuple):
+class DurableConsumer(NamedTuple):
     """A durable subscription or queue, and what is unsettled of it."""
 
     name: str
@@ -47,15 +47,15 @@ class Holder(NamedTuple):
     bytes: int
 
 
-class Stock(NamedTuple):
+class Inventory(NamedTuple):
     sessions: int
     retained: int
     exchanges: int
-    holders: list[Holder]
+    holders: list[DurableConsumer]
     """Those with the most unsettled first."""
 
 
-class _Again:
+class _RestoredBroker:
     """A broker as it would be after a start, and its ledger."""
 
     def __init__(self, settings: Settings, streams: Mapping[str, Stream]) -> None:
@@ -65,34 +65,34 @@ class _Again:
         self.broker = make_broker(settings)
         archive = Archive(lambda: self.wall_offset_s)
         self.broker.keep(self.ledger, archive)
-        shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
+        chunk_cache = ChunkCache([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
-        found = restore(self.broker, dict(streams), shelf, now, self.wall_offset_s, QUEUES.dialect)
+        found = restore(self.broker, dict(streams), chunk_cache, now, self.wall_offset_s, QUEUES.dialect)
         self.ledger.drop(found.reserved)
         self.snapshots = found.snapshots
 
 
-def stock(settings: Settings) -> Stock:
+def take_inventory(settings: Settings) -> Inventory:
     """Reads, and changes nothing. Raises Corrupt, OSError."""
-    streams, _ = opened(settings.journal.folder)
+    streams, _ = open_streams(settings.journal.folder)
     for name in (MAIN, RETAINED):
         streams.setdefault(name, StreamReader(settings.journal.folder / name))
-    again = _Again(settings, streams)
+    again = _RestoredBroker(settings, streams)
     counted = _counted(again.broker, again.retained)
     for stream in streams.values():
         stream.close()
     return counted
 
 
-def _counted(broker: Broker, retained: int) -> Stock:
+def _counted(broker: Broker, retained: int) -> Inventory:
     now = time.monotonic()
     consumers, queues = stats.consumers(broker, now), stats.queues(broker, now)
-    holders = [Holder(one.client, one.filter, one.lag_records, one.lag_bytes) for one in consumers]
-    holders += [Holder(one.name, "", one.records + one.unacknowledged, one.bytes) for one in queues]
+    holders = [DurableConsumer(one.client, one.filter, one.lag_records, one.lag_bytes) for one in consumers]
+    holders += [DurableConsumer(one.name, "", one.records + one.unacknowledged, one.bytes) for one in queues]
     holders.sort(key=lambda one: (-one.bytes, one.name, one.filter))
     exchanges = broker.registry.router.exchanges.by_name.values()
     durable = sum(one.durable and bool(one.name) and not one.name.startswith("amq.") for one in exchanges)
-    return Stock(len(broker.registry.sessions), retained, durable, holders)
+    return Inventory(len(broker.registry.sessions), retained, durable, holders)
 
 
 # -- writing it anew --------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def compact(settings: Settings) -> dict[str, tuple[int, int]]:
     try:
         journal.open(names)
         streams = {name: journal.stream(name) for name in names}
-        again = _Again(settings, streams)
+        again = _RestoredBroker(settings, streams)
         _see_that_nothing_was_given_up(again.broker)
         _write_anew(journal, again)
         _trim(streams, settings, again)
@@ -127,7 +127,7 @@ def _see_that_nothing_was_given_up(broker: Broker) -> None:
         raise ConfigError("what is unsettled does not fit into the memory there is; nothing was changed")
 
 
-def _write_anew(journal: Journal, again: _Again) -> None:
+def _write_anew(journal: Journal, again: _RestoredBroker) -> None:
     """A snapshot in place of all facts and places before it, and each retained record once more."""
     registry, main, retained = again.broker.registry, journal.stream(MAIN), journal.stream(RETAINED)
     marks = [] if read_losses(REAL, main.folder) else again.snapshots
@@ -147,11 +147,11 @@ def _write_anew(journal: Journal, again: _Again) -> None:
     if passed:
         main.free_before(max(passed))
     snapshots = [*marks, sequence]
-    between = stretches(snapshots, again.broker.writers.needed_sequence())
-    main.free_between({one.first for one in unwanted(again.broker, again.ledger, (), between)}, snapshots)
+    between = snapshot_ranges(snapshots, again.broker.writers.needed_sequence())
+    main.free_between({one.first for one in unneeded_ranges(again.broker, again.ledger, (), between)}, snapshots)
 
 
-def _trim(streams: Mapping[str, Stream], settings: Settings, again: _Again) -> None:
+def _trim(streams: Mapping[str, Stream], settings: Settings, again: _RestoredBroker) -> None:
     """Finds batches past their keep time that no durable consumer needs."""
     needed = again.ledger.needed_sequence(again.broker.registry.sequence)
     for topic in settings.topics:

@@ -74,7 +74,7 @@ class BasePeer(ABC, Generic[Item]):
         self.decoder = decoder
         self.session: Session | None = None
         self.keep_alive_s = inf
-        self.answers = Answers(connection, engine.keeper)
+        self.answers = Answers(connection, engine.journal)
         """To what it publishes."""
         self.share = Share()
         self.waits = False

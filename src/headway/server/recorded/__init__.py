@@ -1,21 +1,30 @@
 """Recorded topics: from where to where, read in order, written as JSON lines."""
 
-from headway.server.recorded.json_lines import LOOKED_BYTES, lines
+from headway.server.recorded.json_lines import PROGRESS_BYTES, to_json_lines
 from headway.server.recorded.offset_range import (
-    Moment,
     OffsetGone,
     OffsetRange,
     RangeRequest,
-    range_of,
-    read_place,
-    read_range_request,
-    read_start,
-    read_stop,
+    Timestamp,
+    parse_position,
+    parse_range_request,
+    parse_start,
+    parse_stop,
+    resolve_range,
 )
-from headway.server.recorded.reading import Piece, RecordedStream, Trimmed, cut, deleted, earliest, latest, pieces
+from headway.server.recorded.parts import (
+    RecordedStream,
+    RunPart,
+    Trimmed,
+    deleted,
+    earliest,
+    latest,
+    limited_stop,
+    read_parts,
+)
 
 __all__ = [
-    "cut", "deleted", "earliest", "latest", "lines", "LOOKED_BYTES", "Moment", "OffsetGone", "OffsetRange", "Piece",
-    "pieces", "range_of", "RangeRequest", "read_place", "read_range_request", "read_start", "read_stop",
-    "RecordedStream", "Trimmed",
+    "deleted", "earliest", "latest", "limited_stop", "OffsetGone", "OffsetRange", "parse_position",
+    "parse_range_request", "parse_start", "parse_stop", "PROGRESS_BYTES", "RangeRequest", "read_parts",
+    "RecordedStream", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
 ]

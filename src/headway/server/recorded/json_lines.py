@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from headway.core.message import Run
-from headway.server.recorded.reading import Piece
+from headway.server.recorded.parts import RunPart
 
 CHUNK_BYTES = 256 * 1024
-LOOKED_BYTES = 16 * 1024 * 1024
+PROGRESS_BYTES = 16 * 1024 * 1024
 """Bytes of unwanted records after which an empty chunk (``b""``) is yielded, so that the reader can see progress."""
 _encode_into = msgspec.json.Encoder().encode_into
 
 
-def lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
+def to_json_lines(parts: Iterable[RunPart]) -> Iterator[bytes]:
     """In chunks of whole lines."""
     chunk, looked, line = bytearray(), 0, bytearray()
-    for piece in pieces:
-        looked += piece.looked_bytes
-        for record in records_of(piece):
+    for part in parts:
+        looked += part.scanned_bytes
+        for record in records_of(part):
             _encode_into(record, line)
             chunk += line
             chunk += b"\n"
@@ -34,23 +34,23 @@ def lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
                 yield bytes(chunk)
                 chunk.clear()
                 looked = 0
-        if looked > LOOKED_BYTES:
+        if looked > PROGRESS_BYTES:
             looked = 0
             yield b""
     if chunk:
         yield bytes(chunk)
 
 
-def records_of(piece: Piece) -> Iterator[dict[str, Any]]:
+def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
     """Each record as it stands in a line."""
-    run = piece.run
+    run = part.run
     if run is None:
         return
-    time = datetime.fromtimestamp(piece.time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    time = datetime.fromtimestamp(part.time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     properties = properties_of(run)
-    for index, key in enumerate(piece.keys):
+    for index, key in enumerate(part.keys):
         yield {
-            "offset": piece.first + index, "timestamp": time, "topic": run.topic, "key": key, "properties": properties,
+            "offset": part.first + index, "timestamp": time, "topic": run.topic, "key": key, "properties": properties,
             **_text("payload", run.payload(index)),
         }  # fmt: skip
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headway.core.base import ConfigError, parse_duration, parse_size
-from headway.server.recorded.reading import RecordedStream, deleted, earliest, latest, offset_at
+from headway.server.recorded.parts import RecordedStream, deleted, earliest, latest, offset_at
 
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
@@ -17,13 +17,13 @@ PARAMETERS = ("from", "to", "max_bytes", "format")
 _OFFSET = re.compile(r"\d{1,20}")
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """Microseconds since 1970."""
 
     us: int
 
 
-Place = int | Moment
+Place = int | Timestamp
 """An offset or a time."""
 
 
@@ -58,7 +58,7 @@ class OffsetGone(Exception):
         self.earliest = earliest
 
 
-def read_place(text: str, name: str, now_us: int) -> Place:
+def parse_position(text: str, name: str, now_us: int) -> Place:
     """``12408``, ``2026-01-31T12:00:00Z`` (without a zone: UTC), ``-5m``. Raises ConfigError."""
     text = text.strip()
     if _OFFSET.fullmatch(text):
@@ -67,13 +67,13 @@ def read_place(text: str, name: str, now_us: int) -> Place:
         return int(text)
     if text.startswith("-"):
         try:
-            return Moment(now_us - int(parse_duration(text[1:]) * 1e6))
+            return Timestamp(now_us - int(parse_duration(text[1:]) * 1e6))
         except (ConfigError, OverflowError):
             pass
     try:
         # In a URL a plus sign that is not escaped means a space.
         found = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text)
-        return Moment(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
+        return Timestamp(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
     except (ValueError, OverflowError):
         shown = text if len(text) <= 40 else text[:37] + "..."
         or_ = f', "{EARLIEST}"' if name == "from" else ""
@@ -83,15 +83,15 @@ def read_place(text: str, name: str, now_us: int) -> Place:
         ) from None
 
 
-def read_start(text: str, now_us: int) -> Place | None:
-    return None if text.strip() in ("", EARLIEST) else read_place(text, "from", now_us)
+def parse_start(text: str, now_us: int) -> Place | None:
+    return None if text.strip() in ("", EARLIEST) else parse_position(text, "from", now_us)
 
 
-def read_stop(text: str, now_us: int) -> Place | None:
-    return read_place(text, "to", now_us) if text.strip() else None
+def parse_stop(text: str, now_us: int) -> Place | None:
+    return parse_position(text, "to", now_us) if text.strip() else None
 
 
-def read_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
+def parse_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
     """Raises ConfigError."""
     for name in query:
         if name not in PARAMETERS:
@@ -107,17 +107,17 @@ def read_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
     format = query.get("format") or FORMATS[0]
     if format not in FORMATS:
         raise ConfigError(f"format={format[:40]!r}: there are {' and '.join(FORMATS)}")
-    start, stop = read_start(query.get("from", ""), now_us), read_stop(query.get("to", ""), now_us)
+    start, stop = parse_start(query.get("from", ""), now_us), parse_stop(query.get("to", ""), now_us)
     return RangeRequest(start, stop, bytes_max, format)
 
 
-def range_of(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
+def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
     """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone;
     ConfigError where nothing can lie between the two."""
     start, stop, begin, end = asked.start, asked.stop, earliest(sources), latest(sources, on_disk)
     if isinstance(start, int) and isinstance(stop, int) and stop < start:
         raise ConfigError(f"to={stop} is before from={start}")
-    if isinstance(start, Moment) and isinstance(stop, Moment) and stop < start:
+    if isinstance(start, Timestamp) and isinstance(stop, Timestamp) and stop < start:
         raise ConfigError("to is before from")
     if isinstance(start, int) and start <= deleted(sources) and begin < end:
         raise OffsetGone(start, begin)
@@ -128,4 +128,4 @@ def range_of(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: in
 
 
 def _offset(place: Place, sources: Sequence[RecordedStream]) -> int:
-    return offset_at(sources, place.us) if isinstance(place, Moment) else place
+    return offset_at(sources, place.us) if isinstance(place, Timestamp) else place

@@ -20,7 +20,7 @@ from headway.core.message import BadTopic, covers, overlaps, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body
-from headway.server.journal import Recorded
+from headway.server.journal import RecordedTopic
 from headway.server.recorded import RecordedStream, deleted, earliest, latest
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -93,17 +93,17 @@ class Cursors:
 
     # -- what they come to ------------------------------------------------------------------------------------------
 
-    def _recorded(self, topic: str) -> list[Recorded]:
+    def _recorded(self, topic: str) -> list[RecordedTopic]:
         """The recorded topics that it lies in. Raises Refusal, BadTopic."""
         validate_filter(topic)
-        keeper = self._engine.keeper
-        recorded = list(keeper.archive.recorded.values()) if keeper is not None else []
+        journal = self._engine.journal
+        recorded = list(journal.archive.recorded.values()) if journal is not None else []
         if not any(covers(one.filter, topic) for one in recorded):
             names = ", ".join(one.filter for one in recorded) or "nothing (a [[topic]] with keep is)"
             raise Refusal(404, f"{topic} is not recorded; recorded is {names}")
         return [one for one in recorded if overlaps(one.filter, topic)]
 
-    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[Recorded]) -> Poll:
+    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)
         sources, broker = _sources(found), engine.broker
@@ -149,26 +149,26 @@ class Cursors:
         del self._polls[name]
         raise Refusal(409, text, reason=str(reason))
 
-    async def _more(self, poll: Poll, found: list[Recorded], wish: CursorRequest) -> None:
+    async def _more(self, poll: Poll, found: list[RecordedTopic], wish: CursorRequest) -> None:
         """Wait until there is something for it, or for as long as it likes to."""
-        keeper, loop = self._engine.keeper, self._engine.loop
-        assert keeper is not None
+        journal, loop = self._engine.journal, self._engine.loop
+        assert journal is not None
         until = loop.time() + min(wish.wait_ms, WAIT_MS_MAX) / 1000
-        while latest(_sources(found), keeper.committed_sequence) <= poll.offset and not poll.ended:
+        while latest(_sources(found), journal.committed_sequence) <= poll.offset and not poll.ended:
             left_s = until - loop.time()
             if left_s <= 0:
                 return
-            await asyncio.wait([keeper.next_commit()], timeout=left_s)
+            await asyncio.wait([journal.next_commit()], timeout=left_s)
 
-    def _told(self, poll: Poll, found: list[Recorded]) -> dict[str, Any]:
-        keeper = self._engine.keeper
-        assert keeper is not None
+    def _told(self, poll: Poll, found: list[RecordedTopic]) -> dict[str, Any]:
+        journal = self._engine.journal
+        assert journal is not None
         gap = poll.take_gap()
         said = None
         if gap is not None:
             said = {"records": gap.records, "reason": gap.reason, "text": self._why(poll)}
         return {
-            "offset": poll.offset, "latest": latest(_sources(found), keeper.committed_sequence),
+            "offset": poll.offset, "latest": latest(_sources(found), journal.committed_sequence),
             "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
         }  # fmt: skip
 
@@ -202,5 +202,5 @@ class Cursors:
         self._timer = self._engine.loop.call_later(LOOK_EVERY_S, self._look) if self._heard_s else None
 
 
-def _sources(found: list[Recorded]) -> list[RecordedStream]:
+def _sources(found: list[RecordedTopic]) -> list[RecordedStream]:
     return [RecordedStream(one.stream, None) for one in found]

@@ -79,12 +79,12 @@ class Publication:
     async def _whole(self) -> None:
         """Raises OSError, BadRows (a ValueError), Refused."""
         engine, name = self._engine, self._writer
-        keeper, writers = engine.keeper, engine.broker.writers
-        assert keeper is not None
+        journal, writers = engine.journal, engine.broker.writers
+        assert journal is not None
         if not self._begun:
             writers.begin(name, self.number, self.parts, engine.now())
             self._begun = True
-        await keeper.all_kept()
+        await journal.flush()
         # What else is there by now is of attempts that failed: the writer begins no batch before this one is done.
         there = await engine.loop.run_in_executor(self._threads, self._staged.parts, name)
         first = 0
@@ -92,9 +92,9 @@ class Publication:
             runs = await engine.loop.run_in_executor(self._threads, _read, self._staged.path(name, part))
             await self._publish(runs, first)
             first += sum(len(run) for _, run in runs)
-        await keeper.all_kept()
+        await journal.flush()
         writers.done(name, engine.now())
-        await keeper.all_kept()
+        await journal.flush()
         await engine.loop.run_in_executor(self._threads, self._staged.remove, name, there)
 
     async def _publish(self, runs: list[tuple[int, Run]], first: int) -> None:

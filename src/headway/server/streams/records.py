@@ -23,20 +23,20 @@ from headway.core.message import BadTopic, covers, overlaps, validate_filter
 from headway.server.engine import Engine
 from headway.server.http import Refusal, json_answer
 from headway.server.recorded import (
-    LOOKED_BYTES,
+    PROGRESS_BYTES,
     OffsetGone,
     OffsetRange,
-    Piece,
     RangeRequest,
     RecordedStream,
+    RunPart,
     Trimmed,
-    cut,
     earliest,
     latest,
-    lines,
-    pieces,
-    range_of,
-    read_range_request,
+    limited_stop,
+    parse_range_request,
+    read_parts,
+    resolve_range,
+    to_json_lines,
 )
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
@@ -96,22 +96,22 @@ class Records:
     def _recorded(self) -> dict[str, RecordedStream]:
         """By filter."""
         engine = self._engine
-        if engine.keeper is None:
+        if engine.journal is None:
             return {}
         keys = {topic.filter: topic.key for topic in engine.settings.topics}
-        archive = engine.keeper.archive
+        archive = engine.journal.archive
         return {one.filter: RecordedStream(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
 
     async def _topics(self, _: web.Request) -> web.Response:
-        keeper = self._engine.keeper
+        journal = self._engine.journal
         keeps = {topic.filter: topic.keep for topic in self._engine.settings.topics}
         found = []
         for filter, source in self._recorded().items():
-            assert keeper is not None
+            assert journal is not None
             first_us, last_us = _times(source.stream)
             found.append({
                 "filter": filter, "key": source.key.text if source.key else None, "keep": str(keeps.get(filter)),
-                "earliest": earliest([source]), "latest": latest([source], keeper.committed_sequence),
+                "earliest": earliest([source]), "latest": latest([source], journal.committed_sequence),
                 "bytes": source.stream.bytes, "first_time": _iso(first_us), "last_time": _iso(last_us),
             })  # fmt: skip
         return json_answer({"topics": found})
@@ -163,15 +163,15 @@ class Records:
         topic = request.match_info["topic"]
         try:
             validate_filter(topic)
-            asked = read_range_request(request.query, int(time.time() * 1e6))
+            asked = parse_range_request(request.query, int(time.time() * 1e6))
         except (ConfigError, BadTopic) as error:
             raise Refusal(400, str(error)) from None
         if not any(covers(filter, topic) for filter in recorded):
             names = ", ".join(recorded) or "nothing (a [[topic]] with keep is)"
             raise Refusal(404, f"{topic} is not recorded; recorded is {names}", recorded=list(recorded))
-        assert self._engine.keeper is not None
+        assert self._engine.journal is not None
         sources = [source for filter, source in recorded.items() if overlaps(filter, topic)]
-        return ReadRequest(sources, topic, asked, self._engine.keeper.committed_sequence)
+        return ReadRequest(sources, topic, asked, self._engine.journal.committed_sequence)
 
 
 # -- in a worker's thread ---------------------------------------------------------------------------------------------
@@ -201,30 +201,30 @@ def _begin(wanted: ReadRequest) -> Begun:
 
 def _begun(wanted: ReadRequest) -> Begun:
     sources, filter, asked, on_disk = wanted
-    range = range_of(asked, sources, on_disk)
+    range = resolve_range(asked, sources, on_disk)
     stop = range.stop
     if asked.bytes_max is not None:
-        stop = cut(pieces(sources, filter, range.first, stop), asked.bytes_max) or stop
-    found = pieces(sources, filter, range.first, stop)
-    chunks = lines(found) if asked.format == "json" else _arrow(found, range, stop)
+        stop = limited_stop(read_parts(sources, filter, range.first, stop), asked.bytes_max) or stop
+    found = read_parts(sources, filter, range.first, stop)
+    chunks = to_json_lines(found) if asked.format == "json" else _arrow(found, range, stop)
     return Begun(range, stop, next(chunks, b""), chunks)
 
 
-def _arrow(found: Iterable[Piece], range: OffsetRange, stop: int) -> Iterator[Chunk]:
+def _arrow(found: Iterable[RunPart], range: OffsetRange, stop: int) -> Iterator[Chunk]:
     from headway.store import records
 
     offsets = {"earliest": range.earliest, "latest": range.latest, "next": stop}
     start = records.stream_start({f"headway.{name}_offset": str(offset) for name, offset in offsets.items()})
     columns, looked = records.Columns(), 0
-    for piece in found:
-        looked += piece.looked_bytes
-        if piece.run is not None:
-            columns.add(piece.run, piece.first, piece.time_us, piece.keys)
+    for part in found:
+        looked += part.scanned_bytes
+        if part.run is not None:
+            columns.add(part.run, part.first, part.time_us, part.keys)
         if columns.size >= records.BATCH_BYTES:
-            part = records.stream_part(columns.batch())
-            yield start + part if start else part
+            data = records.stream_part(columns.batch())
+            yield start + data if start else data
             columns, looked, start = records.Columns(), 0, b""
-        elif looked > LOOKED_BYTES:
+        elif looked > PROGRESS_BYTES:
             yield start
             looked, start = 0, b""
     yield start + (records.stream_part(columns.batch()) if len(columns) else b"") + records.STREAM_END

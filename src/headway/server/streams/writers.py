@@ -76,7 +76,7 @@ class Writers:
 
     def start(self) -> None:
         """Go on with what was begun before the process began."""
-        if self._engine.keeper is not None:
+        if self._engine.journal is not None:
             self._quota.restore((name, "") for name in self._engine.broker.writers.names())
             for name, batch in self._engine.broker.writers.unfinished().items():
                 self._begin(name, batch, begun=True)
@@ -142,7 +142,7 @@ class Writers:
     def _name(self, request: web.Request) -> str:
         """The writer's. Raises Refusal."""
         name = request.match_info["name"]
-        if self._engine.keeper is None:
+        if self._engine.journal is None:
             raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")

@@ -16,7 +16,7 @@ from typing import Protocol
 from headway.core.log import Chunk
 from headway.core.message import Dialect, Run
 from headway.core.routing import part_of
-from headway.server.journal.words import ReadRun, read_runs
+from headway.server.journal.entry_codec import DecodedRun, decode_runs
 from headway.store.journal.errors import Corrupt
 from headway.store.journal.stream import Stream
 
@@ -29,20 +29,20 @@ class JournalChunk:
     fd = -1
     offset = 0
     disk_bytes = 0
-    __slots__ = ("_chunk", "_dialect", "_shelf")
+    __slots__ = ("_cache", "_chunk", "_dialect")
 
-    def __init__(self, shelf: Shelf, chunk: Chunk, dialect: Dialect) -> None:
-        self._shelf = shelf
+    def __init__(self, chunk_cache: ChunkCache, chunk: Chunk, dialect: Dialect) -> None:
+        self._cache = chunk_cache
         self._chunk = chunk
-        shelf.lent[chunk] = chunk.sequence_of(0)
+        chunk_cache.unloaded[chunk] = chunk.sequence_of(0)
         self._dialect = dialect
 
     def read(self, start: int, stop: int) -> bytes:
         """Raises OSError."""
-        return self._shelf.data(self._chunk, self._dialect)[start:stop]
+        return self._cache.data(self._chunk, self._dialect)[start:stop]
 
     def release(self) -> None:
-        self._shelf.forget(self._chunk)
+        self._cache.forget(self._chunk)
 
 
 class Clock(Protocol):
@@ -51,16 +51,16 @@ class Clock(Protocol):
         """The wall clock less the monotonic one."""
 
 
-class Shelf:
+class ChunkCache:
     """``streams``: where records may be."""
 
     def __init__(self, streams: Collection[Stream], clock: Clock) -> None:
         self._streams = streams
         self._clock = clock
-        self.lent: dict[Chunk, int] = {}
+        self.unloaded: dict[Chunk, int] = {}
         """Chunks that are only here, and the first sequence of each."""
         self._made: OrderedDict[Chunk, bytes] = OrderedDict()
-        self._found: list[ReadRun] = []
+        self._found: list[DecodedRun] = []
         """The runs of the batch that was read last."""
         self._firsts: list[int] = []
 
@@ -75,10 +75,10 @@ class Shelf:
 
     def needed_sequence(self) -> int:
         """What comes before this one is not wanted by any chunk."""
-        return min(self.lent.values(), default=2**63)
+        return min(self.unloaded.values(), default=2**63)
 
     def forget(self, chunk: Chunk) -> None:
-        self.lent.pop(chunk, None)
+        self.unloaded.pop(chunk, None)
         self._made.pop(chunk, None)
 
     def _make(self, chunk: Chunk, dialect: Dialect) -> bytes:
@@ -107,7 +107,7 @@ class Shelf:
                 batch = stream.batch_with(sequence)
             except Corrupt as error:
                 raise OSError(errno.EIO, str(error)) from error
-            self._found = list(read_runs(batch or (), self._clock.wall_offset_s))
+            self._found = list(decode_runs(batch or (), self._clock.wall_offset_s))
             self._firsts = [read.sequence for read in self._found]
             found = self._look(sequence)
             if found is not None:

@@ -23,7 +23,7 @@ from headway.store.journal.verify import streams_of
 NO_LIMIT = 1 << 60
 
 
-class StreamLine(NamedTuple):
+class StreamSummary(NamedTuple):
     """One stream, for people."""
 
     name: str
@@ -63,7 +63,7 @@ def _check(folder: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """No broker can begin to work on the journal meanwhile. Raises ConfigError where one is at it."""
     journal = Journal(REAL, folder)
     try:
@@ -80,7 +80,7 @@ def alone(folder: Path) -> Iterator[None]:
         journal.close()
 
 
-def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
+def open_streams(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
     """Opens the journal's streams for reading, and names unreadable parts. Raises OSError."""
     streams, said = {}, []
     for path in streams_of(folder):
@@ -90,19 +90,19 @@ def opened(folder: Path, names: list[str] | None = None) -> tuple[dict[str, Stre
     return streams, said
 
 
-def described(settings: Settings) -> list[StreamLine]:
+def describe_streams(settings: Settings) -> list[StreamSummary]:
     """Every stream; all of it is read. Raises Corrupt, OSError."""
     filters = {stream_name(topic.filter): topic.filter for topic in settings.topics if topic.keep is not None}
-    streams, _ = opened(settings.journal.folder)
+    streams, _ = open_streams(settings.journal.folder)
     found = []
     for name, stream in streams.items():
         records = sum(entry.count for _, batch in stream.scan({RUN}) for entry in batch)
-        found.append(StreamLine(name, filters.get(name), stream.segments, records))
+        found.append(StreamSummary(name, filters.get(name), stream.segments, records))
         stream.close()
     return found
 
 
-def sources_of(settings: Settings, topic: str, key: KeyExtractor | None) -> tuple[list[RecordedStream], list[str]]:
+def open_recorded(settings: Settings, topic: str, key: KeyExtractor | None) -> tuple[list[RecordedStream], list[str]]:
     """Where the records of a topic or filter are, and what of that cannot be read. ``key``: in place of what the config
     says. Without a config all recorded streams are looked through. Raises ConfigError, OSError."""
     try:
@@ -111,7 +111,7 @@ def sources_of(settings: Settings, topic: str, key: KeyExtractor | None) -> tupl
         raise ConfigError(str(error)) from None
     recorded = {one.filter: one.key for one in settings.topics if one.keep is not None}
     if settings.source is None:
-        streams, said = opened(settings.journal.folder)
+        streams, said = open_streams(settings.journal.folder)
         sources = [RecordedStream(stream, key) for name, stream in streams.items() if name.startswith(PREFIX)]
         if not sources:
             raise ConfigError(f"nothing is recorded in {settings.journal.folder}")
@@ -119,5 +119,5 @@ def sources_of(settings: Settings, topic: str, key: KeyExtractor | None) -> tupl
     if not any(covers(filter, topic) for filter in recorded):
         raise ConfigError(f"{topic} is not recorded; recorded is {', '.join(recorded) or 'nothing'}")
     by_name = {stream_name(filter): filter for filter in recorded if overlaps(filter, topic)}
-    streams, said = opened(settings.journal.folder, list(by_name))
+    streams, said = open_streams(settings.journal.folder, list(by_name))
     return [RecordedStream(stream, key or recorded[by_name[name]]) for name, stream in streams.items()], said

@@ -1,4 +1,4 @@
-"""The keeper: writes what the ledger collects, tells who waits for it, and frees what nobody needs.
+"""The journal: writes what the ledger collects, tells who waits for it, and frees what nobody needs.
 
 Theory of operation. At the end of a turn everything that came for the journal is made into entries. While the writer (a
 thread of its own) is at work, turns add to what waits; when it is done, all of that is written and synced together. So
@@ -31,13 +31,13 @@ from headway.core.broker import Broker
 from headway.core.log import MAIN, Chunk, Lane, Ledger
 from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.archive import Archive
-from headway.server.journal.handle import JournalChunk, Shelf
+from headway.server.journal.chunk_cache import ChunkCache, JournalChunk
+from headway.server.journal.entry_codec import encode_metadata, encode_positions, encode_run
 from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.slices import Slices
 from headway.server.journal.snapshot import SLICE_ITEMS, Snapshot
 from headway.server.journal.tidying import Tidying
-from headway.server.journal.words import fact_entry, places_entry, run_entry
 from headway.server.loop import Pulse
 from headway.store.journal.batch import Entry
 from headway.store.journal.journal import Journal
@@ -65,7 +65,7 @@ PLACES_SHARE = 4
 Work = dict[str, list[Entry]]
 
 
-class _Step(NamedTuple):
+class _CommitStep(NamedTuple):
     """What is written at once, and which streams begin a segment with it; ``snapshot``: makes what more there is."""
 
     work: Work
@@ -91,20 +91,20 @@ class JournalStats(msgspec.Struct, frozen=True):
     failures: int
 
 
-class Waiting(Protocol):
+class CommitWaiter(Protocol):
     """Somebody who is to be told."""
 
-    def kept(self, number: int) -> None:
+    def on_commit(self, number: int) -> None:
         """Everything up to this commit is on disk."""
 
 
-class Keeper:
+class JournalWriter:
     def __init__(
-        self, table: JournalTable, topics: Sequence[TopicTable], broker: Broker, journal: Journal,
+        self, table: JournalTable, topics: Sequence[TopicTable], broker: Broker, store: Journal,
         streams: dict[str, Stream], archive: Archive, loop: asyncio.AbstractEventLoop, now: Callable[[], float],
         turn_soon: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.journal = journal
+        self.store = store
         self.streams = streams
         self.ledger = Ledger()
         self.committed = 0
@@ -116,14 +116,14 @@ class Keeper:
         self.failures = 0
         self.pulse = Pulse()
         self._longest_s = self._began_s = 0.0
-        self.shelf = Shelf([stream for name, stream in streams.items() if name != RETAINED], archive)
+        self.chunk_cache = ChunkCache([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.archive = archive
         self._table = table
         self._broker = broker
         self._loop = loop
         self._now = now
         self._turn_soon = turn_soon
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[CommitWaiter, None] = {}
         self._work: Work = {}
         self._work_bytes = 0
         self._handed_bytes = 0
@@ -133,7 +133,8 @@ class Keeper:
         self._busy = False
         self._next: asyncio.Future[None] | None = None
         self._retained = RetainedLog(broker.retained, streams[RETAINED], archive)
-        self._tidying = Tidying(broker, self.ledger, streams, archive, self.shelf, self._retained, topics, self._submit)
+        self._tidying = Tidying(broker, self.ledger, streams, archive, self.chunk_cache, self._retained, topics,
+                                self._submit)  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None
         self._snapshot_due = True
         self._snapshot: Snapshot | None = None
@@ -148,7 +149,7 @@ class Keeper:
         self._load_at = now(), 0.0
         self._tidied_s = now()
         self._closed = False
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
 
     def load(self, now: float, cpu_s: float) -> None:
         """Now and then: how much of a core the loop's thread has used so far."""
@@ -159,7 +160,7 @@ class Keeper:
     def stats(self) -> JournalStats:
         streams = {name: stream.bytes for name, stream in self.streams.items()}
         return JournalStats(
-            str(self.journal.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
+            str(self.store.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
             self._waiting_bytes, len(self.ledger.kept), self.error, self.failures,
         )  # fmt: skip
 
@@ -179,18 +180,18 @@ class Keeper:
             if not self._work:
                 self._work_s = now
             for kept in commit.runs:
-                self._add(kept.stream, run_entry(kept, offset))
+                self._add(kept.stream, encode_run(kept, offset))
                 if kept.stream != MAIN:
                     self.archive.recorded[kept.stream].pending.append(kept)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            told = [(fact, fact_entry(fact, offset)) for fact in commit.facts]
+            told = [(fact, encode_metadata(fact, offset)) for fact in commit.facts]
             self._told_bytes += sum([self._add(MAIN, entry) for _, entry in told])
             if self._snapshot is not None:
                 self._snapshot.told(told, commit.places)
             self._tidying.told(commit.places)
             if commit.places:
-                self._told_bytes += self._add(MAIN, places_entry(commit.places, commit.sequence)) // PLACES_SHARE
+                self._told_bytes += self._add(MAIN, encode_positions(commit.places, commit.sequence)) // PLACES_SHARE
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
         self._go_through(now)
@@ -224,15 +225,15 @@ class Keeper:
         self.committed_sequence = reserved
         self._tidying.snapshots = snapshots
 
-    def wait(self, who: Waiting) -> int:
+    def wait(self, waiter: CommitWaiter) -> int:
         """Have somebody told when all that came so far is kept. Returns the commit with which it is; 0: it is."""
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         if number <= self.committed:
             return 0
-        self._waiting[who] = None
+        self._waiting[waiter] = None
         return number
 
-    async def all_kept(self) -> None:
+    async def flush(self) -> None:
         """Returns when all that came so far is on disk."""
         self._turn_soon()
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
@@ -276,11 +277,11 @@ class Keeper:
             self._segments[name] = 0
         told = {MAIN: work.pop(MAIN)} if MAIN in work else {}
         # That a record is settled is on disk no sooner than a dead letter of it, which may be in another stream.
-        steps = [_Step(work, rolled), _Step(told, []), *self._snapshot_to_write()]
+        steps = [_CommitStep(work, rolled), _CommitStep(told, []), *self._snapshot_to_write()]
         self._busy, self._began_s = True, now
-        self._writer.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
+        self._thread.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
-    def _snapshot_to_write(self) -> list[_Step]:
+    def _snapshot_to_write(self) -> list[_CommitStep]:
         """One that is due is begun; one that is whole is to be written behind all that came so far."""
         told_much = self._told_bytes > self._told_bytes_max
         due = self._snapshot_due or told_much or self._segments[MAIN] > self._table.segment_bytes
@@ -295,30 +296,30 @@ class Keeper:
         self._snapshot_due, self._told_bytes, self._segments[MAIN] = False, 0, 0
         registry.sequence += 1
         self._tidying.snapshots.append(registry.sequence)
-        return [_Step({}, [MAIN], partial(snapshot.entries, registry.sequence, self.ledger.reserved))]
+        return [_CommitStep({}, [MAIN], partial(snapshot.entries, registry.sequence, self.ledger.reserved))]
 
     def _submit(self, work: Callable[[], None]) -> None:
-        self._writer.submit(work)
+        self._thread.submit(work)
 
-    def _commit(self, steps: list[_Step], time_us: int, number: int, sequence: int) -> None:
+    def _commit(self, steps: list[_CommitStep], time_us: int, number: int, sequence: int) -> None:
         """In the writer's thread. Without steps: mend."""
         error: Exception | None = None
         size = 0
-        for work, roll, snapshot in steps or [_Step({}, [])]:
+        for work, roll, snapshot in steps or [_CommitStep({}, [])]:
             try:
                 if snapshot is not None:
                     work[MAIN] = snapshot()
                     size = sum(len(data) for entry in work[MAIN] for data in entry.data)
                 if work:
-                    self.journal.commit(work, time_us, sync=self._table.sync, roll=roll)
+                    self.store.commit(work, time_us, sync=self._table.sync, roll=roll)
                 elif not steps:
-                    self.journal.mend()
+                    self.store.mend()
             except Exception as failed:  # noqa: BLE001  the loop's thread says what it is
                 error = failed
         self._loop.call_soon_threadsafe(self._done, number, sequence, error, size)
-        if error is None and self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+        if error is None and self.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
             with suppress(OSError):  # it is broken then, and the next commit says so
-                self.journal.commit({}, time_us)
+                self.store.commit({}, time_us)
 
     def _done(self, number: int, sequence: int, error: Exception | None, snapshot_bytes: int) -> None:
         began = self.pulse.begin()
@@ -352,8 +353,8 @@ class Keeper:
             self._next.set_result(None)
             self._next = None
         waiting, self._waiting = self._waiting, {}
-        for who in waiting:
-            who.kept(number)
+        for waiter in waiting:
+            waiter.on_commit(number)
         self._handed_bytes = 0
         if self.ledger.full and self._waiting_bytes <= BACKLOG_BYTES_MAX // 2:
             self.ledger.full = False
@@ -365,13 +366,13 @@ class Keeper:
         self.failures += 1
         if text != self.error:
             log.error("cannot write to %s: %s; nothing is confirmed until it can be written again",
-                      self.journal.folder, text)
+                      self.store.folder, text)
         self.error = text
         self._loop.call_later(MEND_EVERY_S, self._try_again, number, sequence)
 
     def _try_again(self, number: int, sequence: int) -> None:
         if not self._closed:
-            self._writer.submit(self._commit, [], 0, number, sequence)
+            self._thread.submit(self._commit, [], 0, number, sequence)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -381,7 +382,7 @@ class Keeper:
             return None
         if self._tidying.may_be_gone(chunk):
             return None  # somebody who is not durable still wants what the journal may have let go of
-        return JournalChunk(self.shelf, chunk, lane.dialect)
+        return JournalChunk(self.chunk_cache, chunk, lane.dialect)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -394,5 +395,5 @@ class Keeper:
         if self._work:
             self._write(self._now())
         self._slices.close()
-        self._writer.shutdown(wait=True)
-        self.journal.close()
+        self._thread.shutdown(wait=True)
+        self.store.close()

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from headway.core.message import KeyExtractor, Run, matcher
 from headway.core.routing import part_of
-from headway.server.journal import read_runs
+from headway.server.journal import decode_runs
 from headway.store.journal.stream import Stream
 
-LOOKED_BYTES_MAX = 256 * 1024 * 1024
+SCANNED_BYTES_MAX = 256 * 1024 * 1024
 """Beyond this an answer is cut short, though it may not have ``max_bytes`` yet."""
 
 
@@ -25,7 +25,7 @@ class RecordedStream(NamedTuple):
     key: KeyExtractor | None
 
 
-class Piece(NamedTuple):
+class RunPart(NamedTuple):
     """Some records, or none: then all there is up to ``last`` was looked at."""
 
     last: int
@@ -36,8 +36,8 @@ class Piece(NamedTuple):
     time_us: int
     """When it was written, microseconds since 1970."""
     key: KeyExtractor | None
-    looked_bytes: int
-    """With this piece, also of what was not wanted."""
+    scanned_bytes: int
+    """With this part, also of what was not wanted."""
 
     @property
     def keys(self) -> Sequence[str | None]:
@@ -79,52 +79,52 @@ def offset_at(sources: Sequence[RecordedStream], time_us: int) -> int:
     return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
-def pieces(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[Piece]:
+def read_parts(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[RunPart]:
     """The records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt, OSError.
     """
     matches = matcher(filter)
     yield from merge(*(_of_one(source, matches, first, stop - 1) for source in sources), key=_order)
 
 
-def _order(piece: Piece) -> int:
-    return piece.last
+def _order(part: RunPart) -> int:
+    return part.last
 
 
-def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int, upto: int) -> Iterator[Piece]:
+def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int, upto: int) -> Iterator[RunPart]:
     stream, key, at = source.stream, source.key, first
     for time_us, batch in stream.read(first, upto):
         looked = 0
         start = batch[0].sequence
         if at <= stream.freed_upto < start:
             raise Trimmed
-        for run, sequence, _ in read_runs(batch, 0.0):
+        for run, sequence, _ in decode_runs(batch, 0.0):
             stop = sequence + len(run)
             looked += len(run.data)
             if matches(run.topic) and sequence <= upto and stop > first:
                 begin = max(sequence, first)
                 part = part_of(run, begin - sequence, min(stop, upto + 1) - sequence)
-                yield Piece(begin + len(part) - 1, begin, part, time_us, key, looked)
+                yield RunPart(begin + len(part) - 1, begin, part, time_us, key, looked)
                 looked = 0
             at = stop
-        yield Piece(min(at - 1, upto), at, None, time_us, key, looked)
+        yield RunPart(min(at - 1, upto), at, None, time_us, key, looked)
     if at <= min(stream.freed_upto, upto):
         raise Trimmed
 
 
-def cut(found: Iterable[Piece], bytes_max: int) -> int | None:
+def limited_stop(found: Iterable[RunPart], bytes_max: int) -> int | None:
     """The offset before which to stop so that payloads do not take up more than so much, but at least one record comes;
     None: they do not."""
     looked = size = 0
-    for piece in found:
-        looked += piece.looked_bytes
-        more = piece.payload_bytes
-        if piece.run is not None and size + more > bytes_max:
-            for index, (body, end) in enumerate(zip(piece.run.bodies, piece.run.ends, strict=True)):
+    for part in found:
+        looked += part.scanned_bytes
+        more = part.payload_bytes
+        if part.run is not None and size + more > bytes_max:
+            for index, (body, end) in enumerate(zip(part.run.bodies, part.run.ends, strict=True)):
                 if size and size + end - body > bytes_max:
-                    return piece.first + index
+                    return part.first + index
                 size += max(1, end - body)
         else:
             size += max(1, more)
-        if looked > LOOKED_BYTES_MAX:
-            return piece.last + 1
+        if looked > SCANNED_BYTES_MAX:
+            return part.last + 1
     return None

@@ -22,16 +22,16 @@ from headway.core.routing import Binding, Destination, Exchange, frozen
 from headway.server.protocols import DIALECTS, QUEUES
 from headway.store.journal.batch import Entry, StoredEntry
 
-RUN, FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
+RUN, METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
 """Kinds of entries. A snapshot is all there is, at the beginning of a segment."""
-FACTS = frozenset((FACT, PLACES, SNAPSHOT_FACT, SNAPSHOT_PLACES))
+METADATA_KINDS = frozenset((METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS))
 MERGED_BYTES = 64 * 1024
-_FRONT = struct.Struct("<IIIdB")
+_PREFIX = struct.Struct("<IIIdB")
 """Bytes of the head, records, bytes before the data, when they expire (0: never), and which positions are ranges."""
 _RANGE = struct.Struct("<II")
 
 
-class Head(NamedTuple):
+class RunHeader(NamedTuple):
     topic: str
     exchange: str
     form: Any
@@ -42,29 +42,29 @@ class Head(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_head = msgspec.msgpack.Decoder(Head).decode
+_decode_header = msgspec.msgpack.Decoder(RunHeader).decode
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(4096)
-def _head(
+def _encode_header(
     topic: str, exchange: str, form: object, qos: int, retain: bool, properties: Properties | None, publisher: str
 ) -> bytes:
-    return _encode(Head(topic, exchange, form, qos, retain, properties, publisher))
+    return _encode(RunHeader(topic, exchange, form, qos, retain, properties, publisher))
 
 
-def run_entry(kept: KeptRun, wall_offset_s: float) -> Entry:
+def encode_run(kept: KeptRun, wall_offset_s: float) -> Entry:
     """``wall_offset_s``: the wall clock less the monotonic one."""
     run = kept.run
     properties = None if run.properties is NO_PROPERTIES else run.properties
-    head = _head(run.topic, run.exchange, run.form, run.qos, run.retain, properties, kept.publisher)
+    head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, kept.publisher)
     expires = 0.0 if run.expires_s is None else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
     ranges = isinstance(run.ends, range) | isinstance(run.bodies, range) << 1
-    size = _FRONT.size + len(head) + len(ends) + len(bodies)
-    front = _FRONT.pack(len(head), len(run), size, expires, ranges)
+    size = _PREFIX.size + len(head) + len(ends) + len(bodies)
+    front = _PREFIX.pack(len(head), len(run), size, expires, ranges)
     return Entry(RUN, kept.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
 
 
@@ -74,13 +74,13 @@ def _positions(positions: Sequence[int]) -> bytes:
     return array("I", positions).tobytes()
 
 
-class ReadRun(NamedTuple):
+class DecodedRun(NamedTuple):
     run: Run
     sequence: int
     publisher: str
 
 
-class _Written(NamedTuple):
+class _RawRun(NamedTuple):
     """A run's entry, taken apart."""
 
     head: bytes
@@ -91,19 +91,19 @@ class _Written(NamedTuple):
 
 
 @lru_cache(4096)
-def _read_head(head: bytes) -> tuple[Head, Properties, dict[str, object] | None]:
-    read = _decode_head(head)
+def _header(head: bytes) -> tuple[RunHeader, Properties, dict[str, object] | None]:
+    read = _decode_header(head)
     properties = read.properties or NO_PROPERTIES
     headers = QUEUES.read_headers(properties.native) or None if properties.native else None
     form = tuple(read.form) if isinstance(read.form, list) else read.form
     return read._replace(form=form), properties, headers
 
 
-def _take_apart(data: memoryview | bytes) -> _Written:
+def _split(data: memoryview | bytes) -> _RawRun:
     view = memoryview(data)
-    head_bytes, count, size, expires, ranges = _FRONT.unpack_from(view)
-    at = _FRONT.size + head_bytes
-    head = bytes(view[_FRONT.size : at])
+    head_bytes, count, size, expires, ranges = _PREFIX.unpack_from(view)
+    at = _PREFIX.size + head_bytes
+    head = bytes(view[_PREFIX.size : at])
     found: list[Sequence[int]] = []
     for is_range in (ranges & 1, ranges & 2):
         if is_range:
@@ -115,34 +115,34 @@ def _take_apart(data: memoryview | bytes) -> _Written:
             numbers.frombytes(view[at : at + 4 * count])
             found.append(numbers)
             at += 4 * count
-    return _Written(head, expires, found[0], found[1], bytes(view[size:]))
+    return _RawRun(head, expires, found[0], found[1], bytes(view[size:]))
 
 
-def _made(
+def _build_run(
     head: bytes, expires: float, ends: Sequence[int], bodies: Sequence[int], data: bytes, wall_offset_s: float
 ) -> tuple[Run, str]:
-    read, properties, headers = _read_head(head)
+    read, properties, headers = _header(head)
     run = Run(read.topic, data, ends, bodies, read.form, read.qos, read.retain, properties,
               expires - wall_offset_s if expires else None, read.exchange, headers)  # fmt: skip
     run.journaled = True
     return run, read.publisher
 
 
-def read_run(stored: StoredEntry, wall_offset_s: float) -> ReadRun:
-    head, expires, ends, bodies, data = _take_apart(stored.data)
-    run, publisher = _made(head, expires, ends, bodies, data, wall_offset_s)
-    return ReadRun(run, stored.sequence, publisher)
+def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:
+    head, expires, ends, bodies, data = _split(stored.data)
+    run, publisher = _build_run(head, expires, ends, bodies, data, wall_offset_s)
+    return DecodedRun(run, stored.sequence, publisher)
 
 
-def read_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[ReadRun]:
+def decode_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[DecodedRun]:
     """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little; but not
     where something happened between them, at one of the sequences of ``apart``."""
-    waiting: list[_Written] = []
+    waiting: list[_RawRun] = []
     first = following = size = 0
     for stored in batch:
         if stored.kind != RUN:
             continue
-        written = _take_apart(stored.data)
+        written = _split(stored.data)
         alike = waiting and stored.sequence == following and written[:2] == waiting[0][:2] and size < MERGED_BYTES
         if waiting and (not alike or following - 1 in apart):
             yield _merged(waiting, first, wall_offset_s)
@@ -156,7 +156,7 @@ def read_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Contain
         yield _merged(waiting, first, wall_offset_s)
 
 
-def _merged(parts: list[_Written], sequence: int, wall_offset_s: float) -> ReadRun:
+def _merged(parts: list[_RawRun], sequence: int, wall_offset_s: float) -> DecodedRun:
     head, expires, ends, bodies, data = parts[0]
     if len(parts) > 1:
         ends, bodies, at = list(ends), list(bodies), len(data)
@@ -165,14 +165,14 @@ def _merged(parts: list[_Written], sequence: int, wall_offset_s: float) -> ReadR
             bodies += [body + at for body in part.bodies]
             at += len(part.data)
         data = b"".join(part.data for part in parts)
-    run, publisher = _made(head, expires, ends, bodies, data, wall_offset_s)
-    return ReadRun(run, sequence, publisher)
+    run, publisher = _build_run(head, expires, ends, bodies, data, wall_offset_s)
+    return DecodedRun(run, sequence, publisher)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-class _Request(msgspec.Struct):
+class _StoredRequest(msgspec.Struct):
     """A ``SubscribeRequest``, its dialects aside."""
 
     filter: str
@@ -188,16 +188,16 @@ class _Request(msgspec.Struct):
     polling: bool = False
 
 
-class _Said(NamedTuple):
+class _RawMetadata(NamedTuple):
     what: str
     name: Any
     terms: Any
 
 
-_decode_fact = msgspec.msgpack.Decoder(_Said).decode
+_decode_raw = msgspec.msgpack.Decoder(_RawMetadata).decode
 
 
-def fact_entry(fact: Fact, wall_offset_s: float, kind: int = FACT) -> Entry:
+def encode_metadata(fact: Fact, wall_offset_s: float, kind: int = METADATA) -> Entry:
     name, terms = fact.name, fact.terms
     if isinstance(name, Binding):
         name = (name.source, *name.destination, name.key, _table(name.arguments))
@@ -211,8 +211,8 @@ def fact_entry(fact: Fact, wall_offset_s: float, kind: int = FACT) -> Entry:
     return Entry(kind, fact.sequence, 0, (_encode((fact.what, name, terms)),))
 
 
-def read_fact(stored: StoredEntry, wall_offset_s: float) -> Fact:
-    what, name, terms = _decode_fact(stored.data)
+def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> Fact:
+    what, name, terms = _decode_raw(stored.data)
     match what:
         case "binding":
             name = Binding(name[0], Destination(name[1], name[2]), name[3], _arguments(name[4]))
@@ -229,7 +229,7 @@ def read_fact(stored: StoredEntry, wall_offset_s: float) -> Fact:
             if terms.gone_s is not None:
                 terms = terms._replace(gone_s=terms.gone_s - wall_offset_s)
         case "subscription" if terms is not None:
-            asked = msgspec.convert(terms[1], _Request)
+            asked = msgspec.convert(terms[1], _StoredRequest)
             asked.dialect, asked.shared_dialect = _dialect(asked.dialect), _dialect(asked.shared_dialect)
             request = SubscribeRequest(**msgspec.structs.asdict(asked))
             terms = SubscriptionTerms(terms[0], request, terms[2])
@@ -254,14 +254,14 @@ def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def places_entry(places: Sequence[Place], sequence: int, kind: int = PLACES) -> Entry:
+def encode_positions(places: Sequence[Place], sequence: int, kind: int = POSITIONS) -> Entry:
     numbers = array("Q")
     for place in places:
         numbers.extend((place.number, place.upto, place.fresh, len(place.settled), *place.settled))
     return Entry(kind, sequence, 0, (numbers.tobytes(),))
 
 
-def read_places(stored: StoredEntry) -> Iterator[Place]:
+def decode_positions(stored: StoredEntry) -> Iterator[Place]:
     numbers = array("Q")
     numbers.frombytes(bytes(stored.data))
     at = 0

@@ -34,7 +34,7 @@ FLOORS = [
 PROTOCOLS = sorted(path.parent.name for path in (SOURCE / "wire").glob("*/__init__.py"))
 """None is named by those who are not of it, nor by another."""
 NAMES_A_PROTOCOL = {
-    "server.engine.letters": "headers of dead letters are those of AMQP's properties",
+    "server.engine.dead_letters": "headers of dead letters are those of AMQP's properties",
     "server.streams.cursors": "who polls over HTTP reads what MQTT 5 would be sent",
 }
 """But by these, for now."""

@@ -16,7 +16,7 @@ from headway.core.message.record import TOPICS, routing_key_of, topic_of
 from headway.core.routing import bindings as bindings_module
 from headway.core.routing import router as router_module
 from headway.core.routing.bindings import WORDS_MAX, Binding, ByHeaders, Destination, Topic, hashable
-from headway.core.routing.exchange import Exchange, Exchanges, Route
+from headway.core.routing.exchange import Exchange, ExchangeRoute, Exchanges
 from headway.core.routing.router import Router
 
 
@@ -110,7 +110,7 @@ def test_neighbouring_hashes_are_one_and_go_as_they_came() -> None:
 
 def test_a_queue_gets_it_once() -> None:
     made = exchanges(("d", "k", "q"), ("d", "k", ">f"), ("f", "", "q"), ("f", "", "r"), d="direct", f="fanout")
-    assert made.route("d", "k", {}) == Route(("q", "r"), False)
+    assert made.route("d", "k", {}) == ExchangeRoute(("q", "r"), False)
 
 
 def test_the_default_exchange_knows_queues_by_name() -> None:

@@ -312,7 +312,7 @@ class House(Engine):
     def lost(self, client: str) -> dict[str, int]:
         """Records of this publisher that somebody was not given, by reason."""
         registry = self.broker.registry
-        sessions = [*registry.sessions.values(), *registry.former.values()]
+        sessions = [*registry.sessions.values(), *registry.ended_publishers.values()]
         return dict(next(session for session in sessions if session.client == client).lost_records)
 
 
@@ -561,5 +561,5 @@ def words(channel: int, item: Any) -> str:
 
 def reason_of(client: Client) -> Reason | None:
     """Why its session ended, as the broker sees it."""
-    former = client.house.broker.registry.former.values()
+    former = client.house.broker.registry.ended_publishers.values()
     return next((session.last_reason for session in former if session.client == client.name), None)

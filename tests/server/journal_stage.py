@@ -19,7 +19,7 @@ from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import Pause, Resume
 from headway.core.consumer.options import QueueTerms, SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
-from headway.core.queue.dispatch import Got
+from headway.core.queue.dispatch import FetchedRecord
 from headway.server.config.assembly import make_broker
 from headway.server.config.reading import parse_settings
 from headway.server.journal.journal_writer import JournalWriter
@@ -142,14 +142,14 @@ class JournalStage:
                 self.paused = isinstance(effect, Pause)
         self.journal.turn(self.now)
 
-    def get(self, queue: str) -> tuple[int, Got] | None:
+    def get(self, queue: str) -> tuple[int, FetchedRecord] | None:
         """The next record's number, and the delivery."""
         request = SubscribeRequest(f"$queue/{queue}", AmqpDialect(), qos=1, polling=True, name=(1, "get", queue))
         found = self.broker.queues.queue(self.session, queue)
         got = self.broker.queues.get(self.session, self.channel, found, request, 2**62, self.now)
         return None if got is None else (int(AmqpDialect().decode(got.frame).payload.split()[0]), got)
 
-    def ack(self, got: Got) -> None:
+    def ack(self, got: FetchedRecord) -> None:
         self.broker.queues.acknowledge(self.channel, [got.delivery_id])
 
     def all_of(self, queue: str) -> list[int]:

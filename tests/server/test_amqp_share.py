@@ -14,7 +14,7 @@ from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.clients.queues import UNBIND_WORK
 from headway.core.routing.exchange import Binding, Destination
-from headway.core.routing.overdue import LETTER_WORK, OVERDUE_WORK, TAKEN_WORK
+from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
 from headway.server.connections.share import SHARE_WORK
@@ -319,7 +319,7 @@ def test_a_purge_of_very_many_that_came_back(house: House) -> None:
     assert client.new() == ["1 Queue.PurgeOk 3000", "1 Basic.QosOk"]
 
 
-def letters_a_turn(house: House) -> int:
+def dead_letters_a_turn(house: House) -> int:
     """Until there is nothing to be done; the most in any turn."""
     most, before = 0, house.stats("dead").records
     while house.pretended.once():
@@ -331,18 +331,18 @@ def letters_a_turn(house: House) -> int:
 def test_very_many_that_become_dead_letters(house: House, why: str) -> None:
     client = Client(house, "publisher")
     client.declare("dead")
-    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    client.declare("source", {why: 100} | letters)
-    client.declare("other", {"x-message-ttl": 100} | letters)
+    dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.declare("source", {why: 100} | dead_letters)
+    client.declare("other", {"x-message-ttl": 100} | dead_letters)
     client.put("other", *(b"other" for _ in range(100)))
     send(client, *(frame for number in range(3000) for frame in message(1, "source", b"%d" % number)))
-    most = letters_a_turn(house)
+    most = dead_letters_a_turn(house)
     for timer in house.pretended.due(house.now() + 0.2):
         timer.call()
-        most = max(most, letters_a_turn(house))
+        most = max(most, dead_letters_a_turn(house))
     assert house.stats("dead").records == 100 + (3000 if why == "x-message-ttl" else 2900)
     assert house.stats("other").records == 0
-    assert most <= OVERDUE_WORK // LETTER_WORK
+    assert most <= OVERDUE_WORK // DEAD_LETTER_WORK
 
 
 def test_very_many_that_are_rejected(house: House) -> None:
@@ -352,7 +352,7 @@ def test_very_many_that_are_rejected(house: House) -> None:
     client.put("source", *(b"%d" % number for number in range(2000)))
     client.say(Basic.Consume(queue="source"))
     send(client, method(1, Basic.Nack(0, True, False)))
-    assert letters_a_turn(house) <= 2 * PORTION, "one when it is read, one in the turn"
+    assert dead_letters_a_turn(house) <= 2 * PORTION, "one when it is read, one in the turn"
     assert house.stats("dead").records == 2000
 
 
@@ -365,7 +365,7 @@ def test_who_asks_gets_what_is_behind_very_many_that_have_expired(house: House) 
     client.new()
     house.pretended.now += 0.2
     send(client, method(1, Basic.Get(queue="source")), method(1, Basic.Qos(0, 1)))
-    assert letters_a_turn(house) <= OVERDUE_WORK // LETTER_WORK
+    assert dead_letters_a_turn(house) <= OVERDUE_WORK // DEAD_LETTER_WORK
     client.run()
     assert client.last(Content).body == b"alive"
     assert client.new()[-1] == "1 Basic.QosOk"
@@ -402,7 +402,7 @@ def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
     while house.pretended.once():
         most, before = max(most, handed() - before), handed()
     assert before == 8000
-    assert most <= OVERDUE_WORK // TAKEN_WORK
+    assert most <= OVERDUE_WORK // REQUEUED_WORK
     client.new()
     client.run()
     again = [one for _, one in client.heard if isinstance(one, Content) and one.method.redelivered]

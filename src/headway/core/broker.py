@@ -19,7 +19,16 @@ from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, 
 from headway.core.message import Dialect, Run, compile_key
 from headway.core.policy import FlapControl, Policy, Reading, VerdictBook
 from headway.core.queue import Queue, queue_of
-from headway.core.routing import Advisories, Archive, Limits, Published, Publishing, Registry, Slice, Some
+from headway.core.routing import (
+    Advisories,
+    Limits,
+    Published,
+    PublishedRuns,
+    PublishedSlice,
+    Publishing,
+    RecordedTopics,
+    Registry,
+)
 
 __all__ = ["SWEEP_S", "Broker"]
 
@@ -123,14 +132,14 @@ class Broker:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return waits
 
-    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> Some:
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publish the first of these runs, so many that it comes to so much work."""
         some = self._publishing.publish_some(session, runs, now, work_max)
         if session.paused_by and session.paused_since_s == now and some.refused is None:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return some
 
-    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
         """Publish a run to its exchange, from ``start`` on and so much of it as is done at once."""
         done = self._publishing.publish_slice(session, run, now, start)
         if session.paused_by and session.paused_since_s == now:
@@ -314,7 +323,7 @@ class Broker:
 
     # -- the journal ------------------------------------------------------------------------------------------------
 
-    def keep(self, ledger: Ledger, archive: Archive) -> None:
+    def keep(self, ledger: Ledger, archive: RecordedTopics) -> None:
         """From now on what is durable is told to the ledger, and the archive's topics are recorded."""
         self._keeping.begin(ledger)
         self.registry.archive = archive

@@ -46,13 +46,13 @@ def after_turn(world: World) -> None:
 
 
 def _feeds(model: QueueModel) -> list[Feed]:
-    return [stretch.feed for stretch in [*model.queue.backlog.stretches, *model.queue.backlog.settling]]
+    return [cursor.feed for cursor in [*model.queue.backlog.cursors, *model.queue.backlog.settling]]
 
 
 def _cursors(feed: Feed) -> list[Cursor]:
     """Of a lane that only queues read."""
     assert all(subscription.reader.queue is not None for subscription in feed.subscriptions)
-    return [s for queue in feed.queues for s in [*queue.backlog.stretches, *queue.backlog.settling] if s.feed is feed]
+    return [s for queue in feed.queues for s in [*queue.backlog.cursors, *queue.backlog.settling] if s.feed is feed]
 
 
 def _lane(feed: Feed) -> None:

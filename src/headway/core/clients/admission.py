@@ -19,7 +19,7 @@ from headway.core.consumer import ConnectRequest, Disconnect, Outlet, Session, W
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
 from headway.core.policy import FlapControl
-from headway.core.routing import FORMER_PUBLISHERS_MAX, Publishing, Registry
+from headway.core.routing import ENDED_PUBLISHERS_MAX, Publishing, Registry
 
 
 class Admission:
@@ -199,9 +199,9 @@ class Admission:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
         if session.published_records:
-            registry.former[session.number] = session
-            if len(registry.former) > FORMER_PUBLISHERS_MAX:
-                registry.former.popitem(last=False)
+            registry.ended_publishers[session.number] = session
+            if len(registry.ended_publishers) > ENDED_PUBLISHERS_MAX:
+                registry.ended_publishers.popitem(last=False)
         will, session.pending_will = session.pending_will, None
         if will is not None:
             self._publish_will(will, now)

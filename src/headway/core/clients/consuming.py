@@ -14,7 +14,7 @@ from headway.core.consumer import (
     Subscription,
     Window,
 )
-from headway.core.queue import Acks, Got, Queue, queue_of
+from headway.core.queue import Acks, FetchedRecord, Queue, queue_of
 from headway.core.routing import Registry
 
 
@@ -68,7 +68,7 @@ class Consuming(Acks, ABC):
 
     def get(
         self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
-    ) -> Got | None:
+    ) -> FetchedRecord | None:
         """The next record, for a client that asks. Who asks is a member of the queue from then on."""
         if queue.members.exclusive is not None:
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")

@@ -130,7 +130,7 @@ class Keeping:
             elif subscription.cursor.kept is None:
                 kept = subscription.cursor.kept = ledger.keep([subscription.cursor], place)
                 kept.filters = lambda: (subscription.feed.key.filter,)
-                self._registry.keep_feed(subscription.feed, 1)
+                self._registry.count_durable_reader(subscription.feed, 1)
         elif queue is not None:
             self._group_changed(queue_of(queue))
         self._say("subscription", subscription.number_kept, self._terms(subscription))
@@ -152,7 +152,7 @@ class Keeping:
             kept.cursors.append(loose)
         number, old.number_kept = old.number_kept, 0
         del self._subscriptions[number]
-        self._registry.keep_feed(old.feed, -1)
+        self._registry.count_durable_reader(old.feed, -1)
         return Estate(number, kept, loose)
 
     def inherit(self, subscription: Subscription, estate: Estate) -> None:
@@ -166,7 +166,7 @@ class Keeping:
         kept.cursors.append(subscription.cursor)
         kept.moved()
         subscription.cursor.kept = kept
-        self._registry.keep_feed(subscription.feed, 1)
+        self._registry.count_durable_reader(subscription.feed, 1)
 
     def subscription_ended(self, subscription: Subscription) -> None:
         ledger = self._registry.ledger
@@ -181,7 +181,7 @@ class Keeping:
         elif kept is not None:
             subscription.cursor.kept = None
             ledger.forget(kept)
-            self._registry.keep_feed(subscription.feed, -1)
+            self._registry.count_durable_reader(subscription.feed, -1)
 
     def _group_changed(self, queue: Queue) -> None:
         """A group has a place as long as one of its members is durable and acknowledges."""
@@ -206,11 +206,11 @@ class Keeping:
         ledger = self._registry.ledger
         if queue.kept is None and ledger is not None:
             backlog = queue.backlog
-            queue.kept = ledger.keep([*backlog.settling, *backlog.stretches], place)
+            queue.kept = ledger.keep([*backlog.settling, *backlog.cursors], place)
             queue.kept.filters = lambda: queue.filters[:-1] or (queue.feed.key.filter,)
-            for stretch in (*backlog.settling, *backlog.stretches):
-                stretch.kept = queue.kept
-            self._registry.keep_feed(queue.feed, 1)
+            for cursor in (*backlog.settling, *backlog.cursors):
+                cursor.kept = queue.kept
+            self._registry.count_durable_reader(queue.feed, 1)
 
     def queue_ended(self, queue: Queue) -> None:
         """Of a group, nothing is to be said but through its members."""
@@ -218,10 +218,10 @@ class Keeping:
         if ledger is None or kept is None:
             return
         queue.kept = None
-        for stretch in (*queue.backlog.settling, *queue.backlog.stretches):
-            stretch.kept = None
+        for cursor in (*queue.backlog.settling, *queue.backlog.cursors):
+            cursor.kept = None
         ledger.forget(kept)
-        self._registry.keep_feed(queue.feed, -1)
+        self._registry.count_durable_reader(queue.feed, -1)
         if self._listeners.pop(queue, None) is not None:
             self._say("queue", queue.name, None)
 

@@ -41,7 +41,7 @@ from headway.core.delivery import Fanout
 from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.policy import Case, Meter
-from headway.core.queue import Bound, Queue, filter_of, queue_of, word_of
+from headway.core.queue import BindingSet, Queue, filter_of, queue_of, quote_name
 from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
 
 QUEUES_MAX = 100_000
@@ -63,7 +63,7 @@ class Queues(Consuming):
         self._replays = 0
         self._queues_bytes = 0
         self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
-        self._bound: dict[Queue, Bound] = {}
+        self._bound: dict[Queue, BindingSet] = {}
         self._router.called = self._called
 
     # -- exchanges --------------------------------------------------------------------------------------------------
@@ -165,16 +165,16 @@ class Queues(Consuming):
         return queue
 
     def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
-        bound = Bound(name)
-        feed = self._feed(name, terms, dialect, pool, bound.feed_name(called=True))
+        bindings = BindingSet(name)
+        feed = self._feed(name, terms, dialect, pool, bindings.feed_name(called=True))
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
-        self._homes[queue], self._bound[queue] = (dialect, pool), bound
+        self._homes[queue], self._bound[queue] = (dialect, pool), bindings
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self._queues_bytes += _queue_cost(name, terms)
         self._settle()
         self._router.forget()
-        queue.filters = bound.filters()
+        queue.filters = bindings.filters()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
             queue.make_placeholder = partial(self._placeholder, queue)
@@ -184,7 +184,7 @@ class Queues(Consuming):
     def _placeholder(self, queue: Queue, now: float) -> Subscription:
         """One who stands for the consumers of a queue that has none."""
         dialect, pool = self._homes[queue]
-        name = f"$queue/{word_of(queue.name)}"
+        name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
         policy = self._registry.policy_for_queue(queue.filters, durable=True)
@@ -376,8 +376,8 @@ class Queues(Consuming):
 
 
 def _queue_cost(name: str, terms: QueueTerms) -> int:
-    letters = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    return QUEUE_BYTES + 4 * len(name) + 2 * len(letters)
+    dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
+    return QUEUE_BYTES + 4 * len(name) + 2 * len(dead_letter_names)
 
 
 def _locked(name: str, text: str) -> Refused:

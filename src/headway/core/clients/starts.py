@@ -18,7 +18,7 @@ from headway.core.message import (
     compile_key,
     covers,
 )
-from headway.core.routing import Archive, Registry, seen_before
+from headway.core.routing import RecordedTopics, Registry, seen_before
 
 
 class Starts:
@@ -97,7 +97,7 @@ class Starts:
             subscription.add_backfill(state.read(seen, self._registry.sequence, subscription.feed.accepts))
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
-    def _read_archive(self, archive: Archive, subscription: Subscription, seen: int) -> None:
+    def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
         """Recorded records come first; to a durable subscription they are due after a crash, too."""
         filter, upto, kept = subscription.feed.key.filter, self._registry.sequence, subscription.cursor.kept
         loose = None

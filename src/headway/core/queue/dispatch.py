@@ -15,19 +15,19 @@ from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog, Place
+from headway.core.queue.backlog import Backlog, RequeuedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
-from headway.core.queue.owner import Owner
-from headway.core.queue.stretch import Stretch
+from headway.core.queue.port import QueuePort
+from headway.core.queue.queue_cursor import QueueCursor
 from headway.core.queue.writing import has_room, send_batch, send_one
-from headway.core.routing import TAKEN_WORK, Registry
+from headway.core.routing import REQUEUED_WORK, Registry
 
 PORTION_RECORDS = 32
 BATCH_BYTES = 64 * 1024
 
 
-class Got(NamedTuple):
+class FetchedRecord(NamedTuple):
     """A record that was asked for: as it stands in the lane, and how many more wait."""
 
     delivery_id: int
@@ -37,7 +37,7 @@ class Got(NamedTuple):
 
 
 class Dispatch:
-    def __init__(self, queue: Owner, members: Members, backlog: Backlog, drops: Drops, skips: Sequence[Skip],
+    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, skips: Sequence[Skip],
                  registry: Registry, fanout: Fanout, on_lag: Callable[[Subscription, float], None]) -> None:
         self._queue = queue
         self._terms = queue.terms
@@ -62,14 +62,14 @@ class Dispatch:
         if self._terms.priorities:
             backlog.sort_in()
         self._hand_out(now)
-        drops.came = inf
+        drops.fresh_from = inf
         drops.drop_expired(now)
         if self._terms.limited and not self._terms.refuses:
             drops.keep_within()
         if not backlog.has_more:
             backlog.cursor.step()  # or it would keep a chunk that it has read
             self._queue.feed.listening[self._queue] = None
-            drops.came = backlog.cursor.end_number
+            drops.fresh_from = backlog.cursor.end_number
 
     def _hand_out(self, now: float) -> None:
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
@@ -89,7 +89,7 @@ class Dispatch:
                 self._queue.feed.listening.pop(self._queue, None)
                 self._registry.woken[self._queue] = None
                 return
-            if backlog.taken is not None and returning.left <= 0:
+            if backlog.next_requeued is not None and returning.left <= 0:
                 self._queue.feed.listening.pop(self._queue, None)
                 returning.put_off(self._queue, begun=backlog.handed_records > before)
                 return
@@ -124,20 +124,21 @@ class Dispatch:
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
         """Returns how many were handed out, or left out."""
-        backlog, drops, taken = self._backlog, self._drops, self._backlog.taken
-        if taken is not None:
-            if drops.expired(taken.chunk, taken.at, now):
+        backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
+        if requeued is not None:
+            if drops.expired(requeued.chunk, requeued.at, now):
                 return drops.drop(drops.some_of(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:
                 return 0
-            self._registry.returning.left -= TAKEN_WORK
+            self._registry.returning.left -= REQUEUED_WORK
             backlog.pop()
-            given = self._send(member, taken.stretch, taken.chunk, taken.at, taken.at + 1, now, taken=taken)
+            cursor, chunk, at = requeued.cursor, requeued.chunk, requeued.at
+            given = self._send(member, cursor, chunk, at, at + 1, now, requeued=requeued)
             if not given:
-                backlog.put(taken)
+                backlog.put(requeued)
             return given
-        stretch, chunk, first = backlog.fresh()
-        last = min(first + portion, stretch.end_number - chunk.first_number)
+        cursor, chunk, first = backlog.fresh()
+        last = min(first + portion, cursor.end_number - chunk.first_number)
         if member.request.qos:
             last = min(last, first + member.credit_left)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
@@ -146,7 +147,7 @@ class Dispatch:
             if reason is not None:
                 some = drops.some_of(last - first) if reason is Reason.EXPIRED else last - first
                 return drops.drop(some, reason)
-        return self._send(member, stretch, chunk, first, last, now)
+        return self._send(member, cursor, chunk, first, last, now)
 
     def _alike(
         self, member: Subscription, chunk: Chunk, first: int, last: int, now: float
@@ -167,13 +168,13 @@ class Dispatch:
             upto += 1
         return upto, reason
 
-    def _send(self, member: Subscription, stretch: Stretch, chunk: Chunk, first: int, last: int, now: float, *,
-              taken: Place | None = None) -> int:
+    def _send(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, last: int, now: float, *,
+              requeued: RequeuedRecord | None = None) -> int:
         """Write records for a member, and note what became of them. Returns how many it was."""
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
-            again = taken is not None and taken.redelivered
+            again = requeued is not None and requeued.redelivered
             sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
         if not sent.records:
             return 0
@@ -183,30 +184,30 @@ class Dispatch:
             self._drops.lose(member, chunk, first, sent.reason)
         else:
             member.handed_bytes += size
-        self._lend(member, stretch, chunk, first, sent.deliveries, taken, now)
-        if taken is None:
+        self._hand_over(member, cursor, chunk, first, sent.deliveries, requeued, now)
+        if requeued is None:
             if not sent.deliveries:
-                stretch.done(sent.records)
-            stretch.advance(size)
+                cursor.done(sent.records)
+            cursor.advance(size)
             self._backlog.step()
         return sent.records
 
-    def _lend(self, member: Subscription, stretch: Stretch, chunk: Chunk, first: int, deliveries: list[Delivery],
-              taken: Place | None, now: float) -> None:
+    def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
+                   deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
         """Records are with a member until it settles them; or for good, if there is nothing to be settled."""
         number = chunk.first_number + first
         for at, delivery in enumerate(deliveries):
-            delivery.cursor, delivery.chunk, delivery.index, delivery.number = stretch, chunk, first + at, number + at
-            if taken is not None:
-                delivery.returns = taken.returns
-        if deliveries and taken is None:
-            stretch.sent(number, chunk, len(deliveries))
+            delivery.cursor, delivery.chunk, delivery.index, delivery.number = cursor, chunk, first + at, number + at
+            if requeued is not None:
+                delivery.returns = requeued.returns
+        if deliveries and requeued is None:
+            cursor.sent(number, chunk, len(deliveries))
         if deliveries and member.case.state.minds_acks:
             self._on_lag(member, now)
-        if taken is not None and not deliveries:
-            self._backlog.free(stretch, number)
+        if requeued is not None and not deliveries:
+            self._backlog.free(cursor, number)
 
-    def get(self, member: Subscription, now: float) -> Got | None:
+    def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
         (failing disk)."""
         backlog, drops = self._backlog, self._drops
@@ -220,16 +221,16 @@ class Dispatch:
         chunk, index = head
         begin, end = chunk.record_start(index), chunk.ends[index]
         frame = bytes(chunk.read(begin, end))
-        taken = backlog.pop() if backlog.taken is not None else None
-        stretch = taken.stretch if taken is not None else backlog.cursor
+        requeued = backlog.pop() if backlog.next_requeued is not None else None
+        cursor = requeued.cursor if requeued is not None else backlog.cursor
         delivery_id = member.channel.take_ids(1)
         deliveries = [Delivery(member, now)] if member.request.qos else []
         member.channel.add_all(delivery_id, deliveries, member.window)
-        self._lend(member, stretch, chunk, index, deliveries, taken, now)
-        if taken is None:
+        self._hand_over(member, cursor, chunk, index, deliveries, requeued, now)
+        if requeued is None:
             if not deliveries:
-                stretch.done(1)
-            stretch.advance(end - begin)
+                cursor.done(1)
+            cursor.advance(end - begin)
             backlog.step()
         member.state_records += 1
         member.state_bytes += end - begin
@@ -237,4 +238,4 @@ class Dispatch:
         backlog.handed(1, end - begin)
         if not backlog.has_more:
             self._registry.woken[self._queue] = None
-        return Got(delivery_id, frame, taken is not None and taken.redelivered, backlog.lag_records)
+        return FetchedRecord(delivery_id, frame, requeued is not None and requeued.redelivered, backlog.lag_records)

@@ -18,7 +18,7 @@ from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.routing import LETTER_WORK, Registry
+from headway.core.routing import DEAD_LETTER_WORK, Registry
 
 PURGED_AT_ONCE = 128
 """Records out of order; of those in order, a chunk."""
@@ -30,7 +30,7 @@ class Drops:
 
     def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
-        self.came: float = 0
+        self.fresh_from: float = 0
         """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
         self._queue = queue
         self._terms = queue.terms
@@ -57,16 +57,16 @@ class Drops:
     def drop(self, records: int, reason: Reason) -> int:
         """Leave out the records that would be handed out next. Returns how many that was."""
         backlog, done = self._backlog, 0
-        while done < records and backlog.taken is not None:
-            place = backlog.pop()
-            self._drop_one(place.chunk, place.at, reason)
-            backlog.free(place.stretch, place.number)
+        while done < records and backlog.next_requeued is not None:
+            record = backlog.pop()
+            self._drop_one(record.chunk, record.at, reason)
+            backlog.free(record.cursor, record.number)
             done += 1
         while done < records and backlog.has_fresh():
-            stretch, chunk, first = backlog.fresh()
-            last = min(first + records - done, len(chunk), stretch.end_number - chunk.first_number)
+            cursor, chunk, first = backlog.fresh()
+            last = min(first + records - done, len(chunk), cursor.end_number - chunk.first_number)
             self._drop_fresh(chunk, first, last, reason)
-            stretch.skip_to(chunk.first_number + last)
+            cursor.skip_to(chunk.first_number + last)
             done += last - first
             backlog.step()
         if not backlog.has_more:
@@ -108,7 +108,7 @@ class Drops:
             return False
         self.by_reason[reason] += 1
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
-        self._registry.overdue.left -= LETTER_WORK
+        self._registry.overdue.left -= DEAD_LETTER_WORK
         return True
 
     def reject(self, chunk: Chunk, index: int) -> None:
@@ -127,7 +127,7 @@ class Drops:
         backlog, left, done = self._backlog, self._backlog.lag_records, 0
         while done < left and not self._stopped:
             records = work = PURGED_AT_ONCE
-            if backlog.taken is None and backlog.has_fresh():
+            if backlog.next_requeued is None and backlog.has_fresh():
                 _, chunk, first = backlog.fresh()
                 records, work = len(chunk) - first, CHUNK_WORK
             some = self.drop(min(records, left - done), Reason.PURGED)
@@ -147,9 +147,9 @@ class Drops:
         older ones, in a lane it has left, of the oldest. ``promises``: but nothing that somebody was promised."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
-        while backlog.taken is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
+        while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             self.drop(1, reason)
-        if backlog.taken is not None:
+        if backlog.next_requeued is not None:
             return
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
             number, stop = backlog.cursor.number, chunk.first_number + len(chunk)
@@ -195,7 +195,7 @@ class Drops:
         left = self._registry.overdue.left
         if self._terms.dead_letter_exchange is None or left <= 0:
             return records if left > 0 else 0
-        return min(records, max(1, left // LETTER_WORK))
+        return min(records, max(1, left // DEAD_LETTER_WORK))
 
     def keep_bytes(self, limit: int, reason: Reason) -> None:
         """Leave out what would be handed out next until no more than so many bytes wait."""
@@ -206,7 +206,7 @@ class Drops:
     # -- lifetimes --------------------------------------------------------------------------------------------------
 
     def expired(self, chunk: Chunk, index: int, now: float) -> bool:
-        if chunk.first_number + index >= self.came:
+        if chunk.first_number + index >= self.fresh_from:
             return False
         return self._expires_s(chunk, index) <= now
 

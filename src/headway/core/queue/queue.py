@@ -35,10 +35,10 @@ from headway.core.delivery import Fanout, lose
 from headway.core.log import Chunk, Cursor, Kept
 from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.dispatch import Dispatch, Got
+from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
-from headway.core.queue.stretch import Source, Stretch
+from headway.core.queue.queue_cursor import LaneSource, QueueCursor
 from headway.core.routing import Registry
 
 
@@ -84,17 +84,17 @@ class Queue:
 
     # -- what it reads ----------------------------------------------------------------------------------------------
 
-    def read(self, feed: Feed, source: Source | None = None) -> None:
+    def read(self, feed: Feed, source: LaneSource | None = None) -> None:
         """Go on in another feed's lane, from its end, once what waits has been handed out. What a ``source`` fills it
         with is nothing that outlives the process."""
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
         if self.kept is not None:
             if source is None:
-                self.backlog.stretches[-1].kept = self.kept
-                self.kept.cursors.append(self.backlog.stretches[-1])
-            self._registry.keep_feed(feed, 1)
-            self._registry.keep_feed(old, -1)
+                self.backlog.cursors[-1].kept = self.kept
+                self.kept.cursors.append(self.backlog.cursors[-1])
+            self._registry.count_durable_reader(feed, 1)
+            self._registry.count_durable_reader(old, -1)
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
         self.dismiss()
@@ -223,41 +223,41 @@ class Queue:
     def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
         """A record that was handed out takes its old place again, marked as redelivered; unless it has come back too
         often. ``late``: its member may settle it after all."""
-        stretch, chunk = delivery.cursor, delivery.chunk
+        cursor, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
-        assert isinstance(stretch, Stretch)
+        assert isinstance(cursor, QueueCursor)
         assert chunk is not None
         returns, limit = delivery.returns + 1, self.terms.returns_max
         if limit is not None and returns > limit:
             self.drops.give_up(chunk, delivery.index)
-            self.backlog.free(stretch, delivery.number)
+            self.backlog.free(cursor, delivery.number)
         else:
-            self.backlog.take(stretch, chunk, delivery.index, returns=returns, late=late)
-        self.drops.came = inf
+            self.backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
+        self.drops.fresh_from = inf
         self.feed.listening.pop(self, None)
         self._registry.woken[self] = None
         self._registry.came_back[self] = None
 
     def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
         """It was with a member when the process before this one ended."""
-        assert isinstance(cursor, Stretch)
-        self.backlog.take(cursor, chunk, index, returns=1)
+        assert isinstance(cursor, QueueCursor)
+        self.backlog.requeue(cursor, chunk, index, returns=1)
 
     def withdraw(self, delivery: Delivery) -> None:
         """What was taken back from a member is settled by it after all: if nobody has it yet, nobody needs to."""
-        if not self.ended and isinstance(delivery.cursor, Stretch):
+        if not self.ended and isinstance(delivery.cursor, QueueCursor):
             self.backlog.withdraw(delivery.cursor, delivery.number)
 
     def reject(self, delivery: Delivery) -> None:
         """A member wants this record to go to nobody."""
-        stretch, chunk = delivery.cursor, delivery.chunk
+        cursor, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
-        assert isinstance(stretch, Stretch)
+        assert isinstance(cursor, QueueCursor)
         assert chunk is not None
         self.drops.reject(chunk, delivery.index)
-        self.backlog.free(stretch, delivery.number)
+        self.backlog.free(cursor, delivery.number)
 
     def requeue_late(self, member: Subscription, before_s: float) -> int:
         """What the member was sent before then and has not settled is for others; it gets no more in its place. Returns
@@ -281,7 +281,7 @@ class Queue:
             assert delivery is not None
             if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
                 self.requeue(delivery)
-            elif isinstance(delivery.cursor, Stretch):
+            elif isinstance(delivery.cursor, QueueCursor):
                 assert delivery.chunk is not None
                 self.drops.lose(member, delivery.chunk, delivery.index, reason)
                 self.backlog.free(delivery.cursor, delivery.number)
@@ -289,10 +289,10 @@ class Queue:
     def _give_up(self, member: Subscription, reason: Reason) -> None:
         """Nobody takes what waits: it is counted with this member."""
         backlog = self.backlog
-        while backlog.taken is not None:
-            place = backlog.pop()
-            self.drops.lose(member, place.chunk, place.at, reason)
-            backlog.free(place.stretch, place.number)
+        while backlog.next_requeued is not None:
+            record = backlog.pop()
+            self.drops.lose(member, record.chunk, record.at, reason)
+            backlog.free(record.cursor, record.number)
         backlog.handed(backlog.cursor.lag_records, backlog.cursor.lag_bytes)
         self._registry.lost(member.skip_to(self.feed.lane.count, reason), reason)
 
@@ -335,7 +335,7 @@ class Queue:
         self.dispatch(now)
         return not self.backlog.has_more and bool(self.members.ready(now))
 
-    def get(self, member: Subscription, now: float) -> Got | None:
+    def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
         (failing disk)."""
         self.used_s = now

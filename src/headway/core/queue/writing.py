@@ -19,7 +19,7 @@ from headway.core.log import Chunk
 from headway.core.routing import Registry
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     """So many records are dealt with: left out for ``reason``, or sent; those to be settled as ``deliveries``."""
 
     records: int
@@ -58,21 +58,21 @@ def moves(member: Subscription, late_s: float) -> bool:
     return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
 
 
-def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent:
+def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> SendResult:
     """Write one record in the member's dialect."""
     session, request = member.session, member.request
     assert session.outlet is not None
     try:
         record = record_at(member.feed.lane.dialect, chunk, index)
     except OSError:
-        return Sent(1, reason=Reason.SPILL_FAILED)
+        return SendResult(1, reason=Reason.SPILL_FAILED)
     if record.expires_s is not None and record.expires_s <= now:
-        return Sent(1, reason=Reason.EXPIRED)
+        return SendResult(1, reason=Reason.EXPIRED)
     record = msgspec.structs.replace(record, retain=record.retain and request.retain_as_published)
     delivery_id = member.channel.next_id() if min(record.qos, request.qos) else 0
     frame = write_frame(member, record, delivery_id, now)
     if frame is None:
-        return Sent(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
+        return SendResult(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
     kept = keeper_of(member) if delivery_id else None
     if kept is not None:
         kept.flies(session.client, delivery_id, chunk.sequence_of(index))
@@ -80,16 +80,16 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Sent
     member.state_records += 1
     member.state_bytes += len(frame)
     if not delivery_id:
-        return Sent(1)
+        return SendResult(1)
     delivery = Delivery(member, now)
     delivery.record = record
     member.channel.add(delivery_id, delivery)
-    return Sent(1, [delivery])
+    return SendResult(1, [delivery])
 
 
 def send_batch(
     registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
-) -> Sent:
+) -> SendResult:
     """Offer records ``first`` … ``last - 1`` to the member's outlet."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert outlet is not None
@@ -97,7 +97,7 @@ def send_batch(
     try:
         cut = _cut(registry, member, chunk, first, last, redelivered=redelivered)
     except OSError:
-        return Sent(1, reason=Reason.SPILL_FAILED)
+        return SendResult(1, reason=Reason.SPILL_FAILED)
     count = last - first
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))
@@ -112,10 +112,10 @@ def send_batch(
     member.state_records += count
     member.state_bytes += taken
     if not member.request.qos:
-        return Sent(count)
+        return SendResult(count)
     deliveries = [Delivery(member, now) for _ in range(count)]
     channel.add_all(first_id, deliveries, member.window)
-    return Sent(count, deliveries)
+    return SendResult(count, deliveries)
 
 
 def resend(member: Subscription, delivery_id: int, now: float) -> bool:

@@ -3,14 +3,15 @@
 from headway.core.routing.advisory import Advisories
 from headway.core.routing.bindings import KINDS, Binding, Destination, Topics, frozen
 from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
-from headway.core.routing.overdue import LETTER_WORK, TAKEN_WORK
-from headway.core.routing.publishing import Encoded, Published, Publishing, Slice, Some, part_of
-from headway.core.routing.registry import FORMER_PUBLISHERS_MAX, Archive, Limits, Registry, why_wait
+from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK
+from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing, part_of
+from headway.core.routing.registry import ENDED_PUBLISHERS_MAX, Limits, RecordedTopics, Registry, pause_reason
 from headway.core.routing.replay import Replay, seen_before
 from headway.core.routing.router import COPIES
 
 __all__ = [
-    "Advisories", "Archive", "Binding", "COPIES", "Destination", "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges",
-    "FORMER_PUBLISHERS_MAX", "frozen", "KINDS", "LETTER_WORK", "Limits", "part_of", "PREDECLARED", "Published",
-    "Publishing", "Registry", "Replay", "seen_before", "Slice", "Some", "TAKEN_WORK", "Topics", "why_wait",
+    "Advisories", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded", "ENDED_PUBLISHERS_MAX", "Exchange",
+    "EXCHANGE_BYTES", "Exchanges", "frozen", "KINDS", "Limits", "part_of", "pause_reason", "PREDECLARED", "Published",
+    "PublishedRuns", "PublishedSlice", "Publishing", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK",
+    "seen_before", "Topics",
 ]

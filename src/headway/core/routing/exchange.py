@@ -51,7 +51,7 @@ class Exchange:
         return next((field for field in fields if getattr(self, field) != getattr(other, field)), "")
 
 
-class Route(NamedTuple):
+class ExchangeRoute(NamedTuple):
     """Where a message goes. ``topics``: the keys under which it reached ``TOPICS``, at most one."""
 
     queues: tuple[str, ...]
@@ -158,7 +158,7 @@ class Exchanges:
 
     # -- routing ----------------------------------------------------------------------------------------------------
 
-    def route(self, first: str, key: str, headers: Headers = NO_HEADERS) -> Route:
+    def route(self, first: str, key: str, headers: Headers = NO_HEADERS) -> ExchangeRoute:
         """Where a message goes."""
         queues: dict[str, None] = {}
         visited: dict[str, None] = {}
@@ -181,4 +181,4 @@ class Exchanges:
             if not found and name != TOPICS and exchange.alternate is not None:
                 waiting.append(exchange.alternate)
         self.visited = places
-        return Route(tuple(queues), TOPICS in visited, "" in visited)
+        return ExchangeRoute(tuple(queues), TOPICS in visited, "" in visited)

@@ -12,9 +12,9 @@ from headway.core.consumer import SharedReader
 
 OVERDUE_WORK = 4096
 """Of a turn, in the server's units (server/connections/share.py)."""
-LETTER_WORK = 32
+DEAD_LETTER_WORK = 32
 """What it takes to publish a dead letter."""
-TAKEN_WORK = 8
+REQUEUED_WORK = 8
 """What it takes to hand out a record that is out of order."""
 
 

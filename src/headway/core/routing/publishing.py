@@ -40,7 +40,7 @@ class Published(NamedTuple):
     work: int
 
 
-class Some(NamedTuple):
+class PublishedRuns(NamedTuple):
     """What became of runs: how many of them were published, how many lanes and states took them, what work that was,
     the last refusal, and of the last run what is left to be published."""
 
@@ -51,7 +51,7 @@ class Some(NamedTuple):
     rest: Run | None = None
 
 
-class Slice(NamedTuple):
+class PublishedSlice(NamedTuple):
     """What became of the records of a run that were published at once, and the work that it was. ``stop``: the first
     that was not published."""
 
@@ -83,7 +83,7 @@ class Publishing:
             raise refused
         return taken
 
-    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> Some:
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publish runs in order until that comes to so much work, or the publisher has to wait; a slice of the first
         one in any case."""
         taken, work, done = 0, 0, 0
@@ -107,7 +107,7 @@ class Publishing:
                 work += self._searched()
             if rest is not None:
                 break
-        return Some(done, taken, work, refused, rest)
+        return PublishedRuns(done, taken, work, refused, rest)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """How many lanes and states took it, and what was refused of it."""
@@ -132,7 +132,7 @@ class Publishing:
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         return Published(taken, accepted, work_of(len(run.ends), route, taken) + self._searched())
 
-    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> Slice:
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
         """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
         router, stop = self._registry.router, len(run.ends)
         route = router.route_from(run.exchange, run.topic, run.headers)
@@ -143,7 +143,7 @@ class Publishing:
         work = work_of(len(run.ends), route, taken)
         if router.searched:
             work += self._searched()
-        return Slice(run, taken, accepted, work, stop)
+        return PublishedSlice(run, taken, accepted, work, stop)
 
     def _searched(self) -> int:
         """The work that it was to find out where records go."""

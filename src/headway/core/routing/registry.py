@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headway.core.consumer import Observer, SharedReader
 
 
-class Archive(ArchiveIndex, Protocol):
+class RecordedTopics(ArchiveIndex, Protocol):
     """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
 
     @property
@@ -51,10 +51,10 @@ class Archive(ArchiveIndex, Protocol):
 
 Holdup = Feed | Lane | Pool | Ledger
 """What publishers wait for."""
-FORMER_PUBLISHERS_MAX = 10_000
+ENDED_PUBLISHERS_MAX = 10_000
 
 
-def why_wait(by: object) -> str:
+def pause_reason(by: object) -> str:
     """What a publisher is told that has to wait; ``by`` is a ``Holdup``."""
     if isinstance(by, Feed):
         return "consumers cannot keep up"
@@ -88,7 +88,7 @@ class Registry:
         self.router = Router()
         self.sessions: dict[str, Session] = {}
         self.numbers: dict[int, Session] = {}
-        self.former: OrderedDict[int, Session] = OrderedDict()
+        self.ended_publishers: OrderedDict[int, Session] = OrderedDict()
         """Ended sessions whose records may still be lost to somebody: their counters go on."""
         self.timers = Timers()
         self.deferred = DeferredWork()
@@ -127,7 +127,7 @@ class Registry:
         """Puts on record what is observed; None while nobody wants to know."""
         self.ledger: Ledger | None = None
         """What is to outlive the process; None: nothing is."""
-        self.archive: Archive | None = None
+        self.archive: RecordedTopics | None = None
         """Recorded topics; None: there are none."""
         self.sequence = 0
         self.session_number = 0
@@ -155,7 +155,7 @@ class Registry:
         """The journal has what it was given up to this sequence."""
         return 0 if self.ledger is None else self.ledger.written_sequence
 
-    def keep_feed(self, feed: Feed, change: int) -> None:
+    def count_durable_reader(self, feed: Feed, change: int) -> None:
         """One more that is durable reads it (1), or one less (-1)."""
         feed.kept += change
         if feed.kept == (change > 0):
@@ -220,7 +220,7 @@ class Registry:
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
         """Charge records some consumer was not given to their publishers' counters."""
         for number, count in losses.items():
-            publisher = self.numbers.get(number) or self.former.get(number)
+            publisher = self.numbers.get(number) or self.ended_publishers.get(number)
             if publisher is not None:
                 publisher.lost_records[reason] += count
 
@@ -234,7 +234,7 @@ class Registry:
         if not session.paused_by:
             session.paused_since_s = now
             session.pauses += 1
-            self.effects.append(Pause(session, why_wait(by)))
+            self.effects.append(Pause(session, pause_reason(by)))
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
 

@@ -12,12 +12,12 @@ from headway.core.consumer import SubscriptionOptions
 from headway.core.log import Lane
 from headway.core.message import SCAN_MAX, Run
 from headway.core.routing.publishing import part_of
-from headway.core.routing.registry import Archive
+from headway.core.routing.registry import RecordedTopics
 
 FILL_BYTES = 64 * 1024
 
 
-def seen_before(archive: Archive, filter: str, options: SubscriptionOptions, earliest: int, now: float) -> int:
+def seen_before(archive: RecordedTopics, filter: str, options: SubscriptionOptions, earliest: int, now: float) -> int:
     """The last offset a subscriber has seen, from what it says under ``from``."""
     at_s = options.start_time(now + archive.wall_offset_s)
     if at_s is not None:

@@ -14,7 +14,7 @@ from headway.core.governance import Governor, peek, stall_s, state_of
 from headway.core.log import Pool, Retained
 from headway.core.policy import Verdict
 from headway.core.queue import Queue, queue_of
-from headway.core.routing import Registry, why_wait
+from headway.core.routing import Registry, pause_reason
 
 SLICE = 256
 """Consumers counted in one go."""
@@ -231,7 +231,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
 
 def publishers(broker: StatsSource, now: float) -> list[PublisherStats]:
     """Every session that has published, also those that ended, the busiest first; all at once."""
-    sessions = [*broker.registry.sessions.values(), *broker.registry.former.values()]
+    sessions = [*broker.registry.sessions.values(), *broker.registry.ended_publishers.values()]
     found = [publisher(session, now) for session in sessions if has_published(session)]
     return sorted(found, key=lambda stats: -stats.published_records)
 
@@ -245,7 +245,7 @@ def publisher(session: Session, now: float) -> PublisherStats:
     stalled_s = session.stalled_s + (now - session.paused_since_s if paused else 0.0)
     return PublisherStats(
         session.client, session.outlet is not None, session.published_records, session.published_bytes,
-        session.refused_records, paused, "; ".join(dict.fromkeys(map(why_wait, session.paused_by))), session.pauses,
+        session.refused_records, paused, "; ".join(dict.fromkeys(map(pause_reason, session.paused_by))), session.pauses,
         _ms(stalled_s), {str(reason): count for reason, count in session.lost_records.items()},
     )  # fmt: skip
 

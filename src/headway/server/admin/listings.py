@@ -59,7 +59,7 @@ class Listings:
     async def publishers(self) -> dict[str, Any]:
         registry, now = self._engine.broker.registry, self._engine.now()
         found = await _first(
-            [*registry.sessions.values(), *registry.former.values()],
+            [*registry.sessions.values(), *registry.ended_publishers.values()],
             lambda one: stats.publisher(one, now) if stats.has_published(one) else None,
             lambda one: -one.published_records,
         )

@@ -34,7 +34,7 @@ from headway.core.consumer import (
 from headway.core.log import Chunk, Lane
 from headway.server.config import Settings, Users, make_broker
 from headway.server.connections import SHARE_WORK, TURN_WORK, Connection, Connections, Ends, Farewells, Logins, Parts
-from headway.server.engine.letters import bury
+from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
@@ -248,7 +248,7 @@ class Engine:
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():
-                bury(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
+                publish_dead_letter(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
 
     def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
         """What the journal has is there already; what everybody has passed meanwhile nobody wants there."""

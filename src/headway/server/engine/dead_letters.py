@@ -22,7 +22,7 @@ _WORDS = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.QUEUE_L
 _DEATHS = "x-death"
 
 
-def bury(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
+def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
     """Publish a dead letter. Where there is no such exchange, or no queue behind it, it is gone."""
     record, terms = letter.record, letter.terms
     exchange = terms.dead_letter_exchange

@@ -14,7 +14,7 @@ from headway.core.base.errors import Reason
 from headway.core.consumer.effects import DeadLetter
 from headway.core.consumer.options import QueueTerms
 from headway.core.message.record import Properties, Record, Run
-from headway.server.engine.letters import bury
+from headway.server.engine.dead_letters import publish_dead_letter
 
 DLX, DLK, TTL = "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl"
 FIRST = ("x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")
@@ -463,7 +463,8 @@ def test_what_is_purged_or_deleted_is_no_letter(client: Client) -> None:
 def test_reasons_that_only_headway_has(client: Client, reason: Reason) -> None:
     house = client.house
     record = Record("dead", b"x", time_s=house.now(), exchange="e")
-    bury(house.broker, DeadLetter("q", QueueTerms(dead_letter_exchange=""), record, reason), house.now(), WALL_S)
+    given_up = DeadLetter("q", QueueTerms(dead_letter_exchange=""), record, reason)
+    publish_dead_letter(house.broker, given_up, house.now(), WALL_S)
     house.turn_soon()
     client.run()
     [death] = headers_of(letter(client))
@@ -474,6 +475,6 @@ def test_a_queue_without_such_an_exchange_has_no_letters(client: Client) -> None
     house = client.house
     client.put("dead", b"1")
     record = Record("dead", b"x", time_s=house.now(), publisher=client.peer.session.number)  # type: ignore[union-attr]
-    bury(house.broker, DeadLetter("q", QueueTerms(), record, Reason.EXPIRED), house.now(), WALL_S)
+    publish_dead_letter(house.broker, DeadLetter("q", QueueTerms(), record, Reason.EXPIRED), house.now(), WALL_S)
     assert house.lost("client") == {"expired": 1}
     assert client.drain("dead") == [b"1"]

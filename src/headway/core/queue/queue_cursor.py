@@ -1,5 +1,5 @@
-"""Stretches: parts of what a queue reads. Each is a cursor in the lane of one feed, up to where the queue left it for
-another (its bindings changed). Nearly always there is one, which has no end.
+"""Queue cursors: a queue's position in the lane of one feed, up to where the queue left it for another (its bindings
+changed). A queue nearly always has one, which has no end.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from headway.core.consumer import Feed, SharedReader
 from headway.core.log import Chunk, Cursor, Lane
 
 
-class Source(Protocol):
+class LaneSource(Protocol):
     """Records that come from elsewhere than from publishers."""
 
     def fill(self, lane: Lane) -> bool:
         """Append some more, or look for it as far as one step goes. False: there is no more. Raises OSError."""
 
 
-class Stretch(Cursor):
+class QueueCursor(Cursor):
     """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
 
     __slots__ = ("feed", "first_number", "order", "source", "stop_number", "stop_position")
 
-    def __init__(self, reader: SharedReader, feed: Feed, order: int, source: Source | None = None) -> None:
+    def __init__(self, reader: SharedReader, feed: Feed, order: int, source: LaneSource | None = None) -> None:
         super().__init__(feed.lane, reader)
         self.source = source
         """Fills the lane, as long as there is more."""
@@ -43,7 +43,7 @@ class Stretch(Cursor):
 
     @property
     def finished(self) -> bool:
-        """There is nothing to come but by the next stretch."""
+        """There is nothing to come but by the next cursor."""
         return self.source is None and self.stop_number is not None and self.position >= self.stop_position
 
     def fill(self) -> None:

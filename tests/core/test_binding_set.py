@@ -9,7 +9,7 @@ from tests.core.queues_stage import Peer, QueueStage
 from tests.core.test_idle import steps
 
 from headway.core.clients.queues import Queues
-from headway.core.queue.bound import Bound
+from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.bindings import Binding, Destination
 
 FEW, MANY = 200, 2000
@@ -43,7 +43,7 @@ def test_one_more_and_one_less(waits: bool) -> None:
     assert of(MANY) <= of(FEW) + 50
 
 
-def test_what_waits_is_not_followed_by_a_stretch_for_each_change() -> None:
+def test_what_waits_is_not_followed_by_a_cursor_for_each_change() -> None:
     stage, peer = bound(3)
     peer.publish("k0000", 0, exchange="e")
     for number in range(100):
@@ -53,12 +53,12 @@ def test_what_waits_is_not_followed_by_a_stretch_for_each_change() -> None:
     for number in range(100):
         peer.unbind("q", "e", f"more {number}")
         stage.turn()
-    assert len(stage.queue("q").backlog.stretches) <= 3
+    assert len(stage.queue("q").backlog.cursors) <= 3
     assert sum("k0000" in name for name in stage.lanes) <= 3
     peer.consume("q")
     stage.run(1)
     assert peer.numbers == [0, 1]
-    assert len(stage.queue("q").backlog.stretches) == 1
+    assert len(stage.queue("q").backlog.cursors) == 1
     assert sum("k0000" in name for name in stage.lanes) == 1
 
 
@@ -93,7 +93,7 @@ def test_the_name_says_what_there_is_whatever_there_was() -> None:
         for arguments in ((), (("x", 1),))
     ]  # fmt: skip
     there: dict[Binding, None] = {}
-    one = Bound("q")
+    one = BindingSet("q")
     for _ in range(500):
         binding = random.choice(all_of_them)
         seen = binding._replace(arguments=()) if binding.source == "e" else binding
@@ -103,7 +103,7 @@ def test_the_name_says_what_there_is_whatever_there_was() -> None:
             there[binding] = None
         else:
             del there[binding]
-        fresh = Bound("q")
+        fresh = BindingSet("q")
         for other in random.sample(list(there), len(there)):
             fresh.change(other, other._replace(arguments=()) if other.source == "e" else other, there=True)
         assert one.feed_name(called=False) == fresh.feed_name(called=False)

@@ -7,7 +7,7 @@ from typing import Protocol
 from headway.core.consumer import SharedReader
 
 
-class Owner(SharedReader, Protocol):
+class QueuePort(SharedReader, Protocol):
     def moved_on(self) -> None:
         """It reads in another lane now."""
 

@@ -17,7 +17,7 @@ from headway.core.routing import Binding
 _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
-class Bound:
+class BindingSet:
     __slots__ = ("_filters", "_names", "_own", "_texts")
 
     def __init__(self, queue: str) -> None:
@@ -30,7 +30,7 @@ class Bound:
 
     def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
         """A binding is there now, or is no more. ``seen``: without what its exchange does not look at."""
-        text, names = text_of(seen), self._names
+        text, names = binding_name(seen), self._names
         if _count(self._texts, text, there=there):
             at = bisect_left(names, text)
             names[at : at + (not there)] = [text] if there else []
@@ -41,7 +41,7 @@ class Bound:
 
     def feed_name(self, *, called: bool) -> str:
         """``called``: what is published to the queue by its name counts, too."""
-        own = [f"$queue/{word_of(self._own)}"] if called or not self._names else []
+        own = [f"$queue/{quote_name(self._own)}"] if called or not self._names else []
         return ", ".join(self._names + own)
 
     def filters(self) -> tuple[str, ...]:
@@ -58,13 +58,13 @@ def _count(counts: Counter[str], text: str, *, there: bool) -> bool:
     return there and counts[text] == 1
 
 
-def text_of(binding: Binding) -> str:
-    arguments = ", ".join(f"{word_of(name)}={value!r}" for name, value in binding.arguments)
-    source, key = word_of(binding.source), topic_of(word_of(binding.key))
+def binding_name(binding: Binding) -> str:
+    arguments = ", ".join(f"{quote_name(name)}={value!r}" for name, value in binding.arguments)
+    source, key = quote_name(binding.source), topic_of(quote_name(binding.key))
     return f"$exchange/{source}/{key}{f' ({arguments})' if arguments else ''}"
 
 
-def word_of(text: str) -> str:
+def quote_name(text: str) -> str:
     """Clients choose these: written so that no two lists of them look alike, or they would share a lane."""
     return text if _PLAIN.fullmatch(text) else repr(text)
 

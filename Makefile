@@ -16,7 +16,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test bench crash soak mutants lint lock clean mosquitto java
+.PHONY: help setup serve demo test suite bench crash soak mutants lint style types lock clean mosquitto java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
@@ -41,14 +41,22 @@ demo: $(SPARK_STAMP)
 	@$(MAKE) java || true
 	@exec $(BIN)/headway demo $(ARGS)
 
-lint: $(SPARK_STAMP)
+lint: style types
+
+style: $(SPARK_STAMP)
 	$(BIN)/ruff check .
+
+types: $(SPARK_STAMP)
 	$(BIN)/mypy
+
+# mypy uses one core for most of a minute where it has no cache yet, so it runs beside the tests.
+test: style mosquitto java
+	@$(MAKE) -j 2 suite types
 
 # Three workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
-test: lint mosquitto java
+suite: $(SPARK_STAMP)
 	@$(BIN)/python -m compileall -q src tests bench
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
 

@@ -144,7 +144,12 @@ def targets_of(node: ast.ImportFrom) -> set[str]:
 
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
 FILES = files()
-IMPORTS = [found for file, path in FILES.items() for found in imports_of(file, ast.parse(path.read_text()))]
+
+
+@cache
+def imports() -> list[Import]:
+    """All there are."""
+    return [found for file, path in FILES.items() for found in imports_of(file, ast.parse(path.read_text()))]
 
 
 def breach(found: Import) -> str | None:
@@ -221,7 +226,7 @@ def is_stdlib(name: str) -> bool:
 
 
 def test_every_import_keeps_to_its_floor() -> None:
-    broken = [f"{found}: {rule}" for found in IMPORTS if (rule := breach(found)) is not None]
+    broken = [f"{found}: {rule}" for found in imports() if (rule := breach(found)) is not None]
     assert not broken, "imports that break a rule:\n" + "\n".join(broken)
 
 
@@ -247,7 +252,7 @@ def graph_of(imports: Iterable[Import]) -> dict[str, set[str]]:
 
 def test_no_file_is_imported_in_a_circle() -> None:
     try:
-        TopologicalSorter(graph_of(found for found in IMPORTS if not found.annotates)).prepare()
+        TopologicalSorter(graph_of(found for found in imports() if not found.annotates)).prepare()
     except CycleError as error:
         pytest.fail("imports in a circle: " + " <- ".join(error.args[1]))
 
@@ -256,7 +261,7 @@ def test_no_file_is_imported_in_a_circle() -> None:
 def test_what_annotations_name_makes_no_circle(floor: str) -> None:
     """Who names a file knows it, also if only in words; where two know each other there is one thing, or a port."""
     try:
-        TopologicalSorter(graph_of(found for found in IMPORTS if found.floor == floor)).prepare()
+        TopologicalSorter(graph_of(found for found in imports() if found.floor == floor)).prepare()
     except CycleError as error:
         pytest.fail("names in a circle: " + " <- ".join(error.args[1]))
 

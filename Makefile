@@ -39,7 +39,7 @@ serve: $(STAMP)
 # Without Java the demo still shows everything but its last part, and says so.
 demo: $(SPARK_STAMP)
 	@$(MAKE) java || true
-	@exec $(BIN)/headway demo $(ARGS)
+	@exec $(BIN)/python -m demo $(ARGS)
 
 lint: style types
 
@@ -57,7 +57,7 @@ test: style mosquitto java
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
 suite: $(SPARK_STAMP)
-	@$(BIN)/python -m compileall -q src tests bench
+	@$(BIN)/python -m compileall -q src tests bench demo
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
 
 bench: $(STAMP)

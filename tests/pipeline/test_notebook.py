@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+CHECKOUT = Path(__file__).parent.parent.parent
 TIMEOUT_S = 300
 
 
@@ -20,10 +20,10 @@ def shown(notebook: Any) -> list[str]:
 
 
 def test_it_comes_to_what_it_shows(tmp_path: Path) -> None:
-    kept = nbformat.read(DOCS / "topic-to-answer.ipynb", as_version=4)
+    kept = nbformat.read(CHECKOUT / "docs" / "topic-to-answer.ipynb", as_version=4)
     run = nbformat.from_dict(kept)
     # As in a shell of its own: the Spark session of other tests may be open in this process.
-    env = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    env = {name: value for name, value in os.environ.items() if "SPARK" not in name} | {"PYTHONPATH": str(CHECKOUT)}
     NotebookClient(run, timeout=TIMEOUT_S, resources={"metadata": {"path": str(tmp_path)}}).execute(env=env)
     before, now = shown(kept), shown(run)
     assert len(now) == len(before) > 4

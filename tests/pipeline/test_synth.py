@@ -14,17 +14,17 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from bench.synthetic import lake as synth
+from bench.synthetic import rows as made
+from bench.synthetic.consumers import SHARES, live
+from bench.synthetic.lake import synthesize
+from bench.synthetic.lanes import READERS_MAX, Traffic, deal, publish
 from pyspark.sql import SparkSession
 
 from headway.core.base.errors import ConfigError
 from headway.core.policy.policy import parse_policies
 from headway.core.telemetry.tables import TABLES
 from headway.pipeline.footers import check_lake
-from headway.pipeline.lab import synth
-from headway.pipeline.lab.synth import synthesize
-from headway.pipeline.lab.synthetic import rows as made
-from headway.pipeline.lab.synthetic.consumers import SHARES, live
-from headway.pipeline.lab.synthetic.lanes import READERS_MAX, Traffic, deal, publish
 from headway.store.schema import arrow_schema
 
 CONSUMERS, MINUTES, SEED = 200, 10.0, 11

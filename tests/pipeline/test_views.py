@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.actors.carriers import Board
+from demo.flights import in_order
 from pyspark.sql import SparkSession
 from tests.demo.test_demo import row
 from tests.interop.conftest import BrokerFactory
@@ -18,9 +20,7 @@ from tests.interop.test_interop_records import ask, recording
 from tests.interop.waiting import until
 from tests.pipeline.proxy import Proxy
 
-from headway.demo import live
-from headway.demo.actors.carriers import Board
-from headway.demo.flights import in_order
+from demo import live
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.run import SPARK, ViewRun
 from headway.pipeline.views.status import Status

@@ -466,3 +466,10 @@ def test_a_reader_that_has_seen_enough_draws_no_stack_trace() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_the_demo_is_not_installed_and_the_command_says_where_it_is() -> None:
+    ended = CliRunner().invoke(app, ["demo", "--seconds", "5"])
+    assert ended.exit_code == 2
+    assert ended.stderr == "headway: the demo is not installed with headway: run make demo in a checkout\n"
+    assert "demo" not in CliRunner().invoke(app, ["--help"]).stdout

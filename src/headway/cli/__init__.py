@@ -1,4 +1,4 @@
-"""The command line: `headway serve | check | top | why | passwd | demo`. Thin: it reads, asks, and prints."""
+"""The command line: `headway serve | check | top | why | passwd`. Thin: it reads, asks, and prints."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli.errors import NOTHING_FOUND, clean, needing, plainly, say
+from headway.cli.errors import NOTHING_FOUND, clean, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
@@ -55,9 +55,6 @@ def headway(
 ) -> None:
     """Headway: a message broker whose slow consumers cost the others nothing.
 
-    \b
-    Try it:
-      headway demo                      a minute of real traffic with slow consumers in it
     \b
     Run it:
       headway serve                     MQTT on 127.0.0.1:1883, nothing to configure
@@ -290,19 +287,11 @@ def _key(name: str) -> str:
     return name if bare else f'"{quoted}"'
 
 
-@app.command(
-    short_help="Slow consumers beside fast ones, on real traffic.",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @plainly
-def demo(ctx: typer.Context) -> None:
-    """A minute of real flights past displays that stall, trickle and flap, and some that notice nothing.
-
-    `headway demo --help` shows its options.
-    """
-    with needing("demo", "the demo"):
-        from headway.demo.main import main
-    raise typer.Exit(main(ctx.args))
+def demo() -> None:
+    """The demo is in a checkout of Headway: `make demo` there."""
+    raise ConfigError("the demo is not installed with headway: run make demo in a checkout")
 
 
 def clean_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``headway lab``: what other policies would have done, and lakes made up to try that on."""
+"""``headway lab``: what other policies would have done."""
 
 from __future__ import annotations
 
@@ -87,40 +87,6 @@ def run(
     check = shlex.join([*called_as(), "check", str(found.config)])
     typer.echo(clean(f"{found.config}  try it: {check}"))
     typer.echo(clean(f"{found.report}  took {format_duration(found.seconds)}"))
-
-
-@lab.command(short_help="Make up a lake.")
-@plainly
-def synth(
-    consumers: Annotated[int, typer.Option("--consumers", min=1, help="How many.")],
-    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long a recording.")],
-    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="A new folder for it.")],
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same rows.")] = 1,
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "2g",
-    verbose: VerboseOption = False,
-) -> None:
-    """Make up samples of any number of consumers (heavy-tailed rates, bursts, stalls, flaps), to plan ahead with.
-
-    \b
-    Examples:
-      headway lab synth --consumers 10000 --minutes 60 --lake synthetic --seed 1
-      headway lab run --lake synthetic --candidates candidates.toml --out lab
-    """
-    with needing("spark", "the lab"):
-        from headway.pipeline.lab.synth import synthesize
-        from headway.pipeline.progress import progress
-        from headway.pipeline.session import open_session
-    with (
-        open_session("headway synth", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark,
-        progress(f"making up {consumers:,} consumers", spark),
-    ):
-        made = synthesize(spark, lake, consumers, minutes, seed)
-    typer.echo(
-        f"{lake}: {format_count(made.rows)} rows of {format_count(made.consumers)} consumers of "
-        f"{format_count(made.topics)} topics in {made.files} files, {format_size(made.bytes)}; "
-        f"took {format_duration(made.seconds)}"
-    )
 
 
 def _table(scores: Sequence[Score]) -> Table:

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from demo.judgement import Outcome, gaps_in_words
+from demo.reports import ActorReport
 from headway.core.base import format_size
-from headway.demo.judgement import Outcome, gaps_in_words
-from headway.demo.reports import ActorReport
 
 STALE_MS = 500.0
 

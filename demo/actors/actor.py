@@ -23,8 +23,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from headway.demo.cast import Role
-from headway.demo.reports import ActorReport
+from demo.cast import Role
+from demo.reports import ActorReport
 
 REPORT_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 10.0

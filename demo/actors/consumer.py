@@ -11,8 +11,8 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from headway.demo import cast
-from headway.demo.actors.actor import (
+from demo import cast
+from demo.actors.actor import (
     REPORT_EVERY_S,
     Orders,
     connect,
@@ -23,9 +23,9 @@ from headway.demo.actors.actor import (
     subscribe,
     words,
 )
-from headway.demo.actors.tally import Tally
-from headway.demo.cast import Behaviour, Role
-from headway.demo.reports import ActorReport
+from demo.actors.tally import Tally
+from demo.cast import Behaviour, Role
+from demo.reports import ActorReport
 
 RECEIVE_BUFFER = 32 * 1024
 """Receive buffer of slow consumers. The kernel's larger default would only hide for longer that they do not read."""

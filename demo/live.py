@@ -16,12 +16,12 @@ import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from demo.actors.carriers import TOPIC, Board
+from demo.broker import BrokerProcess, die_with_the_demo
+from demo.cast import PUBLISHER
+from demo.company import Actor, ActorFailed, Company, await_all
+from demo.screen import Screen
 from headway.core.base import format_duration
-from headway.demo.actors.carriers import TOPIC, Board
-from headway.demo.broker import BrokerProcess, die_with_the_demo
-from headway.demo.cast import PUBLISHER
-from headway.demo.company import Actor, ActorFailed, Company, await_all
-from headway.demo.screen import Screen
 from headway.server.loop import called_as
 
 SECONDS = 30.0

@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from demo.broker import BrokerProcess
+from demo.company import Actor
+from demo.judgement import deed
 from headway.core.base import format_size
-from headway.demo.broker import BrokerProcess
-from headway.demo.company import Actor
-from headway.demo.judgement import deed
 
 PLAIN_EVERY_S = 5.0
 REFRESH_PER_S = 4

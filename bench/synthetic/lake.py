@@ -1,7 +1,7 @@
-"""A made-up lake: samples of any number of consumers, to plan beyond the machine one has (`headway lab synth`).
+"""A made-up lake: samples of any number of consumers, to plan beyond the machine one has (`python -m bench.synthetic`).
 
 Theory of operation. Topics do not touch each other, so a task makes the rows of some topics and all who read them
-(`synthetic/rows.py`), writes them, and hands on what these topics add to the whole at each second. Summed over all
+(`rows.py`), writes them, and hands on what these topics add to the whole at each second. Summed over all
 topics that becomes the broker's own rows, and says how much of what is held is on disk; with that known, the tasks
 write the topics' rows.
 
@@ -20,26 +20,25 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
+from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headway
-from headway.core.base import ConfigError
-from headway.core.log import HIGH_WATER
-from headway.pipeline.lab.synthetic.lanes import READERS_USUAL, Floats, Ints, SyntheticLane, chance, deal
-from headway.pipeline.lab.synthetic.observed import MEMORY_LIMIT_BYTES, POLICY_TABLE
-from headway.pipeline.lab.synthetic.rows import (
+from bench.synthetic.lanes import READERS_USUAL, Floats, Ints, SyntheticLane, chance, deal
+from bench.synthetic.observed import MEMORY_LIMIT_BYTES, POLICY_TABLE
+from bench.synthetic.rows import (
     BROKER,
     COARSE_S,
     LANE_SCHEMA,
@@ -48,6 +47,8 @@ from headway.pipeline.lab.synthetic.rows import (
     lane_name,
     record,
 )
+from headway.core.base import ConfigError
+from headway.core.log import HIGH_WATER
 from headway.store.atomic_write import atomic_write
 from headway.store.schema import arrow_schema
 
@@ -58,6 +59,9 @@ FILE_ROWS_MAX = 1_000_000
 PARTIAL = "_partial"
 _DAY_US = 86_400_000_000
 _DISK_MIN_BYTES = 1_000_000_000
+
+# A worker does not have the checkout in its path: tasks bring this code along.
+cast(Any, cloudpickle).register_pickle_by_value(sys.modules[__package__])
 
 
 class SynthInfo(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from demo.cast import Role
+from demo.reports import ActorReport
 from headway.core.message import matches
-from headway.demo.cast import Role
-from headway.demo.reports import ActorReport
 
 DEEDS = {
     "notify": "reported as slow",

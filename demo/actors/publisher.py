@@ -9,10 +9,10 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 
-from headway.demo.actors.actor import REPORT_EVERY_S, Orders, connect, loop_until, main, make_client, say
-from headway.demo.cast import Role
-from headway.demo.flights import Flight, NoFlights, due_s, in_order, moment, rows
-from headway.demo.reports import ActorReport
+from demo.actors.actor import REPORT_EVERY_S, Orders, connect, loop_until, main, make_client, say
+from demo.cast import Role
+from demo.flights import Flight, NoFlights, due_s, in_order, moment, rows
+from demo.reports import ActorReport
 
 TURN_S = 0.004
 IN_FLIGHT_MAX = 2000

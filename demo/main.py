@@ -1,4 +1,4 @@
-"""``headway demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
+"""``python -m demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
 
 Everything runs on this machine: a broker of its own on free ports, a publisher, and each consumer in a process of its
 own. Then the year once more with a view, delay by carrier, that Spark keeps up to date; and the broker's own recording
@@ -22,14 +22,14 @@ from types import FrameType
 import msgspec
 from rich.console import Console
 
-from headway.demo import summary
-from headway.demo.analysis import Results, analyse, hindrance
-from headway.demo.broker import CONFIG, DISK, MEMORY, BrokerFailed, BrokerProcess, config_text
-from headway.demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
-from headway.demo.company import Actor, ActorFailed, Company, await_all
-from headway.demo.judgement import Outcome, complete, judge
-from headway.demo.live import ViewFailed, run_view
-from headway.demo.screen import Dashboard, Screen
+from demo import summary
+from demo.analysis import Results, analyse, hindrance
+from demo.broker import CONFIG, DISK, MEMORY, BrokerFailed, BrokerProcess, config_text
+from demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
+from demo.company import Actor, ActorFailed, Company, await_all
+from demo.judgement import Outcome, complete, judge
+from demo.live import ViewFailed, run_view
+from demo.screen import Dashboard, Screen
 
 SECONDS = 50.0
 OUT = Path("headway-demo")
@@ -140,7 +140,7 @@ def main(args: Sequence[str]) -> int:
     options = _options(args)
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        print(f"the demo needs {' and '.join(missing)}: pip install 'headway[demo]'", file=sys.stderr)
+        print(f"the demo needs {' and '.join(missing)}; make demo installs it", file=sys.stderr)
         return EXIT_CANNOT
     console = Console()
     plain = options.plain or not console.is_terminal
@@ -173,10 +173,10 @@ def main(args: Sequence[str]) -> int:
             return outcome or EXIT_CANNOT
         return outcome
     except OSError as error:
-        print(f"headway demo: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
+        print(f"demo: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
         return EXIT_CANNOT
     except (BrokerFailed, ActorFailed, ViewFailed) as error:
-        print(f"headway demo: {error}", file=sys.stderr)
+        print(f"demo: {error}", file=sys.stderr)
         return EXIT_CANNOT
     except (KeyboardInterrupt, Stopped):
         print("ended early; nothing is left running", file=sys.stderr)
@@ -195,7 +195,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def _options(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="headway demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=_positive, default=SECONDS, help="for the whole year (default: %(default)g)")
     held_up = "a healthy consumer whose p99 is above this was held up (default: %(default)g)"

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bench.synthetic.lanes import Floats, Ints, Traffic, chance
 from headway.core.base import Reason
-from headway.pipeline.lab.synthetic.lanes import Floats, Ints, Traffic, chance
 
 Flags = npt.NDArray[np.bool_]
 

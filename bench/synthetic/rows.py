@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headway.core.policy import Verdict
-from headway.core.telemetry import CONSUMER_SAMPLES
-from headway.pipeline.lab.synthetic.consumers import live
-from headway.pipeline.lab.synthetic.lanes import Floats, Ints, SyntheticLane, Traffic, publish
-from headway.pipeline.lab.synthetic.observed import (
+from bench.synthetic.consumers import live
+from bench.synthetic.lanes import Floats, Ints, SyntheticLane, Traffic, publish
+from bench.synthetic.observed import (
     LISTENER,
     MEMORY_LIMIT_BYTES,
     POLICY,
@@ -25,6 +23,8 @@ from headway.pipeline.lab.synthetic.observed import (
     observe,
     subscription_of,
 )
+from headway.core.policy import Verdict
+from headway.core.telemetry import CONSUMER_SAMPLES
 from headway.store.schema import arrow_schema
 
 START_US = int(START.timestamp()) * 1_000_000

@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
-from headway.demo.cast import Role
-from headway.demo.reports import ActorReport
+from demo.cast import Role
+from demo.reports import ActorReport
 
+CHECKOUT = Path(__file__).parent.parent
 STOP_TIMEOUT_S = 10.0
 
 
@@ -31,8 +33,8 @@ class Actor:
         self.done: ActorReport | None = None
         self.failed = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"headway.demo.actors.{module}", msgspec.json.encode(part).decode()],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            [sys.executable, "-m", f"demo.actors.{module}", msgspec.json.encode(part).decode()],
+            cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

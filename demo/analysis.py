@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from headway.core.base import ConfigError
 from headway.pipeline.java import check_java
 from headway.server.loop import called_as
 
+CANDIDATES = Path(__file__).with_name("candidates.toml")
 NEEDED = ("pyspark", "pyarrow", "plotly")
 
 
@@ -40,7 +40,7 @@ def hindrance() -> str | None:
     """Names what the analysis lacks, and the command that installs it; None: nothing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed: pip install 'headway[spark]'"
+        return f"{' and '.join(missing)} not installed; make demo installs it"
     try:
         check_java()
     except ConfigError as error:
@@ -57,7 +57,7 @@ def analyse(console: Console, results: Results, ran: str) -> bool:
         return False
     results.lab.mkdir(exist_ok=True)
     candidates = results.lab / "candidates.toml"
-    candidates.write_text(resources.files("headway.demo").joinpath("candidates.toml").read_text(encoding="utf-8"))
+    candidates.write_text(CANDIDATES.read_text(encoding="utf-8"))
     console.print()
     console.print("[bold]What other policies would have done[/bold]")
     if not _run(

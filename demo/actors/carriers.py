@@ -14,9 +14,9 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from rich.table import Table
 from rich.text import Text
 
-from headway.demo.actors.actor import connect, make_client
-from headway.demo.cast import Role
-from headway.demo.reports import percentile
+from demo.actors.actor import connect, make_client
+from demo.cast import Role
+from demo.reports import percentile
 
 TOPIC = "views/delay"
 BAR = 40

@@ -1,1 +1,0 @@
-"""The demo: real flights past real MQTT clients, some of which do not keep up. ``headway demo`` runs it."""

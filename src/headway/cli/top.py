@@ -177,7 +177,7 @@ def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
 
 def _queues(queues: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("QUEUE", "WAIT", "BYTES", "AGE", "IN FLIGHT", "CONSUMERS", "SLOW", "DROPPED"):
+    for name in ("QUEUE", "WAITING", "BYTES", "AGE", "IN FLIGHT", "CONSUMERS", "SLOW", "DROPPED"):
         table.add_column(name, justify="left" if name == "QUEUE" else "right", no_wrap=True, overflow="ellipsis")
     for one in queues:
         table.add_row(

@@ -1,12 +1,15 @@
-"""Prometheus metrics, collected when asked for; nothing is counted twice for their sake.
+"""Prometheus metrics, read at each scrape from counters that the broker keeps anyway.
 
-``/metrics`` has the whole, whatever number of consumers and queues there are. Series for each of them are on pages of
-their own, for those with most lag only (``listings.EACH_MAX``).
+``/metrics`` has the figures of the whole broker; its length does not depend on the number of consumers and queues.
+Series per consumer and per queue are on pages of their own, for those with the most lag (``listings.EACH_MAX``).
+
+Names follow the conventions of Prometheus: base units (seconds, bytes), and ``_total`` on counters. A renamed metric
+keeps its old name for one release, and the help text of the old name gives the new one (metric_help.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from zlib import crc32
 
@@ -16,12 +19,13 @@ from prometheus_client.registry import Collector
 
 from headway.core.telemetry import stats
 from headway.server.admin.listings import Listings
+from headway.server.admin.metric_help import HELP
 from headway.server.engine import Engine, Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.loop import BOUNDS_S, Pulse, memory_peak_bytes, memory_rss_bytes
 
 LABEL_CHARS_MAX = 120
-"""Names and filters may have 65,535 letters, and each stands on the page once for each of its series."""
+"""A name or filter may have 65,535 letters, and the page repeats it for each series."""
 
 
 class _Families(Collector):
@@ -33,10 +37,18 @@ class _Families(Collector):
 
 
 def label(text: str) -> str:
-    """The text; of a longer one the beginning, and a number that tells it from others that begin so."""
+    """The text as a label: a long one is cut, and a checksum tells it from others with the same beginning."""
     if len(text) <= LABEL_CHARS_MAX:
         return text
     return f"{text[: LABEL_CHARS_MAX - 10]}…{crc32(text.encode()):08x}"
+
+
+def _gauge(name: str, value: float | None = None, labels: Sequence[str] | None = None) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"headway_{name}", HELP[name], value, labels)
+
+
+def _counter(name: str, value: float | None = None, labels: Sequence[str] | None = None) -> CounterMetricFamily:
+    return CounterMetricFamily(f"headway_{name}", HELP[name], value, labels)
 
 
 def _text(families: list[Metric]) -> bytes:
@@ -46,7 +58,7 @@ def _text(families: list[Metric]) -> bytes:
 
 
 class Metrics:
-    """Each page is an exposition text."""
+    """Each page is in Prometheus' text format."""
 
     def __init__(self, engine: Engine, listings: Listings) -> None:
         self._engine = engine
@@ -57,166 +69,139 @@ class Metrics:
         return _text(list(self._whole(census)))
 
     async def consumers(self) -> bytes:
-        """Consumers with most lag, a series each."""
+        """The series of the consumers with the most lag."""
         told = await self._listings.consumers()
-        return await self._written(list(self._consumers(told["consumers"])))
+        return await self._written(list(consumer_families(told["consumers"])))
 
     async def queues(self) -> bytes:
-        """Longest queues, a series each."""
+        """The series of the longest queues."""
         told = await self._listings.queues()
-        return await self._written(list(self._queues(told["queues"])))
+        return await self._written(list(queue_families(told["queues"])))
 
     async def _written(self, families: list[Metric]) -> bytes:
-        """Beside the loop: thousands of lines take longer than a turn may."""
+        """Formats the page in a thread: thousands of lines take longer than a turn of the loop may."""
         return await self._engine.loop.run_in_executor(None, _text, families)
 
     def _whole(self, census: stats.Census) -> Iterator[Metric]:
         engine = self._engine
         whole = stats.whole(engine.broker, census)
-        for name, text, value in (
-            ("connections", "Open connections", len(engine.connections)),
-            ("sessions", "Sessions, also of clients that are away", whole.sessions),
-            ("subscriptions", "Subscriptions", whole.subscriptions),
-            ("lanes", "Encoded streams shared by subscriptions", whole.lanes),
-            ("lagging_consumers", "Consumers the governor is watching", whole.watched),
-            ("retained_records", "Retained records", whole.retained),
-            ("memory_rss_bytes", "Resident memory of the process", memory_rss_bytes()),
-            ("memory_peak_bytes", "Highest resident memory of the process", memory_peak_bytes()),
-            ("longest_turn_seconds", "Longest flush so far", engine.longest_turn_s),
-            ("loop_late_longest_seconds", "Longest that the loop was late so far", engine.pulse.longest_s),
-            ("loop_late_lately_seconds", "Longest that it was in the last minute or two", engine.pulse.lately_s),
-        ):
-            yield GaugeMetricFamily(f"headway_{name}", text, value)
-        for name, text, value in (
-            ("published_records", "Records published", whole.published_records),
-            ("published_bytes", "Bytes published", whole.published_bytes),
-            ("delivered_records", "Records delivered", whole.delivered_records),
-            ("delivered_bytes", "Bytes delivered", whole.delivered_bytes),
-            ("loop_late_seconds", "Time by which the loop was late, and verdicts suspended", whole.loop_late_s),
-            ("verdicts", "Verdicts made", whole.verdicts),
-            ("connections_refused", "Connections refused", engine.connections_refused),
-            ("protocol_errors", "Connections ended for a protocol error", engine.protocol_errors),
-        ):
-            yield CounterMetricFamily(f"headway_{name}", text, value)
-        ended = CounterMetricFamily("headway_connections_ended", "Connections that ended", labels=["reason"])
+        yield _gauge("connections", len(engine.connections))
+        yield _gauge("sessions", whole.sessions)
+        yield _gauge("subscriptions", whole.subscriptions)
+        yield _gauge("lanes", whole.lanes)
+        yield _gauge("lagging_consumers", whole.watched)
+        yield _gauge("retained_records", whole.retained)
+        yield _gauge("memory_rss_bytes", memory_rss_bytes())
+        yield _gauge("memory_peak_bytes", memory_peak_bytes())
+        yield _gauge("longest_turn_seconds", engine.longest_turn_s)
+        yield _gauge("loop_late_longest_seconds", engine.pulse.longest_s)
+        yield _gauge("loop_late_lately_seconds", engine.pulse.lately_s)
+        yield _counter("published_records", whole.published_records)
+        yield _counter("published_bytes", whole.published_bytes)
+        yield _counter("delivered_records", whole.delivered_records)
+        yield _counter("delivered_bytes", whole.delivered_bytes)
+        yield _counter("loop_late_seconds", whole.loop_late_s)
+        yield _counter("verdicts", whole.verdicts)
+        yield _counter("connections_refused", engine.connections_refused)
+        yield _counter("protocol_errors", engine.protocol_errors)
+        ended = _counter("connections_ended", labels=["reason"])
         for reason, count in engine.ends.counts.items():
             ended.add_metric([reason], count)
         yield ended
-        failures = CounterMetricFamily("headway_plugin_failures", "How often a plug-in raised", labels=["plugin"])
+        failures = _counter("plugin_failures", labels=["plugin"])
         for name, count in engine.broker.governor.plugged.failures.items():
             failures.add_metric([name], count)
         yield failures
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
-            yield from self._telemetry(engine.telemetry)
+            yield from _telemetry(engine.telemetry)
         if engine.journal is not None:
-            yield from self._journal(engine.journal)
-        yield from self._pools(whole)
-        yield from self._together(whole, census)
-
-    def _queues(self, queues: list[stats.QueueStats]) -> Iterator[Metric]:
-        families = {
-            name: GaugeMetricFamily(f"headway_queue_{name}", text, labels=["queue"])
-            for name, text in (
-                ("records", "Records that wait in this queue"),
-                ("bytes", "Bytes that wait in this queue"),
-                ("unacknowledged", "Records of this queue that are with consumers"),
-                ("consumers", "Consumers of this queue"),
-            )
-        }
-        dropped = CounterMetricFamily(
-            "headway_queue_dropped_records", "Records this queue left out", labels=["queue", "reason"]
-        )
-        for queue in queues:
-            for name, family in families.items():
-                family.add_metric([label(queue.name)], float(getattr(queue, name)))
-            for reason, count in queue.dropped_records.items():
-                dropped.add_metric([label(queue.name), reason], count)
-        yield from families.values()
-        yield dropped
-
-    def _telemetry(self, telemetry: Telemetry) -> Iterator[Metric]:
-        for name, text, value in (
-            ("telemetry_written_rows", "Rows written to the lake", telemetry.written_rows),
-            ("telemetry_dropped_rows", "Rows that could not be written", telemetry.dropped_rows),
-            ("telemetry_errors", "How often rows could not be written", telemetry.errors),
-        ):
-            yield CounterMetricFamily(f"headway_{name}", text, value)
-        yield GaugeMetricFamily("headway_telemetry_lake_bytes", "What the lake takes up", telemetry.lake.bytes)
-
-    def _journal(self, journal: JournalWriter) -> Iterator[Metric]:
-        told = journal.stats()
-        yield CounterMetricFamily("headway_journal_commits", "Groups of records brought to disk", told.commits)
-        yield CounterMetricFamily("headway_journal_failures", "How often that failed", told.failures)
-        for name, text, value in (
-            ("journal_failing", "1 while nothing can be confirmed", float(bool(told.error))),
-            ("journal_waiting_bytes", "What is not known to be on disk yet", told.waiting_bytes),
-            ("journal_places", "Durable subscriptions and queues", told.places),
-        ):
-            yield GaugeMetricFamily(f"headway_{name}", text, value)
-        size = GaugeMetricFamily("headway_journal_bytes", "What a stream takes up on disk", labels=["stream"])
-        for stream, taken in told.streams.items():
-            size.add_metric([stream], taken)
-        yield size
-
-    def _pools(self, whole: stats.BrokerStats) -> Iterator[Metric]:
-        used = GaugeMetricFamily("headway_pool_bytes", "Bytes held by a pool", labels=["pool", "medium"])
-        limit = GaugeMetricFamily("headway_pool_limit_bytes", "Limit of a pool", labels=["pool", "medium"])
-        for pool in whole.pools:
-            used.add_metric([pool.name, "memory"], pool.memory_bytes)
-            used.add_metric([pool.name, "disk"], pool.disk_bytes)
-            used.add_metric([pool.name, "clients"], pool.clients_bytes)
-            used.add_metric([pool.name, "states"], pool.state_bytes)
-            limit.add_metric([pool.name, "memory"], pool.memory_limit_bytes)
-            limit.add_metric([pool.name, "disk"], pool.disk_limit_bytes)
-            limit.add_metric([pool.name, "clients"], pool.clients_limit_bytes)
-        yield used
-        yield limit
-
-    def _together(self, whole: stats.BrokerStats, census: stats.Census) -> Iterator[Metric]:
-        gaps = CounterMetricFamily("headway_gap_records", "Records some consumer was not given", labels=["reason"])
-        for reason, count in whole.gap_records.items():
-            gaps.add_metric([reason], count)
-        yield gaps
-        states = GaugeMetricFamily("headway_consumers", "Consumers, by how they are", labels=["state"])
-        for state, consumers in census.states.items():
-            states.add_metric([state], consumers)
-        yield states
-        for name, text, value in (
-            ("lag_records", "Records that wait, for all consumers together", census.lag_records),
-            ("lag_bytes", "Bytes that wait, for all consumers together", census.lag_bytes),
-            ("lag_bytes_max", "Bytes that wait for the consumer with most lag", census.lag_bytes_max),
-            ("queues", "Queues", len(self._engine.broker.registry.router.queues)),
-        ):
-            yield GaugeMetricFamily(f"headway_{name}", text, value)
-
-    def _consumers(self, consumers: list[stats.ConsumerStats]) -> Iterator[Metric]:
-        labels = ["client", "filter", "consumer"]
-        families = {
-            name: GaugeMetricFamily(f"headway_consumer_{name}", text, labels=labels)
-            for name, text in (
-                ("lag_records", "Records that wait for this consumer"),
-                ("lag_bytes", "Bytes that wait for this consumer"),
-                ("held_bytes", "This consumer's share of what is really held"),
-                ("blocked_ms", "For how long its socket has taken nothing"),
-                ("slow", "1 while a rule holds it to be slow"),
-            )
-        }
-        for consumer in consumers:
-            for name, family in families.items():
-                names = [label(consumer.client), label(consumer.filter), label(consumer.consumer)]
-                family.add_metric(names, float(getattr(consumer, name)))
-        yield from families.values()
+            yield from _journal(engine.journal)
+        yield from _pools(whole)
+        yield from _all_consumers(whole, census)
+        yield _gauge("queues", len(engine.broker.registry.router.queues))
 
 
 def _late(pulse: Pulse) -> Iterator[Metric]:
-    """How late the loop was, and what took it: in all, whether verdicts were suspended for it or not."""
-    text = "Time by which the loop was late"
-    causes = CounterMetricFamily("headway_loop_late_by_cause_seconds", text, labels=["cause"])
+    """How late the loop was, and which work made it late, also where consumers were judged all the same."""
+    causes = _counter("loop_late_by_cause_seconds", labels=["cause"])
     for cause, late_s in pulse.late_s.items():
         causes.add_metric([cause], late_s)
     yield causes
     bounds = [*map(str, BOUNDS_S), "+Inf"]
     buckets = list(zip(bounds, accumulate(pulse.counts), strict=True))
-    text = "How late the loop was, looked at fifty times a second"
-    yield HistogramMetricFamily("headway_loop_lateness_seconds", text, buckets, sum(pulse.late_s.values()))
+    name = "loop_lateness_seconds"
+    yield HistogramMetricFamily(f"headway_{name}", HELP[name], buckets, sum(pulse.late_s.values()))
+
+
+def _telemetry(telemetry: Telemetry) -> Iterator[Metric]:
+    yield _counter("telemetry_written_rows", telemetry.written_rows)
+    yield _counter("telemetry_dropped_rows", telemetry.dropped_rows)
+    yield _counter("telemetry_errors", telemetry.errors)
+    yield _gauge("telemetry_lake_bytes", telemetry.lake.bytes)
+
+
+def _journal(writer: JournalWriter) -> Iterator[Metric]:
+    journal = writer.stats()
+    yield _counter("journal_commits", journal.commits)
+    yield _counter("journal_failures", journal.failures)
+    yield _gauge("journal_failing", float(bool(journal.error)))
+    yield _gauge("journal_waiting_bytes", journal.waiting_bytes)
+    yield _gauge("journal_places", journal.places)
+    size = _gauge("journal_bytes", labels=["stream"])
+    for stream, taken in journal.streams.items():
+        size.add_metric([stream], taken)
+    yield size
+
+
+def _pools(whole: stats.BrokerStats) -> Iterator[Metric]:
+    used = _gauge("pool_bytes", labels=["pool", "medium"])
+    limit = _gauge("pool_limit_bytes", labels=["pool", "medium"])
+    for pool in whole.pools:
+        used.add_metric([pool.name, "memory"], pool.memory_bytes)
+        used.add_metric([pool.name, "disk"], pool.disk_bytes)
+        used.add_metric([pool.name, "clients"], pool.clients_bytes)
+        used.add_metric([pool.name, "states"], pool.state_bytes)
+        limit.add_metric([pool.name, "memory"], pool.memory_limit_bytes)
+        limit.add_metric([pool.name, "disk"], pool.disk_limit_bytes)
+        limit.add_metric([pool.name, "clients"], pool.clients_limit_bytes)
+    yield used
+    yield limit
+
+
+def _all_consumers(whole: stats.BrokerStats, census: stats.Census) -> Iterator[Metric]:
+    gaps = _counter("gap_records", labels=["reason"])
+    for reason, count in whole.gap_records.items():
+        gaps.add_metric([reason], count)
+    yield gaps
+    states = _gauge("consumers", labels=["state"])
+    for state, consumers in census.states.items():
+        states.add_metric([state], consumers)
+    yield states
+    yield _gauge("lag_records", census.lag_records)
+    yield _gauge("lag_bytes", census.lag_bytes)
+    yield _gauge("lag_bytes_max", census.lag_bytes_max)
+
+
+def consumer_families(consumers: Iterable[stats.ConsumerStats]) -> Iterator[Metric]:
+    names = ("lag_records", "lag_bytes", "held_bytes", "blocked_seconds", "blocked_ms", "slow")
+    families = [_gauge(f"consumer_{name}", labels=["client", "filter", "consumer"]) for name in names]
+    for one in consumers:
+        labels = [label(one.client), label(one.filter), label(one.consumer)]
+        figures = (one.lag_records, one.lag_bytes, one.held_bytes, one.blocked_ms / 1000, one.blocked_ms, one.slow)
+        for family, figure in zip(families, figures, strict=True):
+            family.add_metric(labels, float(figure))
+    return iter(families)
+
+
+def queue_families(queues: Iterable[stats.QueueStats]) -> Iterator[Metric]:
+    names = ("records", "bytes", "unacknowledged", "consumers")
+    families = [_gauge(f"queue_{name}", labels=["queue"]) for name in names]
+    dropped = _counter("queue_dropped_records", labels=["queue", "reason"])
+    for one in queues:
+        for family, figure in zip(families, (one.records, one.bytes, one.unacknowledged, one.consumers), strict=True):
+            family.add_metric([label(one.name)], figure)
+        for reason, count in one.dropped_records.items():
+            dropped.add_metric([label(one.name), reason], count)
+    yield from families
+    yield dropped

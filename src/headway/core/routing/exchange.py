@@ -71,8 +71,6 @@ class Exchanges:
         self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
         self.queues: dict[str, None] = {}
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
-        self.by_headers = 0
-        """Bindings that look at headers."""
         self.bytes = 0
         """What all that was declared takes up."""
         self.visited = 0
@@ -94,7 +92,6 @@ class Exchanges:
         if not self.by_name[binding.source].bindings.add(binding):
             return False
         self._leading_to.setdefault(binding.destination, {})[binding] = None
-        self.by_headers += self.by_name[binding.source].kind == "headers"
         self.bytes += binding.size
         return True
 
@@ -107,7 +104,6 @@ class Exchanges:
         del leading[binding]
         if not leading:
             del self._leading_to[binding.destination]
-        self.by_headers -= source.kind == "headers"
         self.bytes -= binding.size
         if source.auto_delete and self.ends_unused and not source.bindings.all:
             self.remove(source.name)
@@ -119,8 +115,6 @@ class Exchanges:
         if exchange is None:
             return
         self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
-        if exchange.kind == "headers":
-            self.by_headers -= len(exchange.bindings.all)
         for binding in list(exchange.bindings.all):
             exchange.bindings.remove(binding)
             self._leading_to[binding.destination].pop(binding, None)

@@ -85,7 +85,7 @@ class Router:
         return Route(list(feeds), list(states), route.stream)
 
     def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
-        seen = self._seen(exchange, headers) if headers and self.exchanges.by_headers else ()
+        seen = self._seen(exchange, headers) if headers else ()
         if not seen:
             return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)
         if any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
@@ -97,6 +97,8 @@ class Router:
         names = self._looks_at.get(exchange)
         if names is None:
             names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
+        if not names:
+            return ()
         return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
 
     def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None

@@ -7,12 +7,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.commands import Done, commands
 from tests.pipeline.lakes import at, write
 
 from headway.core.base.errors import ConfigError
@@ -23,16 +25,16 @@ LIMITS = {"memory_limit_bytes": 1_000_000, "disk_limit_bytes": 9_000_000}
 HOUR_S = 3600
 
 
-def headway(*arguments: object) -> subprocess.CompletedProcess[str]:
+def headway(*arguments: object) -> Done:
     command = [sys.executable, "-m", "headway", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def measure(lake: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return headway("pipeline", "health", "--lake", lake, "--out", out, "--master", "local[2]", "--memory", "1g", *more)
+def measure(lake: Path, out: Path, *more: str, run: Callable[..., Done] = headway) -> Done:
+    return run("pipeline", "health", "--lake", lake, "--out", out, "--master", "local[2]", "--memory", "1g", *more)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+def said(done: Done) -> list[str]:
     """What it wrote to stderr, but for the progress."""
     progress = ("Measuring health", "Checking the lake")
     return [line for line in done.stderr.splitlines() if not line.startswith(progress)]
@@ -95,19 +97,20 @@ def test_a_lake_that_grows_is_read_once_and_gives_what_a_fresh_look_gives(tmp_pa
         path.unlink()
     late = write(lake, "consumer_samples", [{"subscription": 4, "client": "late", "seq": 1, "time": 5}], "late")
     shutil.copy(second[0], second[0].with_name("copy.parquet"))
-    done = measure(lake, out)
-    assert (done.returncode, said(done)) == (0, []), done.stderr
-    assert read_by_run(out, "consumer_samples") == [["a.parquet"], ["b.parquet", "copy.parquet", "late.parquet"]]
-    assert read_by_run(out, "broker_samples") == [["a.parquet"], ["b.parquet"]]
+    with commands() as run:
+        done = measure(lake, out, run=run)
+        assert (done.returncode, said(done)) == (0, []), done.stderr
+        assert read_by_run(out, "consumer_samples") == [["a.parquet"], ["b.parquet", "copy.parquet", "late.parquet"]]
+        assert read_by_run(out, "broker_samples") == [["a.parquet"], ["b.parquet"]]
 
-    # The same from nothing: all files at once, each once.
-    for number, path in enumerate(first):
-        shutil.copy(attic / f"{number}.parquet", path)
-    second[0].with_name("copy.parquet").unlink()
-    assert late[0].exists()
-    found = results(out)
-    done = measure(lake, out, "--full-refresh")
-    assert (done.returncode, said(done)) == (0, []), done.stderr
+        # The same from nothing: all files at once, each once.
+        for number, path in enumerate(first):
+            shutil.copy(attic / f"{number}.parquet", path)
+        second[0].with_name("copy.parquet").unlink()
+        assert late[0].exists()
+        found = results(out)
+        done = measure(lake, out, "--full-refresh", run=run)
+        assert (done.returncode, said(done)) == (0, []), done.stderr
     assert results(out) == found
     assert {name: len(rows) for name, rows in found.items()} == {
         "slow_episodes": 2, "offenders": 1, "costs": 6, "isolation": 2, "forecast": 3,

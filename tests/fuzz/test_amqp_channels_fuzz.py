@@ -26,7 +26,7 @@ from tests.server.amqp_stage import ABLE, OPENINGS, Client, Content, House, mess
 from tests.sim.seeds import seeds_of_the_day
 
 from headway.core.base.errors import Reason
-from headway.server.connections.farewell import LINGER_S
+from headway.server.connections.linger import LINGER_S
 
 pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated")
 
@@ -416,7 +416,7 @@ class Actor:
     def up_to_date(self) -> bool:
         """Nothing is on its way, in either direction."""
         client = self.client
-        out = self.breath or client.sock.incoming or client.connection.held_by
+        out = self.breath or client.sock.incoming or client.connection.reading_paused_by
         return client.open and client.reads and not out and not client.connection.blocked
 
     def life(self, channel: int, *, grants: bool = True) -> Life:

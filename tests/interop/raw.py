@@ -226,7 +226,7 @@ class Raw:
         while not self.ended:
             assert self.read(deadline - time.monotonic()) or self.ended, "the connection is still open"
 
-    def farewell(self, seconds: float = PATIENCE_S) -> Disconnect:
+    def wait_disconnect(self, seconds: float = PATIENCE_S) -> Disconnect:
         """The DISCONNECT that is the very last packet before the broker closes; what it said before is in the inbox."""
         self.wait_end(seconds)
         assert self.decoder.buffered_bytes == 0, "the stream ends within a packet"

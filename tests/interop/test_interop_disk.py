@@ -150,13 +150,13 @@ def _only_the_stuck_one_goes(
                 os.truncate(fd, 300_000)
         else:
             until(lambda: broker.verdicts(name))
-        farewell = stuck.farewell() if not truncate else stuck.wait_end()
+        disconnect = stuck.wait_disconnect() if not truncate else stuck.wait_end()
         verdict = broker.verdicts(name)[0]
         assert verdict["reason"] in reasons, verdict
-        if farewell is not None:
-            assert farewell.code == 0x97
-            assert farewell.reason
-            assert verdict["text"] in farewell.reason
+        if disconnect is not None:
+            assert disconnect.code == 0x97
+            assert disconnect.reason
+            assert verdict["text"] in disconnect.reason
         got = [m.payload for m in stuck.inbox if type(m) is Message]
         assert got == sent[: len(got)]
         until(lambda: used(broker)["disk_bytes"] == 0)

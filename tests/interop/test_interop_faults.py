@@ -96,9 +96,9 @@ def test_a_protocol_error_is_named_and_what_came_before_it_counts(
     with Raw(broker.port, f"{name}-bad") as client, Raw(broker.port) as reader:
         reader.subscribed(f"{name}/x")
         client.send(encode_publish(f"{name}/x", b"counts") + data + encode_publish(f"{name}/x", b"does not"))
-        farewell = client.farewell()
-        assert farewell.code == code, farewell
-        assert farewell.reason
+        disconnect = client.wait_disconnect()
+        assert disconnect.code == code, disconnect
+        assert disconnect.reason
         assert [m.payload for m in reader.so_far()] == [b"counts"]
 
 
@@ -112,7 +112,7 @@ def test_the_largest_packet_is_taken_and_one_byte_more_is_not(broker: BrokerProc
         writer.publish(name, b"x" * (limit - overhead))
         assert len(reader.message().payload) == limit - overhead
         writer.publish(name, b"x" * (limit - overhead + 1))
-        assert writer.farewell().code == 0x95
+        assert writer.wait_disconnect().code == 0x95
 
 
 @pytest.mark.parametrize("filter", ["a/#/b", "a#", "+a", "#/", "+/+/#/"])
@@ -152,7 +152,7 @@ def test_keep_alive(broker: BrokerProcess, name: str, version: int) -> None:
             silent.read(0.1)
             assert lively.so_far() == []
         if version == 5:
-            assert silent.farewell().code == 0x8D
+            assert silent.wait_disconnect().code == 0x8D
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def test_limits_of_a_session(limited: BrokerProcess, name: str) -> None:
         writer.so_far()
         assert len(client.so_far()) == 5  # in_flight_max, whatever the client would take
         writer.send(b"\x30\xff\x07")
-        assert writer.farewell().code == 0x95
+        assert writer.wait_disconnect().code == 0x95
 
 
 def test_too_many_open_files(start: BrokerFactory, name: str) -> None:
@@ -328,14 +328,14 @@ def test_a_clean_stop(start: BrokerFactory, name: str) -> None:
             writer.published(name, b"x" * 100_000)
         five.messages(20)
         broker.signal(signal.SIGTERM)
-        farewell = five.farewell()
-        assert farewell.code == 0x8B
-        assert farewell.reason
+        disconnect = five.wait_disconnect()
+        assert disconnect.code == 0x8B
+        assert disconnect.reason
         three.wait_end()
         until(lambda: client.ended)
         assert client.ended[0].value == 0x8B
         client.client.loop_stop()
-        assert stuck.farewell().code == 0x8B  # behind what it had not read, and only whole frames
+        assert stuck.wait_disconnect().code == 0x8B  # behind what it had not read, and only whole frames
     assert broker.wait() == 0
     assert "Traceback" not in broker.log.read_text()
     with pytest.raises(ConnectionRefusedError), socket.socket() as sock:
@@ -367,7 +367,7 @@ then = "disconnect"
         assert broker.consumer(name)["policy"] == "p1000000"
         broker.write(policy(20))
         broker.signal(signal.SIGHUP)
-        assert reader.farewell().code == 0x97
+        assert reader.wait_disconnect().code == 0x97
         assert broker.verdicts(name)[0]["policy"] == "p20"
     broker.stop()
 
@@ -392,8 +392,8 @@ def test_reload_takes_new_users(start: BrokerFactory, name: str) -> None:
 def test_an_operator_can_end_a_connection(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port, name) as client:
         assert broker.call(f"/v1/clients/{name}", "DELETE")[0] == 204
-        farewell = client.farewell()
-        assert (farewell.code, bool(farewell.reason)) == (0x98, True)
+        disconnect = client.wait_disconnect()
+        assert (disconnect.code, bool(disconnect.reason)) == (0x98, True)
     until(lambda: broker.call(f"/v1/clients/{name}", "DELETE")[0] == 404)
 
 

@@ -88,9 +88,9 @@ def test_a_publisher_must_keep_to_the_brokers_window(broker: BrokerProcess, name
         for _ in range(window):
             assert writer.expect(PubRec).code in (0, 0x10)
         writer.publish(name, b"one too many", 2)
-        farewell = writer.farewell()
-        assert farewell.code == 0x93
-        assert "1024" in (farewell.reason or "")
+        disconnect = writer.wait_disconnect()
+        assert disconnect.code == 0x93
+        assert "1024" in (disconnect.reason or "")
 
 
 # -- packet sizes ---------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_reason_strings_are_left_out_for_who_wants_none(broker: BrokerProcess, n
         refused = client.published("$SYS/x", b"")
         assert refused.code == 0x87
         client.send(b"\x36\x00")
-        assert client.farewell().reason  # in DISCONNECT they are welcome
+        assert client.wait_disconnect().reason  # in DISCONNECT they are welcome
 
 
 # -- shared subscriptions -------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_shared_subscriptions_keep_flags_identifiers_and_properties(broker: Brok
 def test_no_local_on_a_shared_subscription_is_an_error(broker: BrokerProcess, name: str) -> None:
     with Raw(broker.port) as client:
         client.send(bytes.fromhex("82 10 0001 00 000a") + b"$share/g/x" + b"\x05")
-        assert client.farewell().code == 0x82
+        assert client.wait_disconnect().code == 0x82
 
 
 # -- subscription options -------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_a_policy_by_name(optional: BrokerProcess, name: str) -> None:
         assert optional.consumer(name)["policy"] == "strict"
         for i in range(20):
             writer.publish(name, b"%d" % i, 1)
-        assert reader.farewell().code == 0x97
+        assert reader.wait_disconnect().code == 0x97
 
 
 def test_options_of_the_clients_own_are_left_alone(optional: BrokerProcess, name: str) -> None:

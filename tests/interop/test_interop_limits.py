@@ -98,7 +98,7 @@ def test_a_filter_has_a_character(broker: BrokerProcess, version: int, encode: o
 def test_a_share_that_is_none_is_malformed(broker: BrokerProcess, filter: str, encode: object) -> None:
     with Raw(broker.port) as raw:
         raw.send(encode(1, [filter]))  # type: ignore[operator]
-        assert raw.farewell().code == 0x81
+        assert raw.wait_disconnect().code == 0x81
 
 
 @pytest.mark.parametrize("filter", SHARES)

@@ -110,10 +110,10 @@ def test_the_example_acts_on_who_is_stuck_and_on_nobody_else(broker: BrokerProce
             writer.publish_all("t/1", [b"x" * 1000] * 4)
             assert len(good.payloads(4)) == 4
         until(lambda: not broker.consumer("guest"), what="the guest is gone")
-        farewell = guest.farewell()
-        assert farewell.code == 0x97
-        assert "catch_up_time " in str(farewell.reason)
-        assert "disconnected (you are a guest), as patience.trim has it," in str(farewell.reason)
+        disconnect = guest.wait_disconnect()
+        assert disconnect.code == 0x97
+        assert "catch_up_time " in str(disconnect.reason)
+        assert "disconnected (you are a guest), as patience.trim has it," in str(disconnect.reason)
         told = json.loads(watcher.message().payload)
         assert (told["action"], told["text"]) == ("patience.trim", "a guest is behind")
         verdict = broker.verdicts("guest")[0]

@@ -120,7 +120,7 @@ def test_expiry_zero_ends_with_the_connection_and_cannot_be_raised(broker: Broke
     with Raw(broker.port, name, clean_start=False) as reader:
         assert not reader.connack.session_present
         reader.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x09")  # DISCONNECT with a session expiry of 9 s
-        assert reader.farewell().code == 0x82
+        assert reader.wait_disconnect().code == 0x82
 
 
 def test_unsubscribing_with_deliveries_in_flight_keeps_to_the_window(broker: BrokerProcess, name: str) -> None:
@@ -156,9 +156,9 @@ def test_takeover(broker: BrokerProcess, name: str, version: int) -> None:
         with Raw(broker.port, name, **kept(version)) as second, Raw(broker.port) as writer:
             assert second.connack.session_present
             if version == 5:
-                farewell = first.farewell()
-                assert farewell.code == 0x8E
-                assert farewell.reason
+                disconnect = first.wait_disconnect()
+                assert disconnect.code == 0x8E
+                assert disconnect.reason
             else:
                 first.wait_end()
             writer.published(name, b"x")
@@ -273,7 +273,7 @@ def test_wills_on_takeover(
     ):
         reader.subscribed(f"{name}/will")
         with Raw(broker.port, name, clean_start=clean, session_expiry_s=expiry_s):
-            assert isinstance(first.farewell(), Disconnect)
+            assert isinstance(first.wait_disconnect(), Disconnect)
             assert [m.payload for m in reader.so_far()] == ([b"gone"] if left else [])
 
 

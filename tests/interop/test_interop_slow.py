@@ -105,21 +105,21 @@ def test_who_stops_reading_is_disconnected_and_finds_the_reason(governed: Broker
         assert governed.consumer(f"{name}-good")["lag_records"] == 0
         until(lambda: not governed.consumer(name), what="the consumer is gone")
         # Reading again, it finds whole records in order, and behind them why it was disconnected.
-        farewell = stuck.farewell()
-        assert farewell.code == 0x97
-        assert farewell.reason
-        assert "blocked" in farewell.reason or "nothing" in farewell.reason
+        disconnect = stuck.wait_disconnect()
+        assert disconnect.code == 0x97
+        assert disconnect.reason
+        assert "blocked" in disconnect.reason or "nothing" in disconnect.reason
         got = [m.payload for m in stuck.inbox if type(m) is Message]
         assert 0 < len(got) < 1000
         assert got == sent[: len(got)]
         # Everybody who wants to know, knows: also long after.
         told = {m.topic.split("/")[2]: json.loads(m.payload) for m in watcher.so_far()}
         assert set(told) >= {"slow", "disconnected"}
-        assert told["disconnected"]["text"] == farewell.reason
+        assert told["disconnected"]["text"] == disconnect.reason
         verdict = governed.verdicts(name)[0]
         assert (verdict["reason"], verdict["cause"], verdict["policy"]) == ("blocked", "application", "blocked")
         assert verdict["readings"][0]["value"] >= 0.3
-        assert verdict["text"] in farewell.reason
+        assert verdict["text"] in disconnect.reason
         lost = governed.publisher(f"{name}-pub")["lost_records"]
         assert sum(lost.values()) + len(got) == 1000
         flood(writer, topic, 10)
@@ -161,7 +161,7 @@ def test_the_last_word_stands_behind_whole_records(
         elif how == "protocol error":
             stuck.send(b"\x36\x00")
         until(lambda: not governed.consumer(name))
-        assert stuck.farewell().code == code
+        assert stuck.wait_disconnect().code == code
         got = [m.payload for m in stuck.inbox if type(m) is Message]
         assert 0 < len(got) < 100
         assert got == payloads[: len(got)]
@@ -173,7 +173,7 @@ def test_who_acknowledges_late_is_told_so(governed: BrokerProcess, name: str) ->
         for i in range(20):
             writer.publish(f"late/{name}", b"%d" % i, 1)
         late.messages(5)
-        assert late.farewell().code == 0x97
+        assert late.wait_disconnect().code == 0x97
     verdict = governed.verdicts(name)[0]
     assert (verdict["reason"], verdict["cause"]) == ("ack_age", "application")
 
@@ -184,7 +184,7 @@ def test_a_durable_subscription_survives_the_disconnect(governed: BrokerProcess,
         slow.subscribed(TopicRequest(f"lag/{name}", 1))
         for i in range(300):
             writer.publish(f"lag/{name}", b"%d" % i, 1)
-        assert slow.farewell().code == 0x97
+        assert slow.wait_disconnect().code == 0x97
         with Raw(governed.port, name, **keep) as back:
             assert back.connack.session_present
             assert back.payloads(300) == [b"%d" % i for i in range(300)]
@@ -234,9 +234,9 @@ def test_who_is_disconnected_again_is_readmitted_later(governed: BrokerProcess, 
         client.subscribed(TopicRequest(f"lag/{name}", 1))
         for i in range(300):
             writer.publish(f"lag/{name}", b"%d" % i, 1)
-        farewell = client.farewell()
-        assert farewell.code == 0x97
-        return farewell.reason or ""
+        disconnect = client.wait_disconnect()
+        assert disconnect.code == 0x97
+        return disconnect.reason or ""
 
     with Raw(governed.port) as writer:
         with Raw(governed.port, name, receive_max=1) as first:

@@ -153,7 +153,7 @@ def log_in(house: House, password: str, more: bytes = b"", able: tuple[str, ...]
     client = Client(house, "ann", able=able, begin=False, **SECRET)
     client.send(OPENING + method(0, client.start_ok("ann", password)) + more)
     assert client.new() == STARTED
-    assert client.connection.held_by == {"password": None}
+    assert client.connection.reading_paused_by == {"password": None}
     return client
 
 
@@ -165,7 +165,7 @@ def test_what_comes_while_a_password_is_looked_at_waits(house: House) -> None:
     house.pretended.hold_tasks = False
     client.run()
     assert client.new() == ["Connection.Tune", "Connection.OpenOk", "1 Channel.OpenOk", "1 Queue.DeclareOk q 0 0"]
-    assert client.connection.held_by == {}
+    assert client.connection.reading_paused_by == {}
 
 
 @pytest.mark.parametrize(("able", "expected"), [(ABLE, ["Connection.Close 403"]), ((), [])], ids=["able", "not able"])
@@ -469,7 +469,7 @@ def shut_down(client: Client) -> None:
 
 
 def go_silent(client: Client) -> None:
-    client.connection.say_goodbye(Reason.KEEP_ALIVE, "nothing was heard")
+    client.connection.close_gracefully(Reason.KEEP_ALIVE, "nothing was heard")
 
 
 ENDS: dict[str, tuple[Callable[[Client], None], str | None]] = {
@@ -836,7 +836,7 @@ def test_who_publishes_too_fast_is_told_if_it_understands(able: bool) -> None:
     publisher.put("q", *[b"x"] * 6)
     house.pass_time(0.5)
     assert publisher.put("q", b"x") == ["Connection.Blocked"] * able
-    assert publisher.connection.held_by == {"publisher": None}
+    assert publisher.connection.reading_paused_by == {"publisher": None}
     assert publisher.say(Basic.Qos()) == []  # it is not read
     assert consumer.say(Basic.Ack(0, True), Basic.Cancel("t"))[-1] == "1 Basic.CancelOk t"
     publisher.run()
@@ -853,10 +853,10 @@ def test_nobody_waits_for_itself(house: House) -> None:
     Client(house, "publisher").put("q", *[b"x"] * 8)
     house.pass_time(0.5)
     both.put("q", b"x")
-    assert both.connection.held_by == {"publisher": None}
+    assert both.connection.reading_paused_by == {"publisher": None}
     consumer.leave()
     house.pass_time(0.5)
-    assert both.connection.held_by == {}
+    assert both.connection.reading_paused_by == {}
     assert "1 Basic.Deliver t 2 x!" in both.say(Basic.Ack(1))
 
 
@@ -1022,7 +1022,7 @@ def test_last_words(house: House, reason: Reason) -> None:
     client, early = Client(house), Client(house, begin=False)
     early.send(OPENING, method(0, START_OK))
     for one in (client, early):
-        one.connection.say_goodbye(reason, "because of that")
+        one.connection.close_gracefully(reason, "because of that")
         one.run()
     code, name = (320, "CONNECTION_FORCED") if reason in FORCED else (506, "RESOURCE_ERROR")
     if reason is Reason.INTERNAL_ERROR:

@@ -264,10 +264,10 @@ def test_what_is_delivered_exactly_once_is_not_seen_before_the_journal_has_it() 
         stage.turn()
         if len(seen) == 4:
             oldest = next(iter(seen))
-            stage.broker.release(session, oldest)
+            stage.broker.on_pubrec(session, oldest)
             if number < 100:
                 del seen[oldest]
-                assert stage.broker.let_go(session, oldest, stage.now)
+                assert stage.broker.on_pubcomp(session, oldest, stage.now)
     assert {int(payload) for payload in seen.values()} == set(range(97, 100)), "none of what came later"
     again = after_power_loss(stage).broker.registry.sessions["sub"].channel
     for delivery_id, payload in seen.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 from tests.server.amqp_stage import Client, House
-from tests.server.test_share import Person
+from tests.server.test_turn_budget import Person
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.server.amqp_stage import House
-from tests.server.test_share import Person
+from tests.server.test_turn_budget import Person
 
 from headway.core.telemetry.stats import CLOSE_SLICE
 from headway.server.admin import preview as module

@@ -285,12 +285,12 @@ class Client:
         broker, session, now = self.world.broker, self.session, self.world.now
         assert session is not None
         if kind == 5:
-            known = broker.release(session, packet_id)
+            known = broker.on_pubrec(session, packet_id)
             self.write(stream.replies.pubrel(packet_id, 0 if known or self.version == 4 else 0x92))
             return
         stream.outstanding.pop(packet_id, None)
         self.received.discard(packet_id)
-        known = (broker.let_go if kind == 7 else broker.acknowledge)(session, packet_id, now)
+        known = (broker.on_pubcomp if kind == 7 else broker.acknowledge)(session, packet_id, now)
         found = self.by_id.pop(packet_id, None)
         if found is not None:
             model, _ = found

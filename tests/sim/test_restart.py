@@ -192,9 +192,9 @@ def test_an_id_that_is_free_before_the_journal_knows_is_found(monkeypatch: pytes
         written.append(peer)
         as_it_is(peer, item)
 
-    as_it_is = MqttPeer._released
+    as_it_is = MqttPeer._on_pubrel
     monkeypatch.setattr(Replies, "pubcomp", at_once)
-    monkeypatch.setattr(MqttPeer, "_released", released)
+    monkeypatch.setattr(MqttPeer, "_on_pubrel", released)
     with pytest.raises(AssertionError, match="never had"):
         counts_of(OnceWorld, range(1, 31), 200)
 

@@ -182,7 +182,7 @@ class Broker:
             self.registry.dirty[feed] = None
         return True
 
-    def release(self, session: Session, delivery_id: int) -> bool:
+    def on_pubrec(self, session: Session, delivery_id: int) -> bool:
         """An exactly-once delivery has arrived; the second half of the handshake follows."""
         delivery = session.channel.in_flight.get(delivery_id)
         if delivery is None:
@@ -191,16 +191,20 @@ class Broker:
         tell(delivery_id, delivery)
         return True
 
-    def let_go(self, session: Session, delivery_id: int, now: float) -> bool:
+    def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
         """The second half is done: the client holds the id no longer. False for an id that is not in use."""
         if delivery_id in session.channel.doubtful:
             session.channel.doubtful.remove(delivery_id)
             return True
         return self.acknowledge(session, delivery_id, now)
 
-    def arrived(self, session: Session, packet_id: int, *, there: bool) -> None:
-        """An exactly-once publish has come, and is not released; or it is."""
-        self._keeping.arrived(session, packet_id, there=there)
+    def keep_packet_id(self, session: Session, packet_id: int) -> None:
+        """An exactly-once publish has arrived; its id stays in use until the client releases it."""
+        self._keeping.arrived(session, packet_id, there=True)
+
+    def free_packet_id(self, session: Session, packet_id: int) -> None:
+        """The client has released the id of an exactly-once publish."""
+        self._keeping.arrived(session, packet_id, there=False)
 
     def writable(self, session: Session, now: float) -> None:
         """The session's outlet, which was blocked, has room again."""

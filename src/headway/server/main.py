@@ -72,7 +72,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
         listener.close()
     await admin.stop()  # whoever asks there, and publishes by it, needs an engine at work
     engine.stop()
-    await engine.farewells.end(settings.server.stop_timeout_s)
+    await engine.lingering.end(settings.server.stop_timeout_s)
 
 
 def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:

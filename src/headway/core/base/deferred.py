@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 
 DEFERRED_WORK_MAX = 4096
-"""Work in one turn, in the server's units (server/connections/share.py)."""
+"""Work in one turn, in the server's units (server/connections/turn_budget.py)."""
 END_WORK = 16
 """Work of ending one subscription."""
 DELIVERY_WORK = 2

@@ -9,7 +9,7 @@ Rules:
 - What can be refused is refused before it is made (``check``): when the client has its share of what clients may take
   up, or all clients together have all of it. The client is told which, and nothing that is there already is touched.
 - What cannot be refused, for it has come already, is counted (``put``), and whoever causes it is read more slowly
-  (server/connections/parts.py).
+  (server/connections/reassembly.py).
 - The amounts are what CPython's objects take up, measured and rounded up: a limit that is hit a little early does no
   harm.
 """

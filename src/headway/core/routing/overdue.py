@@ -11,7 +11,7 @@ from __future__ import annotations
 from headway.core.consumer import SharedReader
 
 OVERDUE_WORK = 4096
-"""Of a turn, in the server's units (server/connections/share.py)."""
+"""Of a turn, in the server's units (server/connections/turn_budget.py)."""
 DEAD_LETTER_WORK = 32
 """What it takes to publish a dead letter."""
 REQUEUED_WORK = 8

@@ -1,4 +1,4 @@
-"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Who may ask: gate.py."""
+"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Who may ask: access.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headway.server.admin.preview import preview
 from headway.server.config import parse_settings
 from headway.server.connections import bound
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, Gate, Refusal, json_answer, read_text
+from headway.server.http import IDLE_S, AccessControl, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import Cursors, Records, Writers
 
@@ -36,8 +36,8 @@ class Admin:
         self._engine = engine
         self._listings = Listings(engine)
         self._metrics = Metrics(engine, self._listings)
-        self._gate = Gate(engine)
-        self._app = web.Application(middlewares=[self._gate.enter])
+        self._access = AccessControl(engine)
+        self._app = web.Application(middlewares=[self._access.enter])
         self._app.add_routes([
             web.get("/v1/broker", self._broker),
             web.get("/v1/consumers", self._consumers),
@@ -64,7 +64,7 @@ class Admin:
         await self._runner.setup()
         server, loop = self._runner.server, self._engine.loop
         assert server is not None
-        self._listening = await loop.create_server(lambda: self._gate.connection(server), sock=bound(host, port))
+        self._listening = await loop.create_server(lambda: self._access.connection(server), sock=bound(host, port))
         here = self._listening.sockets[0].getsockname()
         self._writers.start()
         self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"

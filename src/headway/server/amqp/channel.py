@@ -79,7 +79,7 @@ class AmqpChannel:
         if self._transaction is None:
             self.peer.write(frame)
         else:  # behind the answer to a commit
-            self.peer.answers.say(frame, kept=False, channel=self.number)
+            self.peer.pending_replies.send(frame, kept=False, channel=self.number)
 
     def say(self, command: base.Frame) -> None:
         self.write(write_method(self.peer.version, self.number, command))
@@ -88,10 +88,10 @@ class AmqpChannel:
         if not asked.nowait:
             self.say(command)
 
-    def promise(self, frame: bytes, *, kept: bool) -> None:
+    def send_when_kept(self, frame: bytes, *, kept: bool) -> None:
         """``kept``: what it says is to be in the journal first."""
-        answers = self.peer.promises if self._transaction is None else self.peer.answers
-        answers.say(frame, kept=kept, channel=self.number)
+        replies = self.peer.pending_declares if self._transaction is None else self.peer.pending_replies
+        replies.send(frame, kept=kept, channel=self.number)
 
     def wake(self) -> None:
         """Its consumers may be able to take more."""
@@ -110,15 +110,15 @@ class AmqpChannel:
         if self._transaction is not None:
             self._transaction.forget()
             self._transaction = None
-        self.peer.answers.forget(self.number)
-        self.peer.promises.forget(self.number)
+        self.peer.pending_replies.drop_channel(self.number)
+        self.peer.pending_declares.drop_channel(self.number)
         self.tags.clear()
         if self._committing is None:
             self._publisher.over()
         else:
             self._committing.forget()
-            self.peer.share.under_way = None
-            self.peer.engine.broker.registry.deferred.begin(self._committing.under_way, self.now())
+            self.peer.budget.running = None
+            self.peer.engine.broker.registry.deferred.begin(self._committing.commit, self.now())
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction puts off --------------------------------------------------------------------------------
@@ -131,15 +131,15 @@ class AmqpChannel:
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
         """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
         if multiple and max(len(tags), len(self.core.in_flight)) > PORTION:
-            self.peer.share.begin(self._settle_upto(tags, do))
+            self.peer.budget.begin(self._settle_upto(tags, do))
             return
         for ids in map(self._upto, tags) if multiple else (tags,):
             if self._transaction is not None:
                 self._put_off(self._transaction, ids, do)
             elif len(ids) <= PORTION:
-                self.peer.share.left -= self._done(ids, do)
+                self.peer.budget.left -= self._done(ids, do)
             else:
-                self.peer.share.begin(self._settle(ids, do, sure=False))
+                self.peer.budget.begin(self._settle(ids, do, sure=False))
 
     def _settle_upto(self, tags: Sequence[int], do: Settle) -> Steps:
         for tag in tags:
@@ -194,9 +194,9 @@ class AmqpChannel:
             self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
             return
         stop, work = self._publisher.publish(item, run)
-        self.peer.share.left -= work - 1  # one is counted for each command
+        self.peer.budget.left -= work - 1  # one is counted for each command
         if stop < len(run.ends):
-            self.peer.share.begin(self._publish(item, run, stop))
+            self.peer.budget.begin(self._publish(item, run, stop))
 
     def _publish(self, item: PublishedRun, run: Run, start: int) -> Steps:
         """With the rest of a run, as long as nothing is in its way. Of a commit, even if the channel is closed."""
@@ -236,8 +236,8 @@ class AmqpChannel:
             transaction.forget()
             raise unknown_tag(lost)
         self._committing = transaction
-        transaction.under_way = self._commit(transaction)
-        self.peer.share.begin(transaction.under_way)
+        transaction.commit = self._commit(transaction)
+        self.peer.budget.begin(transaction.commit)
 
     def _commit(self, transaction: Transaction) -> Steps:
         yield from transaction.done()
@@ -246,7 +246,7 @@ class AmqpChannel:
             self._publisher.over()
             return
         done = write_method(self.peer.version, self.number, commands.Tx.CommitOk())
-        self.peer.answers.say(done, kept=True, channel=self.number)
+        self.peer.pending_replies.send(done, kept=True, channel=self.number)
 
     def tx_rollback(self, command: commands.Tx.Rollback) -> None:
         self._take_transaction().forget()

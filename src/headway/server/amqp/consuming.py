@@ -122,7 +122,7 @@ def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
     if queue.drops.head_expired(channel.now()):
-        channel.peer.share.begin(_get_later(channel, command, queue))
+        channel.peer.budget.begin(_get_later(channel, command, queue))
         return
     request = SubscribeRequest(
         f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, polling=True,
@@ -171,7 +171,7 @@ def recover(channel: ChannelSide, command: commands.Basic.Recover) -> None:
 
 def recover_async(channel: ChannelSide, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
     steps = channel.queues.recover(channel.core, channel.now(), frozenset(channel.named), requeue=command.requeue)
-    channel.peer.share.begin(steps)
+    channel.peer.budget.begin(steps)
 
 
 METHODS: dict[type, Any] = {

@@ -1,6 +1,6 @@
 """Exchanges and queues: what a client declares, binds, purges and deletes on a channel.
 
-Each answer is a promise: about what is durable, it is said once the journal has it (promises.py).
+Each answer is a promise: about what is durable, it is said once the journal has it (pending_declares.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -
 
 
 def delete_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> None:
-    channel.peer.share.begin(_end_exchange(channel, command))
+    channel.peer.budget.begin(_end_exchange(channel, command))
 
 
 def _end_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> Steps:
@@ -71,7 +71,7 @@ def unbind_exchange(channel: ChannelSide, command: commands.Exchange.Unbind) -> 
 
 def _answer(channel: ChannelSide, asked: Any, answer: base.Frame, *, kept: bool) -> None:
     if not asked.nowait:
-        channel.promise(write_method(channel.peer.version, channel.number, answer), kept=kept)
+        channel.send_when_kept(write_method(channel.peer.version, channel.number, answer), kept=kept)
 
 
 def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind) -> Binding:
@@ -103,7 +103,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
     queues, now, name = channel.queues, channel.now(), command.queue
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
         if not command.nowait:  # that is how one asks whether whoever wants a reply is still there
-            channel.promise(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
+            channel.send_when_kept(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
         return
     if command.passive:
         queue = queues.queue(channel.session, queue_name(channel, name))
@@ -121,7 +121,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
         answer = write_declare_ok(
             channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.members.consumers)
         )  # fmt: skip
-        channel.promise(answer, kept=queue.kept is not None and not command.passive)
+        channel.send_when_kept(answer, kept=queue.kept is not None and not command.passive)
 
 
 def queue_name(channel: ChannelSide, name: str) -> str:
@@ -142,7 +142,7 @@ def bind_queue(channel: ChannelSide, command: commands.Queue.Bind) -> None:
 def unbind_queue(channel: ChannelSide, command: commands.Queue.Unbind) -> None:
     arguments = {name: value for name, value in (command.arguments or {}).items() if name != "from"}
     kept = _unbind(channel, _queue_binding(channel, command, arguments))
-    channel.promise(write_method(channel.peer.version, channel.number, commands.Queue.UnbindOk()), kept=kept)
+    channel.send_when_kept(write_method(channel.peer.version, channel.number, commands.Queue.UnbindOk()), kept=kept)
 
 
 def _queue_binding(
@@ -155,7 +155,7 @@ def _queue_binding(
 
 def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
-    channel.peer.share.begin(_purge(channel, command, queue))
+    channel.peer.budget.begin(_purge(channel, command, queue))
 
 
 def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) -> Steps:

@@ -21,7 +21,7 @@ from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
-from headway.server.amqp.promises import Promises
+from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.connections import Connection
 from headway.server.peers import BasePeer
 from headway.wire.amqp.acks import AckBatch
@@ -53,9 +53,9 @@ _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 4
 
 class AmqpPeer(BasePeer[Item]):
     __slots__ = (
-        "_beat_s", "_closing", "_doing", "_final", "_handshake", "_heartbeat_s", "_taken_bytes", "cancels",
-        "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "promises", "tells_blocked", "username",
-        "version",
+        "_closing", "_doing", "_final", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
+        "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "pending_declares", "tells_blocked",
+        "username", "version",
     )  # fmt: skip
 
     decoder: AmqpDecoder
@@ -71,14 +71,14 @@ class AmqpPeer(BasePeer[Item]):
         self.message_bytes_max = listener.packet_bytes_max
         self.cancels = self.tells_blocked = False
         self.username = ""
-        self.promises = Promises(connection, engine.journal)
+        self.pending_declares = PendingDeclares(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing = False
         self._final = b""
         """Our last word, if it has been decided on."""
         self._doing: Item = Heartbeat()
         self._heartbeat_s = 0.0
-        self._beat_s = 0.0
+        self._said_s = 0.0
         self._taken_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class AmqpPeer(BasePeer[Item]):
         self.connection.out += write_method(self.version, channel, command)
 
     def holds_up(self, item: Item) -> bool:
-        return self.promises.waiting and self.promises.hold_up(item)
+        return self.pending_declares.waiting and self.pending_declares.hold_up(item)
 
     def blame(self, fault: HeadwayError) -> None:
         item = self._doing
@@ -260,19 +260,19 @@ class AmqpPeer(BasePeer[Item]):
                 self.say(0, commands.Connection.Unblocked())
             self.after()
 
-    def beat(self, now: float) -> float:
+    def heartbeat(self, now: float) -> float:
         """Let the client know that we are there, if nothing else has. Returns when to be called again."""
         if not self._heartbeat_s or self.session is None:
             return inf
         if self.connection.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._beat_s = self.connection.taken_bytes, now
-        elif now - self._beat_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
-            self._beat_s = now
+            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
+        elif now - self._said_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
+            self._said_s = now
             self.write(HEARTBEAT)
             self.after()
             self.engine.turn_soon()
             return now  # as soon as may be, or its own bytes would be taken for somebody else's, and put off the next
-        return min(now + self._heartbeat_s / 8, self._beat_s + self._heartbeat_s / 2)
+        return min(now + self._heartbeat_s / 8, self._said_s + self._heartbeat_s / 2)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class AmqpPeer(BasePeer[Item]):
     def end_with(self, word: bytes, reason: Reason, text: str) -> None:
         """Say this, and no more; ``text`` is for the record."""
         self._final, self._closing = word, True
-        self.connection.say_goodbye(reason, text)
+        self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self._closing or self.session is None:
@@ -299,7 +299,7 @@ class AmqpPeer(BasePeer[Item]):
             if not channel.closing:
                 channel.close()
         self.channels.clear()
-        under_way, self.share.under_way = self.share.under_way, None
-        if under_way is not None:  # nothing is left half deleted
-            self.engine.broker.registry.deferred.begin(under_way, self.engine.now())
+        running, self.budget.running = self.budget.running, None
+        if running is not None:  # nothing is left half deleted
+            self.engine.broker.registry.deferred.begin(running, self.engine.now())
         super().leave(session, reason)

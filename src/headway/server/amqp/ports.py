@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headway.core.clients import Queues
     from headway.core.consumer import Channel, Session, Subscription
     from headway.server.config import ListenerTable
-    from headway.server.connections import Answers, Connection, Share
+    from headway.server.connections import Connection, PendingReplies, TurnBudget
     from headway.server.engine import Engine
     from headway.wire.amqp.versions import Version
 
@@ -32,13 +32,13 @@ class ClientSide(Protocol):
     """The client understands that a server cancels a consumer,"""
     tells_blocked: bool
     """... and that it is told when it is not read."""
-    answers: Answers
+    pending_replies: PendingReplies
     """Confirms."""
-    share: Share
+    budget: TurnBudget
     waits: bool
 
     @property
-    def promises(self) -> Answers:
+    def pending_declares(self) -> PendingReplies:
         """That something is declared, or is no more."""
     @property
     def must_wait(self) -> bool: ...
@@ -73,6 +73,6 @@ class ChannelSide(Protocol):
     def write(self, frame: bytes) -> None: ...
     def say(self, command: base.Frame) -> None: ...
     def answer(self, asked: Any, command: base.Frame) -> None: ...
-    def promise(self, frame: bytes, *, kept: bool) -> None: ...
+    def send_when_kept(self, frame: bytes, *, kept: bool) -> None: ...
     def wake(self) -> None: ...
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None: ...

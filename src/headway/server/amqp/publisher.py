@@ -125,11 +125,12 @@ class Publisher:
         the journal, before that is said."""
         peer, number = self._channel.peer, self._channel.number
         if accepted:
-            peer.answers.say(write_ack(number, self._number + accepted, accepted > 1), kept=kept, channel=number)
+            ack = write_ack(number, self._number + accepted, accepted > 1)
+            peer.pending_replies.send(ack, kept=kept, channel=number)
         self._number += count
         if accepted < count:
             nack = commands.Basic.Nack(self._number, multiple=count - accepted > 1, requeue=False)
-            peer.answers.say(write_method(peer.version, number, nack), kept=False, channel=number)
+            peer.pending_replies.send(write_method(peer.version, number, nack), kept=False, channel=number)
 
     def _return(self, item: PublishedRun, run: Run, code: ReplyCode, text: str) -> None:
         """Back to the publisher; before any confirm of it."""

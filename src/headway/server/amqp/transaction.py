@@ -22,12 +22,12 @@ ID_BYTES = 100
 
 
 class Transaction:
-    __slots__ = ("_bytes", "_publishing", "_session", "_settling", "named", "under_way")
+    __slots__ = ("_bytes", "_publishing", "_session", "_settling", "commit", "named")
 
     def __init__(self, session: Session) -> None:
         self.named: set[int] = set()
         """Deliveries that are to be settled."""
-        self.under_way: Steps = iter(())
+        self.commit: Steps = iter(())
         """Its commit."""
         self._session = session
         self._bytes = 0

@@ -1,16 +1,16 @@
 """Clients' sockets: accepted, read in shares, told to go, and their ends on record. No protocol."""
 
-from headway.server.connections.answers import Answers
 from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
 from headway.server.connections.ends import Ends
-from headway.server.connections.farewell import Farewells, Words
+from headway.server.connections.linger import Buffer, Lingering
 from headway.server.connections.logins import Logins
-from headway.server.connections.parts import Part, Parts
-from headway.server.connections.share import ITEMS_MAX, SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK, Share, Steps
+from headway.server.connections.pending_replies import PendingReplies
+from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.sockets import bound
+from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
-    "Answers", "bound", "Connection", "Connections", "Ends", "Farewells", "ITEMS_MAX", "Logins", "Part", "Parts",
-    "Peer", "Share", "SHARE_WORK", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "Words",
+    "bound", "BUDGET_WORK", "Buffer", "Connection", "Connections", "Ends", "ITEMS_MAX", "Lingering", "Logins",
+    "PartialPacket", "Peer", "PendingReplies", "Reassembly", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

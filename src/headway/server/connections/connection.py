@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 from headway.core.base import Reason
 from headway.core.consumer import Outlet, PeerState
 from headway.core.log import Pool, SpillHandle
-from headway.server.connections.farewell import Farewells, Words
-from headway.server.connections.parts import Part, Parts
+from headway.server.connections.linger import Buffer, Lingering
+from headway.server.connections.reassembly import PartialPacket, Reassembly
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -41,8 +41,8 @@ class Host(Protocol):
     """What a connection needs of the engine that runs it."""
 
     loop: asyncio.AbstractEventLoop
-    farewells: Farewells
-    parts: dict[Pool, Parts]
+    lingering: Lingering
+    reassembly: dict[Pool, Reassembly]
     read_bytes: int
     pulse: Pulse
 
@@ -66,11 +66,11 @@ class Peer(Protocol):
     @property
     def buffered_bytes(self) -> int:
         """It has sent of a packet that has not come whole."""
-    def part(self) -> Part: ...
-    def unfinished(self) -> Words | None: ...
+    def partial_packet(self) -> PartialPacket: ...
+    def unfinished(self) -> Buffer | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
-    def beat(self, now: float) -> float: ...
+    def heartbeat(self, now: float) -> float: ...
     def paused(self, why: str) -> None:
         """The client is not read any more, and why; without a reason it is read again."""
     def close_channel(self, effect: CloseChannel) -> None: ...
@@ -80,8 +80,8 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_gone", "_writing", "address", "admitted", "client", "heard_s", "held_by", "host", "listener", "open",
-        "opened_s", "part_bytes", "parts", "peer_side", "pool", "read_bytes", "sock", "username",
+        "_gone", "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open", "opened_s",
+        "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock", "username",
     )  # fmt: skip
 
     def __init__(
@@ -93,8 +93,8 @@ class Connection(Outlet):
         self.address = address
         self.listener = listener
         self.pool = pool
-        self.parts = host.parts[pool]
-        self.part_bytes = 0
+        self.reassembly = host.reassembly[pool]
+        self.partial_bytes = 0
         """It has sent of packets that are not whole, as last counted."""
         self.open = True
         self.client = self.username = ""
@@ -102,7 +102,7 @@ class Connection(Outlet):
         self.admitted = False
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
         """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
-        self.held_by: dict[str, None] = {}
+        self.reading_paused_by: dict[str, None] = {}
         """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
         ``replies`` (it does not read what it is answered), ``journal`` (its session is not kept yet), ``turn`` (what
         came is more than it may ask for at once, and is not done yet), ``memory`` (its packet needs more than there is
@@ -126,7 +126,7 @@ class Connection(Outlet):
         if not self.open:
             return  # somebody else who was called before has ended it
         try:
-            data = self.sock.recv(self.parts.limit_of(self) if self.parts.waiting else self.read_bytes)
+            data = self.sock.recv(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
             return
         except OSError as error:
@@ -141,7 +141,7 @@ class Connection(Outlet):
 
     def go_on(self) -> None:
         """With what was too much for one turn, unless there is a reason to wait."""
-        if self.open and all(why == "turn" for why in self.held_by):
+        if self.open and all(why == "turn" for why in self.reading_paused_by):
             self._hand(b"")
 
     def _hand(self, data: bytes) -> None:
@@ -151,40 +151,40 @@ class Connection(Outlet):
             more = self.peer_side.received(data)
         except Exception:  # a bug of ours, whatever it is: it is put on record, and ends this connection alone
             log.exception("what %s sent could not be handled; its connection is closed", self.address)
-            self.say_goodbye(Reason.INTERNAL_ERROR, "internal error")
+            self.close_gracefully(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
-            self.hold("replies")
+            self.pause_reading("replies")
             self.host.look_at(self)
         if data:
             self.host.turn_soon(self.heard_s)
         if more:
-            self.hold("turn")
+            self.pause_reading("turn")
             self.host.go_on_later(self)
             return
-        if self.held_by:
-            self.let_go("turn")
+        if self.reading_paused_by:
+            self.resume_reading("turn")
         if not self.open:
             return
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
-        elif self.part_bytes or self.parts.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
-            self.parts.came(self, self.peer_side.part(), self.heard_s)
+        elif self.partial_bytes or self.reassembly.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
+            self.reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
 
-    def hold(self, why: str) -> None:
+    def pause_reading(self, why: str) -> None:
         """Stop reading: the client's own socket fills, and it has to wait."""
         if self.open:
-            if not self.held_by:
+            if not self.reading_paused_by:
                 self.host.loop.remove_reader(self.sock)
-            self.held_by[why] = None
+            self.reading_paused_by[why] = None
 
-    def let_go(self, why: str) -> None:
+    def resume_reading(self, why: str) -> None:
         """That is no reason any more; read again if there is no other."""
-        if self.open and why in self.held_by:
-            del self.held_by[why]
-            if not self.held_by:
+        if self.open and why in self.reading_paused_by:
+            del self.reading_paused_by[why]
+            if not self.reading_paused_by:
                 self.heard_s = self.host.now()
                 self.host.loop.add_reader(self.sock, self._readable)
-            elif "turn" in self.held_by:
+            elif "turn" in self.reading_paused_by:
                 self.host.go_on_later(self)
 
     # -- out --------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Connection(Outlet):
             self.blocked = False
             self.send_out()
         if len(self.out) < OUT_BYTES_MAX:
-            self.let_go("replies")
+            self.resume_reading("replies")
         self.host.pulse.end("write", began, self)
 
     def send_out(self) -> None:
@@ -277,7 +277,7 @@ class Connection(Outlet):
         if self._end(reason, text):
             self.sock.close()
 
-    def say_goodbye(self, reason: Reason, text: str, rest: Words | None = b"") -> None:
+    def close_gracefully(self, reason: Reason, text: str, rest: Buffer | None = b"") -> None:
         """Finish what is half sent, tell the client why, and close once it has heard (or will not). ``rest`` is of a
         record whose session has gone already; None: it cannot be had, and no word can be said in the middle of a
         record."""
@@ -292,7 +292,7 @@ class Connection(Outlet):
         if self._end(reason, text):
             words = [view for view in (rest, unfinished, out, last_word) if view]
             if words:
-                self.host.farewells.say(self.sock, words, self.pool)
+                self.host.lingering.close(self.sock, words, self.pool)
             else:
                 self.sock.close()
 
@@ -303,7 +303,7 @@ class Connection(Outlet):
         self.open = False
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
-        self.parts.gone(self, self.host.now())
+        self.reassembly.remove(self, self.host.now())
         self.peer_side.connection_lost(reason)
         del self.peer_side
         self.host.closed(self, reason, text)

@@ -33,7 +33,16 @@ from headway.core.consumer import (
 )
 from headway.core.log import Chunk, Lane
 from headway.server.config import Settings, Users, make_broker
-from headway.server.connections import SHARE_WORK, TURN_WORK, Connection, Connections, Ends, Farewells, Logins, Parts
+from headway.server.connections import (
+    BUDGET_WORK,
+    TURN_WORK,
+    Connection,
+    Connections,
+    Ends,
+    Lingering,
+    Logins,
+    Reassembly,
+)
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
@@ -49,7 +58,7 @@ SWEEP_ON_S = 0.02
 """Where more were due than are looked at in one go."""
 AGAIN_S = 0.5
 """Nobody is looked at sooner than this after the last time."""
-HELD_AGAIN_S = 5.0
+PAUSED_AGAIN_S = 5.0
 """Who is not read, for whatever reason, is looked at again so much later."""
 REPLIES_UNREAD_S = 30.0
 RING_EVERY_S = 0.005
@@ -68,8 +77,8 @@ class Engine:
         self.broker.governor.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(Users(settings.auth.users), loop)
         self.connections = Connections()
-        self.farewells = Farewells(loop)
-        self.parts = {pool: Parts(pool) for pool in self.broker.registry.distinct_pools()}
+        self.lingering = Lingering(loop)
+        self.reassembly = {pool: Reassembly(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
         self.pulse = Pulse()
         self.ends = Ends()
@@ -146,10 +155,10 @@ class Engine:
         if self._busy or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
-    def share(self) -> int:
+    def connection_budget(self) -> int:
         """How much work a connection may ask for now."""
         left = self.work_left
-        return SHARE_WORK if left >= SHARE_WORK else max(0, left)
+        return BUDGET_WORK if left >= BUDGET_WORK else max(0, left)
 
     def go_on_later(self, connection: Connection) -> None:
         self._busy[connection] = None
@@ -157,7 +166,7 @@ class Engine:
 
     def _go_on(self) -> None:
         """With the connections that have more to do: one of them in any case, in turn, as far as there is time."""
-        self.work_left = max(self.work_left, SHARE_WORK)
+        self.work_left = max(self.work_left, BUDGET_WORK)
         for _ in range(len(self._busy)):
             if self.work_left <= 0:
                 return
@@ -225,14 +234,14 @@ class Engine:
                         outlet.resumed()
                 else:
                     assert isinstance(outlet, Connection)
-                    outlet.say_goodbye(reason, text, rest)
+                    outlet.close_gracefully(reason, text, rest)
             case Spill(lane, chunks):
                 self._send_to_disk(lane, chunks, now)
             case Pause(session, why) if isinstance(session.outlet, Connection):
-                session.outlet.hold("publisher")
+                session.outlet.pause_reading("publisher")
                 session.outlet.peer_side.paused(why)
             case Resume(session) if isinstance(session.outlet, Connection):
-                session.outlet.let_go("publisher")
+                session.outlet.resume_reading("publisher")
                 session.outlet.peer_side.paused("")
             case Resume(session) if isinstance(session.outlet, Handing):
                 session.outlet.resumed()
@@ -319,9 +328,9 @@ class Engine:
         began, now = self.pulse.begin(), self.now()
         for store in self._stores.values():
             self._writer.submit(store.tidy)
-        for parts in self.parts.values():
-            for connection, text in parts.idlers(now):
-                connection.say_goodbye(Reason.CLIENT_MEMORY, text)
+        for reassembly in self.reassembly.values():
+            for connection, text in reassembly.overdue(now):
+                connection.close_gracefully(Reason.CLIENT_MEMORY, text)
         self._look_on()
         self.pulse.end("sweep", began)
 
@@ -336,24 +345,26 @@ class Engine:
     def _look(self, connection: Connection, now: float) -> float:
         """Has it not said who it is, or not been heard of for one and a half times its keep-alive, or not read what it
         was answered? Returns when to look again."""
-        peer, held_by = connection.peer_side, connection.held_by
-        beat_s = peer.beat(now)
+        peer, reading_paused_by = connection.peer_side, connection.reading_paused_by
+        heartbeat_s = peer.heartbeat(now)
         if peer.session is None:
             limit_s = self.settings.listeners[connection.listener].connect_timeout_s
             due_s = connection.opened_s + limit_s
-            if "memory" in held_by:
-                due_s = max(due_s, now + HELD_AGAIN_S)
+            if "memory" in reading_paused_by:
+                due_s = max(due_s, now + PAUSED_AGAIN_S)
             elif due_s < now:
-                connection.say_goodbye(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
-        elif not held_by:
+                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
+        elif not reading_paused_by:
             due_s = connection.heard_s + 1.5 * peer.keep_alive_s
             if due_s < now:
-                connection.say_goodbye(Reason.KEEP_ALIVE, f"nothing was heard for {now - connection.heard_s:.0f} s")
+                silent_s = now - connection.heard_s
+                connection.close_gracefully(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s")
         else:
-            due_s = now + HELD_AGAIN_S
-            if "replies" in held_by and connection.blocked_s(now) > REPLIES_UNREAD_S:
-                connection.say_goodbye(Reason.BLOCKED, f"answers were not read for {connection.blocked_s(now):.0f} s")
-        return max(min(due_s, beat_s), now + AGAIN_S)
+            due_s = now + PAUSED_AGAIN_S
+            blocked_s = connection.blocked_s(now)
+            if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
+                connection.close_gracefully(Reason.BLOCKED, f"answers were not read for {blocked_s:.0f} s")
+        return max(min(due_s, heartbeat_s), now + AGAIN_S)
 
     async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
         """It takes a while, on purpose."""
@@ -373,7 +384,7 @@ class Engine:
             if handle is not None:
                 handle.cancel()
         for connection in self.connections:
-            connection.say_goodbye(Reason.SHUTDOWN, "the server is shutting down")
+            connection.close_gracefully(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())
         if self.journal is not None:
             self.journal.close()

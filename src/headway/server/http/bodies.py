@@ -14,7 +14,7 @@ BODY_S = 10.0
 
 
 class Refusal(Exception):
-    """An answer that is a status and one line; the gate says it (gate.py)."""
+    """An answer that is a status and one line; the gate says it (access.py)."""
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None, **more: Any) -> None:
         super().__init__(text)

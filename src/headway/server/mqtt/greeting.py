@@ -89,7 +89,7 @@ class Greeting:
         fields.reason_string = text
         peer.write(peer.replies.connack(code, fields=fields))
         peer.engine.refused(peer.connection, text)
-        peer.connection.say_goodbye(reason, text)
+        peer.connection.close_gracefully(reason, text)
 
     def _admit(self, packet: Connect) -> None:
         peer = self._peer
@@ -131,10 +131,10 @@ class Greeting:
         self.done = True
         peer.write(greeting)
         for delivery_id in session.channel.doubtful:
-            peer.release(delivery_id)
+            peer.send_pubrel(delivery_id)
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
-                peer.release(delivery_id)
+                peer.send_pubrel(delivery_id)
         peer.engine.connected(peer.connection)
 
     def _greet_later(self, greeting: bytes) -> None:
@@ -147,7 +147,7 @@ class Greeting:
             return
         self._due = number, greeting
         peer.waits = True
-        peer.connection.hold("journal")
+        peer.connection.pause_reading("journal")
         peer.engine.turn_soon()
 
     def on_commit(self, number: int) -> None:
@@ -160,7 +160,7 @@ class Greeting:
             peer.engine.journal.wait(self)
             return
         self._due, peer.waits = None, False
-        peer.connection.let_go("journal")
+        peer.connection.resume_reading("journal")
         self._greet(greeting)
         peer.go_on()
 

@@ -89,26 +89,26 @@ class MqttPeer(BasePeer[Item]):
 
     def one(self, item: Item) -> None:
         if type(item) is Publish:
-            self._publish(item)
+            self._on_publish(item)
             return
         if type(item) is PubAck:
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())
             return
         match item:
             case PubRec():
-                self._received(item)
+                self._on_pubrec(item)
             case PubRel():
-                self._released(item)
+                self._on_pubrel(item)
             case PubComp():
-                self.engine.broker.let_go(self.granted, item.packet_id, self.engine.now())
+                self.engine.broker.on_pubcomp(self.granted, item.packet_id, self.engine.now())
             case Subscribe():
-                self.share.begin(self._subscribe(item))
+                self.budget.begin(self._subscribe(item))
             case Unsubscribe():
-                self.share.begin(self._unsubscribe(item))
+                self.budget.begin(self._unsubscribe(item))
             case PingReq():
                 self.write(self.replies.pingresp())
             case Disconnect():
-                self._goodbye(item)
+                self._on_disconnect(item)
             case Connect():
                 self._greeting.begin(item)
             case Auth():
@@ -117,7 +117,7 @@ class MqttPeer(BasePeer[Item]):
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 
-    def _goodbye(self, packet: Disconnect) -> None:
+    def _on_disconnect(self, packet: Disconnect) -> None:
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:
                 text = "DISCONNECT may not give a session an expiry that CONNECT did not"
@@ -131,7 +131,7 @@ class MqttPeer(BasePeer[Item]):
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 
-    def _publish(self, item: Publish) -> None:
+    def _on_publish(self, item: Publish) -> None:
         session, now, run = self.granted, self.engine.now(), item.run
         again = item.qos == 2 and item.packet_id in session.incoming
         if item.qos == 2 and not again and len(session.incoming) >= self.incoming_max:
@@ -145,7 +145,7 @@ class MqttPeer(BasePeer[Item]):
             session.refused_records += 1
         elif not again:
             _, taken, work, refused, _ = self.engine.broker.publish_some(session, [run], now, 0)
-            self.share.left -= work - 1  # one is counted for each packet
+            self.budget.left -= work - 1  # one is counted for each packet
             if refused is None:
                 self.pace(taken)
             else:
@@ -153,35 +153,35 @@ class MqttPeer(BasePeer[Item]):
         if not code and not taken and self.replies.version == 5:
             code = ReasonCode.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
-            self.answers.say(self.replies.puback(item.packet_id, code, text), kept=run.journaled or run.retain)
+            self.pending_replies.send(self.replies.puback(item.packet_id, code, text), kept=run.journaled or run.retain)
         elif item.qos == 2:
             if code < 0x80:
-                self.engine.broker.arrived(session, item.packet_id, there=True)
+                self.engine.broker.keep_packet_id(session, item.packet_id)
             kept = session.kept or run.journaled or run.retain
-            self.answers.say(self.replies.pubrec(item.packet_id, code, text), kept=kept)
+            self.pending_replies.send(self.replies.pubrec(item.packet_id, code, text), kept=kept)
 
-    def _released(self, item: PubRel) -> None:
+    def _on_pubrel(self, item: PubRel) -> None:
         session = self.granted
         unknown = self.replies.version == 5 and item.packet_id not in session.incoming
-        self.engine.broker.arrived(session, item.packet_id, there=False)
+        self.engine.broker.free_packet_id(session, item.packet_id)
         code = ReasonCode.PACKET_ID_NOT_FOUND if unknown else 0
         # Also when it is unknown: it may be so for a moment only, and the journal not know of it.
-        self.answers.say(self.replies.pubcomp(item.packet_id, code), kept=session.kept)
+        self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.kept)
 
     # -- being delivered to -------------------------------------------------------------------------------------------
 
-    def _received(self, item: PubRec) -> None:
+    def _on_pubrec(self, item: PubRec) -> None:
         broker, session = self.engine.broker, self.granted
         if item.code >= 0x80:
             broker.acknowledge(session, item.packet_id, self.engine.now())
             return
-        if broker.release(session, item.packet_id):
-            self.release(item.packet_id)
+        if broker.on_pubrec(session, item.packet_id):
+            self.send_pubrel(item.packet_id)
         else:
-            self.release(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
+            self.send_pubrel(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
 
-    def release(self, delivery_id: int, code: int = 0) -> None:
-        self.answers.say(self.replies.pubrel(delivery_id, code), kept=self.granted.kept)
+    def send_pubrel(self, delivery_id: int, code: int = 0) -> None:
+        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.kept)
 
     def _subscribe(self, packet: Subscribe) -> Steps:
         session, version = self.granted, self.replies.version
@@ -212,7 +212,7 @@ class MqttPeer(BasePeer[Item]):
             yield SUBSCRIBE_WORK
         # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
-        self.answers.say(answer, kept=session.kept)
+        self.pending_replies.send(answer, kept=session.kept)
 
     def _unsubscribe(self, packet: Unsubscribe) -> Steps:
         session, codes = self.granted, []
@@ -220,7 +220,7 @@ class MqttPeer(BasePeer[Item]):
             ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())
             codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
             yield SUBSCRIBE_WORK
-        self.answers.say(self.replies.unsuback(packet.packet_id, codes), kept=session.kept)
+        self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.kept)
 
 
 def _suback_code(error: Refused) -> int:

@@ -2,7 +2,8 @@
 
 Rules:
 - Items are handled in the order they came. What is more than a connection's share of a turn waits for the next one, in
-  the same order (share.py); neighbouring bare runs, records that nobody is told of, go to the broker as one command.
+  the same order (turn_budget.py); neighbouring bare runs, records that nobody is told of, go to the broker as one
+  command.
 - Nothing is published for a client that is to slow down, or where there is no room: what it brought goes on when it is
   read again.
 - While a peer ``waits`` nothing of its client is handled, nor read: a password is being checked (in a thread, for it
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason
 from headway.core.message import Run
-from headway.server.connections import ITEMS_MAX, Answers, Connection, Part, Share, Words
+from headway.server.connections import ITEMS_MAX, Buffer, Connection, PartialPacket, PendingReplies, TurnBudget
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -56,8 +57,8 @@ class BasePeer(ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_held", "_lanes", "answers", "connection", "decoder", "engine", "keep_alive_s", "listener", "session", "share",
-        "waits",
+        "_held", "_lanes", "budget", "connection", "decoder", "engine", "keep_alive_s", "listener", "pending_replies",
+        "session", "waits",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -74,9 +75,9 @@ class BasePeer(ABC, Generic[Item]):
         self.decoder = decoder
         self.session: Session | None = None
         self.keep_alive_s = inf
-        self.answers = Answers(connection, engine.journal)
+        self.pending_replies = PendingReplies(connection, engine.journal)
         """To what it publishes."""
-        self.share = Share()
+        self.budget = TurnBudget()
         self.waits = False
         """Nothing that comes is handled at the moment."""
         self._held: list[Item] = []
@@ -88,7 +89,7 @@ class BasePeer(ABC, Generic[Item]):
 
     @abstractmethod
     def one(self, item: Item) -> None:
-        """Do what it says; what takes more than one step is begun with ``share``. Raises one of ``faults``."""
+        """Do what it says; what takes more than one step is begun with ``budget``. Raises one of ``faults``."""
 
     @abstractmethod
     def last_word(self, reason: Reason, text: str) -> bytes:
@@ -114,7 +115,7 @@ class BasePeer(ABC, Generic[Item]):
     def break_off(self, error: ProtocolError) -> None:
         """The client broke the protocol: tell it, and end the connection."""
         self.engine.protocol_error(self.connection, error)
-        self.connection.say_goodbye(error.reason, str(error))
+        self.connection.close_gracefully(error.reason, str(error))
 
     @property
     def broken(self) -> ProtocolError | None:
@@ -123,7 +124,7 @@ class BasePeer(ABC, Generic[Item]):
 
     # Where a protocol has no word for these, an advisory says them.
 
-    def beat(self, now: float) -> float:
+    def heartbeat(self, now: float) -> float:
         return inf
 
     def paused(self, why: str) -> None: ...
@@ -135,17 +136,17 @@ class BasePeer(ABC, Generic[Item]):
 
     def received(self, data: bytes) -> bool:
         """As much as its share allows."""
-        engine, share, connection, items = self.engine, self.share, self.connection, self._held
-        share.left = granted = engine.share()
+        engine, budget, connection, items = self.engine, self.budget, self.connection, self._held
+        budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
-        asked = share.under_way is not None  # for anything but records that nobody is told of
+        asked = budget.running is not None  # for anything but records that nobody is told of
         at, count, room, publishes = 0, len(items), False, self.publishes
-        while (at < count or share.under_way is not None) and share.left > 0 and not self.waits and connection.open:
+        while (at < count or budget.running is not None) and budget.left > 0 and not self.waits and connection.open:
             try:
-                if share.under_way is not None:
-                    share.go_on()
-                    if share.under_way is not None:
+                if budget.running is not None:
+                    budget.go_on()
+                    if budget.running is not None:
                         break
                     continue
                 item = items[at]
@@ -163,19 +164,19 @@ class BasePeer(ABC, Generic[Item]):
                 if self.holds_up(item):
                     break
                 at += 1
-                share.left -= 1
+                budget.left -= 1
                 asked = True
                 self.one(item)
             except self.faults as fault:
                 self.blame(fault)
         del items[:at]
-        engine.work_left -= granted - share.left
+        engine.work_left -= granted - budget.left
         return self.after(asked)
 
     def after(self, asked: bool = True) -> bool:
         """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
         connection = self.connection
-        more = bool(self._held) or self.share.under_way is not None or self.decoder.waits
+        more = bool(self._held) or self.budget.running is not None or self.decoder.waits
         error = self.broken
         if error is not None and not more and connection.open:
             self.break_off(error)
@@ -208,7 +209,7 @@ class BasePeer(ABC, Generic[Item]):
         one behind them there may be less left."""
         if session is None:
             raise ProtocolError("it has not said who it is", reason=Reason.PROTOCOL_ERROR)
-        share = self.share
+        budget = self.budget
         runs: list[Run] = []
         for item in islice(items, at, None):
             if type(item) is not Run or item.topic[0] == "$":
@@ -216,11 +217,11 @@ class BasePeer(ABC, Generic[Item]):
             runs.append(item)
         if not runs:  # topics that start with $ are the broker's own
             session.refused_records += len(items[at])
-            share.left -= 1
+            budget.left -= 1
             return 1
         engine = self.engine
-        count, taken, work, refused, rest = engine.broker.publish_some(session, runs, engine.now(), share.left)
-        share.left -= work
+        count, taken, work, refused, rest = engine.broker.publish_some(session, runs, engine.now(), budget.left)
+        budget.left -= work
         if refused is None:
             self.pace(taken // count)
         else:
@@ -248,11 +249,11 @@ class BasePeer(ABC, Generic[Item]):
     def buffered_bytes(self) -> int:
         return self.decoder.buffered_bytes
 
-    def part(self) -> Part:
+    def partial_packet(self) -> PartialPacket:
         decoder = self.decoder
         if decoder.waits:
-            return Part(0, 0, decoder.packets)  # it is not read before that is looked at
-        return Part(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
+            return PartialPacket(0, 0, decoder.packets)  # it is not read before that is looked at
+        return PartialPacket(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -263,20 +264,20 @@ class BasePeer(ABC, Generic[Item]):
     def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
         """``done`` is told if it was right, and what came meanwhile goes on; unless nobody is there any more."""
         self.waits = True
-        self.connection.hold("password")
+        self.connection.pause_reading("password")
         self.engine.spawn(self._check(username, password, done))
 
     async def _check(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
         right = await self.engine.check_password(username, password, self.connection)
         self.waits = False
         if self.connection.open:
-            self.connection.let_go("password")
+            self.connection.resume_reading("password")
             done(right)
             self.go_on()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def unfinished(self) -> Words | None:
+    def unfinished(self) -> Buffer | None:
         """What is left of a record that is half sent on this connection; None: it cannot be read."""
         session = self.session
         if session is None or session.outlet is not self.connection:
@@ -288,4 +289,4 @@ class BasePeer(ABC, Generic[Item]):
         session, self.session = self.session, None
         if session is not None:
             self.leave(session, reason)
-        self.share.under_way = None
+        self.budget.running = None

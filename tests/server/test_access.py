@@ -1,4 +1,4 @@
-"""The gate's patience: connections that ask for nothing, bodies that do not come, answers that nobody reads."""
+"""Access control is patient, up to a point: silent connections, bodies that do not come, answers that nobody reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headway.server.admin import api as admin
 from headway.server.admin.api import Admin
 from headway.server.config.reading import parse_settings
 from headway.server.engine.engine import Engine
-from headway.server.http import bodies, gate
+from headway.server.http import access, bodies
 from headway.server.http.bodies import json_answer
 
 ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -47,7 +47,7 @@ async def connect(served: Admin, **more: int) -> tuple[asyncio.StreamReader, asy
 
 @pytest.mark.parametrize("sent", [b"", b"G", ASK[:-2]], ids=["nothing", "a letter", "half a request"])
 def test_who_asks_for_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(gate, "HEADER_S", 0.05)
+    monkeypatch.setattr(access, "HEADER_S", 0.05)
 
     async def play(served: Admin) -> None:
         reader, writer = await connect(served)
@@ -83,7 +83,7 @@ def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path, monkeypatch:
 
 
 def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "UNREAD_S", 0.05)
+    monkeypatch.setattr(access, "UNREAD_S", 0.05)
     async def endless(*_: object) -> web.Response:
         return json_answer("x" * 50_000_000)
 
@@ -126,7 +126,7 @@ def test_a_request_that_holds_up_the_loop_is_put_on_record(tmp_path: Path, monke
 
 
 def test_there_are_so_many_connections_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(access, "CONNECTIONS_MAX", 3)
 
     async def play(served: Admin) -> None:
         held = [await connect(served) for _ in range(3)]

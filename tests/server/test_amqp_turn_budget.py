@@ -17,7 +17,7 @@ from headway.core.routing.exchange import Binding, Destination
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
-from headway.server.connections.share import SHARE_WORK
+from headway.server.connections.turn_budget import BUDGET_WORK
 from headway.wire.amqp.codes import ReplyCode
 
 READ = 1 << 22
@@ -100,12 +100,12 @@ def test_a_full_pool_stops_a_publisher_in_the_middle_of_a_read(
     send(client, *frames)
     house.run()
     client.run()
-    assert client.connection.held_by, "it waits"
+    assert client.connection.reading_paused_by, "it waits"
     assert pool.memory_peak_bytes <= LIMIT * (1 + 1 / SLICES_PER_POOL) + LANES * SIZE
     last = len(frames) // 3
     assert 0 < confirmed(client) < last
     reader, came = Client(house, "reader"), 0
-    while client.connection.held_by:
+    while client.connection.reading_paused_by:
         for name in names:
             reader.say(Queue.Purge(queue=name))
             came += reader.last(Queue.PurgeOk).message_count
@@ -137,7 +137,7 @@ def test_a_client_that_is_gone_in_the_middle_publishes_no_more(house: House, cli
     house.broker.registry.pools[""].memory_limit = LIMIT
     send(client, *to_many_lanes())
     house.run()
-    assert client.connection.held_by
+    assert client.connection.reading_paused_by
     client.connection.close(Reason.CLIENT_GONE)
     published = house.broker.registry.published_records
     assert 0 < published < COUNT
@@ -183,8 +183,8 @@ def test_a_large_commit_has_its_share_of_each_turn(house: House) -> None:
     client, commit = transaction(house)
     send(client, commit)
     steps = list(turns(house))
-    assert max(new for new, _ in steps) <= SHARE_WORK
-    assert max(done for _, done in steps) <= SHARE_WORK + PORTION
+    assert max(new for new, _ in steps) <= BUDGET_WORK
+    assert max(done for _, done in steps) <= BUDGET_WORK + PORTION
     assert [sum(one) for one in zip(*steps, strict=True)] == [3000, 3000]
     first_settled = next(at for at, (_, done) in enumerate(steps) if done)
     assert not any(new for new, _ in steps[first_settled + 1 :]), "a kill in between loses nothing"
@@ -257,7 +257,7 @@ def test_much_that_is_settled_at_once(house: House, said: base.Frame | list[base
     before, most = unsettled(house), 0
     while house.pretended.once():
         most, before = max(most, before - unsettled(house)), unsettled(house)
-    assert most <= SHARE_WORK + PORTION
+    assert most <= BUDGET_WORK + PORTION
     assert unsettled(house) == 0
     client.run()
     assert client.new() == ["1 Basic.QosOk"]
@@ -314,7 +314,7 @@ def test_a_purge_of_very_many_that_came_back(house: House) -> None:
     while house.pretended.once():
         now = house.stats("source").records
         most, before = max(most, before - now), now
-    assert most <= SHARE_WORK + PORTION
+    assert most <= BUDGET_WORK + PORTION
     client.run()
     assert client.new() == ["1 Queue.PurgeOk 3000", "1 Basic.QosOk"]
 
@@ -414,7 +414,7 @@ def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
 def test_an_exchange_with_many_bindings_is_deleted_in_slices(house: House, client: Client, *, stays: bool) -> None:
     """Also if whoever asked for it is gone before it is done."""
     client.say(Exchange.Declare(exchange="e", exchange_type="direct"))
-    most = max(SHARE_WORK, DEFERRED_WORK_MAX) // UNBIND_WORK
+    most = max(BUDGET_WORK, DEFERRED_WORK_MAX) // UNBIND_WORK
     broker = house.broker
     for number in range(8 * most):
         broker.queues.bind(broker.registry.sessions["greedy"], Binding("e", LED_TO, f"{number}"))

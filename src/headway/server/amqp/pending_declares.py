@@ -1,4 +1,4 @@
-"""Promises: what says that something durable is there, or is no more, is said once the journal has it.
+"""Pending declares: what says that something durable is there, or is no more, is said once the journal has it.
 
 Meanwhile nothing else that the client asks for is handled, but more of the kind: so answers keep their order, whatever
 they are about, and a hundred declarations in a row wait for one commit. Where there is no journal, or nothing durable
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.server.amqp.declaring import METHODS
-from headway.server.connections import Answers
+from headway.server.connections import PendingReplies
 from headway.wire.amqp.items import Item, Method
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headway.server.journal import JournalWriter
 
 
-class Promises(Answers):
+class PendingDeclares(PendingReplies):
     __slots__ = ("_held",)
 
     def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
@@ -30,11 +30,11 @@ class Promises(Answers):
         if type(item) is Method and type(item.command) in METHODS:
             return False
         self._held = True
-        self._connection.hold("journal")
+        self._connection.pause_reading("journal")
         return True
 
-    def forget(self, channel: int) -> None:
-        super().forget(channel)
+    def drop_channel(self, channel: int) -> None:
+        super().drop_channel(channel)
         self._go_on()
 
     def on_commit(self, number: int) -> None:
@@ -44,4 +44,4 @@ class Promises(Answers):
     def _go_on(self) -> None:
         if self._held and not self.waiting:
             self._held = False
-            self._connection.let_go("journal")
+            self._connection.resume_reading("journal")

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from headway.core.log.pool import Pool
-from headway.server.connections.farewell import FAREWELLS_MAX, POOL_SHARE, Farewells
+from headway.server.connections.linger import POOL_SHARE, SOCKETS_MAX, Lingering
 
 RECORD = bytes(1_000_000)
 WORD = b"\xe0\x02\x97\x00"
@@ -40,11 +40,11 @@ async def read_to_the_end(sock: socket.socket) -> bytes | None:
 def test_all_of_them_together_have_an_end_and_count_in_the_pool() -> None:
     async def story() -> None:
         pool = Pool("p", 64_000_000, 0)
-        farewells = Farewells(asyncio.get_running_loop())
+        lingering = Lingering(asyncio.get_running_loop())
         clients = []
         for _ in range(40):
             ours, client = pair()
-            farewells.say(ours, [memoryview(RECORD), b"", WORD], pool)
+            lingering.close(ours, [memoryview(RECORD), b"", WORD], pool)
             clients.append(client)
             assert pool.memory_bytes <= pool.memory_limit * POOL_SHARE
         kept = pool.memory_bytes // (len(RECORD) + len(WORD))
@@ -52,7 +52,7 @@ def test_all_of_them_together_have_an_end_and_count_in_the_pool() -> None:
         heard = await asyncio.gather(*map(read_to_the_end, clients))
         assert heard[-kept:] == [RECORD + WORD] * kept, "those who were told last"
         assert all(found is None or not found.endswith(WORD) for found in heard[:-kept])
-        await farewells.end(10.0)
+        await lingering.end(10.0)
         assert pool.memory_bytes == 0
 
     asyncio.run(story())
@@ -61,11 +61,11 @@ def test_all_of_them_together_have_an_end_and_count_in_the_pool() -> None:
 def test_nobody_is_too_large_to_be_told_if_there_is_nobody_else() -> None:
     async def story() -> None:
         pool = Pool("tiny", 100_000, 0)
-        farewells = Farewells(asyncio.get_running_loop())
+        lingering = Lingering(asyncio.get_running_loop())
         ours, client = pair()
-        farewells.say(ours, [RECORD, WORD], pool)
+        lingering.close(ours, [RECORD, WORD], pool)
         assert await read_to_the_end(client) == RECORD + WORD
-        await farewells.end(10.0)
+        await lingering.end(10.0)
         assert pool.memory_bytes == 0
 
     asyncio.run(story())
@@ -74,16 +74,16 @@ def test_nobody_is_too_large_to_be_told_if_there_is_nobody_else() -> None:
 def test_small_words_end_by_their_number() -> None:
     async def story() -> None:
         pool = Pool("p", 64_000_000, 0)
-        farewells = Farewells(asyncio.get_running_loop())
+        lingering = Lingering(asyncio.get_running_loop())
         clients = []
-        for _ in range(FAREWELLS_MAX + 3):
+        for _ in range(SOCKETS_MAX + 3):
             ours, client = pair()
-            farewells.say(ours, [WORD], pool)
+            lingering.close(ours, [WORD], pool)
             clients.append(client)
-        assert pool.memory_bytes == FAREWELLS_MAX * len(WORD)
+        assert pool.memory_bytes == SOCKETS_MAX * len(WORD)
         for client in clients:
             client.close()
-        await farewells.end(10.0)
+        await lingering.end(10.0)
         assert pool.memory_bytes == 0
 
     asyncio.run(story())

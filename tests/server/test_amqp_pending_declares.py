@@ -8,7 +8,7 @@ from tests.server.amqp_stage import Client, House, message
 from tests.sim.tape import NothingRecorded
 
 from headway.core.log.ledger import Ledger
-from headway.server.connections.answers import Answers
+from headway.server.connections.pending_replies import PendingReplies
 
 
 class Journal:
@@ -18,7 +18,7 @@ class Journal:
         self.ledger = Ledger()
         self.committed = 0
         self._house = house
-        self._waiting: dict[Answers, None] = {}
+        self._waiting: dict[PendingReplies, None] = {}
         house.journal = self  # type: ignore[assignment]
         house.broker.keep(self.ledger, NothingRecorded())
         self.write()
@@ -26,7 +26,7 @@ class Journal:
     def chunk(self, *_: object) -> None:
         """It gives nothing back."""
 
-    def wait(self, who: Answers) -> int:
+    def wait(self, who: PendingReplies) -> int:
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         if number <= self.committed:
             return 0
@@ -153,7 +153,7 @@ def test_answers_keep_their_order_whatever_they_are_about(client: Client, journa
         "Queue.DeclareOk", "Queue.BindOk", "Queue.DeclareOk", "Basic.QosOk", "Basic.ConsumeOk", "Queue.DeclareOk",
         "Basic.Deliver",
     ]  # fmt: skip
-    assert not client.connection.held_by
+    assert not client.connection.reading_paused_by
 
 
 def test_many_declarations_wait_for_one_commit(client: Client, journal: Journal) -> None:
@@ -169,7 +169,7 @@ def test_who_waits_is_not_held_up_by_a_channel_that_is_closed_meanwhile(client: 
     """What its answer was about is there all the same."""
     assert client.say(DURABLE) == []
     assert client.say(Basic.Qos(0, 1), channel=2) == []
-    assert client.connection.held_by == {"journal": None, "turn": None}
+    assert client.connection.reading_paused_by == {"journal": None, "turn": None}
     client.peer.channels[1].close()
     client.house.run()
     client.run()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 TURN_WORK = 4096
 """Of all connections together."""
-SHARE_WORK = 1024
+BUDGET_WORK = 1024
 """Of one connection."""
 ITEMS_MAX = 1024
 """Packets, or runs of them, decoded at once."""
@@ -25,28 +25,28 @@ Steps = Iterator[int]
 """A command that is done little by little: the work of each step. 0: it cannot go on before the next turn."""
 
 
-class Share:
+class TurnBudget:
     """What is left to one connection in this turn, and what is under way."""
 
-    __slots__ = ("left", "under_way")
+    __slots__ = ("left", "running")
 
     def __init__(self) -> None:
         self.left = 0
-        self.under_way: Steps | None = None
+        self.running: Steps | None = None
         """A command that is begun and not done: nothing comes before it."""
 
     def begin(self, steps: Steps) -> None:
         """Do this as far as the share goes, and the rest of it in turns to come."""
-        self.under_way = steps
+        self.running = steps
         self.go_on()
 
     def go_on(self) -> None:
         """With what is under way."""
-        while self.under_way is not None and self.left > 0:
-            steps, self.under_way = self.under_way, None  # it is over if it fails
+        while self.running is not None and self.left > 0:
+            steps, self.running = self.running, None  # it is over if it fails
             work = next(steps, None)
             if work is not None:
-                self.under_way = steps
+                self.running = steps
                 self.left -= work
                 if not work:
                     return

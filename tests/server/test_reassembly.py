@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headway.core.log.pool import Pool
-from headway.server.connections.parts import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, Part, Parts
+from headway.server.connections.reassembly import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, PartialPacket, Reassembly
 
 MB = 1_000_000
 
@@ -13,61 +13,61 @@ MB = 1_000_000
 class Line:
     """A connection, as far as the parts of its packets go: it sends a packet a piece at a time, while it is read."""
 
-    def __init__(self, parts: Parts, *packets: int) -> None:
-        self.parts = parts
+    def __init__(self, reassembly: Reassembly, *packets: int) -> None:
+        self.reassembly = reassembly
         self.packets = list(packets)
         self.done = 0
         self.sent_bytes = 0
-        self.part_bytes = 0
+        self.partial_bytes = 0
         self.read_bytes = 262_144
         self.held: set[str] = set()
 
-    def hold(self, why: str) -> None:
+    def pause_reading(self, why: str) -> None:
         self.held.add(why)
 
-    def let_go(self, why: str) -> None:
+    def resume_reading(self, why: str) -> None:
         self.held.discard(why)
 
     def send(self, now: float) -> bool:
         """As much as is read at once. False: it is not read, or has sent everything."""
         if self.held or not self.packets:
             return False
-        self.sent_bytes += self.parts.limit_of(self)  # type: ignore[arg-type]
+        self.sent_bytes += self.reassembly.limit_of(self)  # type: ignore[arg-type]
         while self.packets and self.sent_bytes >= self.packets[0]:
             self.sent_bytes -= self.packets.pop(0)
             self.done += 1
         if not self.packets:
             self.sent_bytes = 0
         missing = self.packets[0] - self.sent_bytes if self.packets else 0
-        part: Any = Part(self.sent_bytes, missing if self.sent_bytes else 0, self.done)
-        self.parts.came(self, part, now)  # type: ignore[arg-type]
+        part: Any = PartialPacket(self.sent_bytes, missing if self.sent_bytes else 0, self.done)
+        self.reassembly.update(self, part, now)  # type: ignore[arg-type]
         return True
 
 
-def a_pool() -> tuple[Pool, Parts]:
-    """8 MB for parts."""
+def a_pool() -> tuple[Pool, Reassembly]:
+    """8 MB for reassembly."""
     pool = Pool("p", 32 * MB, 0, clients_free_bytes=16 * MB)
-    return pool, Parts(pool)
+    return pool, Reassembly(pool)
 
 
 def test_everybody_gets_his_turn_and_the_memory_has_an_end() -> None:
-    pool, parts = a_pool()
-    lines = [Line(parts, *[MB] * 3) for _ in range(600)]
+    pool, reassembly = a_pool()
+    lines = [Line(reassembly, *[MB] * 3) for _ in range(600)]
     most = now = 0.0
     while any(line.packets for line in lines):
         now += 0.01
         assert sum(line.send(now) for line in lines), "nobody is read"
         most = max(most, pool.clients_bytes)
     assert [line.done for line in lines] == [3] * 600
-    assert most <= parts.limit_bytes + 600 * SMALL_BYTES + 262_144
+    assert most <= reassembly.limit_bytes + 600 * SMALL_BYTES + 262_144
     assert pool.clients_bytes == 0
-    assert not parts.idlers(now + 1000)
+    assert not reassembly.overdue(now + 1000)
 
 
 def test_one_turn_after_the_other_not_the_same_ones_for_ever() -> None:
-    _, parts = a_pool()
-    busy = [Line(parts, *[MB] * 10_000) for _ in range(20)]
-    late = Line(parts, MB)
+    _, reassembly = a_pool()
+    busy = [Line(reassembly, *[MB] * 10_000) for _ in range(20)]
+    late = Line(reassembly, MB)
     for line in [*busy, late]:
         line.send(0.0)
     assert late.held
@@ -78,12 +78,12 @@ def test_one_turn_after_the_other_not_the_same_ones_for_ever() -> None:
 
 
 def test_who_does_not_use_his_turn_loses_it() -> None:
-    pool, parts = a_pool()
-    idle = [Line(parts, MB) for _ in range(7)]
-    good = [Line(parts, MB) for _ in range(3)]
+    pool, reassembly = a_pool()
+    idle = [Line(reassembly, MB) for _ in range(7)]
+    good = [Line(reassembly, MB) for _ in range(3)]
     for line in [*idle, *good]:
         line.send(0.0)
-    assert not parts.idlers(GRANT_S - 1)
+    assert not reassembly.overdue(GRANT_S - 1)
     assert [bool(line.held) for line in good] == [False, True, True]
     while good[0].packets:
         good[0].send(1.0)
@@ -92,14 +92,14 @@ def test_who_does_not_use_his_turn_loses_it() -> None:
     late = GRANT_S + MB / BYTES_PER_S_MIN + 1.1
     while good[2].packets:
         good[2].send(2.0)
-    more = Line(parts, 4 * MB)
+    more = Line(reassembly, 4 * MB)
     more.send(3.0)
     assert more.held
-    found = parts.idlers(late)
+    found = reassembly.overdue(late)
     assert [connection for connection, _ in found] == idle
     assert "has not come whole" in found[0][1]
     for line in idle:
-        parts.gone(line, late)  # type: ignore[arg-type]
+        reassembly.remove(line, late)  # type: ignore[arg-type]
     while more.send(late):
         pass
     assert more.done == 1
@@ -107,8 +107,8 @@ def test_who_does_not_use_his_turn_loses_it() -> None:
 
 
 def test_a_packet_larger_than_all_there_is_has_its_turn_alone() -> None:
-    pool, parts = a_pool()
-    whale, small = Line(parts, 50 * MB), Line(parts, MB)
+    pool, reassembly = a_pool()
+    whale, small = Line(reassembly, 50 * MB), Line(reassembly, MB)
     whale.send(0.0)
     small.send(0.0)
     assert (bool(whale.held), bool(small.held)) == (False, True)
@@ -122,11 +122,11 @@ def test_a_packet_larger_than_all_there_is_has_its_turn_alone() -> None:
 
 def test_all_wait_for_more_and_one_of_them_goes_on() -> None:
     """AMQP: a connection puts messages of several channels together; each has a part, and wants more than there is."""
-    _, parts = a_pool()
-    lines = [Line(parts) for _ in range(4)]
+    _, reassembly = a_pool()
+    lines = [Line(reassembly) for _ in range(4)]
     for line in lines:
-        parts.came(line, Part(100_000, 1_900_000, 0), 0.0)  # type: ignore[arg-type]
+        reassembly.update(line, PartialPacket(100_000, 1_900_000, 0), 0.0)  # type: ignore[arg-type]
     assert not any(line.held for line in lines)
     for line in lines:
-        parts.came(line, Part(200_000, 4_000_000, 0), 0.1)  # type: ignore[arg-type]
+        reassembly.update(line, PartialPacket(200_000, 4_000_000, 0), 0.1)  # type: ignore[arg-type]
     assert sum(not line.held for line in lines) == 1

@@ -12,7 +12,7 @@ from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
 from headway.core.message.record import Properties
 from headway.server.connections.connection import Connection
-from headway.server.connections.share import SHARE_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.decoder import MqttDecoder
@@ -111,10 +111,10 @@ def test_others_are_served_before_one_that_asks_for_much_is_done(
         steps += 1
         assert steps < 5
     assert PingResp() not in greedy.heard(), "it is not done yet"
-    assert "turn" in greedy.connection.held_by, "nor is it read"
+    assert "turn" in greedy.connection.reading_paused_by, "nor is it read"
     house.run()
     assert greedy.heard()[-1] == PingResp()
-    assert not greedy.connection.held_by
+    assert not greedy.connection.reading_paused_by
 
 
 def on_new_topics(house: House, qos: int) -> Asked:
@@ -175,7 +175,7 @@ def assert_served_in_turns(house: House, publishes: int, work: int) -> None:
     while house.pretended.once():
         most, before = max(most, registry.published_records - before), registry.published_records
     assert before - first == publishes
-    assert most <= (TURN_WORK + SHARE_WORK) // work + 1
+    assert most <= (TURN_WORK + BUDGET_WORK) // work + 1
 
 
 def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
@@ -189,7 +189,7 @@ def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
     before = 0
     while house.pretended.once():
         records = house.broker.registry.published_records
-        assert records - before <= TURN_WORK + 2 * SHARE_WORK
+        assert records - before <= TURN_WORK + 2 * BUDGET_WORK
         before = records
     assert before == 8 * 4000
     assert len(reader.payloads()) == 8 * 4000
@@ -233,7 +233,7 @@ def test_a_subscribe_is_answered_once_all_of_it_is_done(house: House) -> None:
         answered = client.heard()
         assert not answered or seen[-1] == 1000
     begun = [after - before for before, after in zip([0, *seen], seen, strict=False)]
-    assert max(begun) <= SHARE_WORK // SUBSCRIBE_WORK + 1
+    assert max(begun) <= BUDGET_WORK // SUBSCRIBE_WORK + 1
 
 
 def test_a_fault_behind_much_work_ends_the_connection_after_it(house: House) -> None:
@@ -251,11 +251,11 @@ def test_who_is_to_slow_down_is_not_served_meanwhile(house: House) -> None:
     client = Person(house, "client")
     client.send(*publishes())
     house.pretended.once()
-    client.connection.hold("publisher")
+    client.connection.pause_reading("publisher")
     house.run()
     held = house.broker.registry.published_records
     assert held < MANY
-    client.connection.let_go("publisher")
+    client.connection.resume_reading("publisher")
     house.run()
     assert house.broker.registry.published_records == MANY
 

@@ -1,4 +1,4 @@
-"""Farewells: last words to clients whose sockets may be full, without keeping anything else of them.
+"""Lingering: last words to clients whose sockets may be full, without keeping anything else of them.
 
 A stuck consumer's socket takes no more bytes, so the reason it is disconnected for would never reach it. Its send
 buffer is therefore kept small while it lives and enlarged at the end: the rest of a record half sent and the
@@ -10,7 +10,7 @@ Rules:
 - The rest of a record is the lane's own memory, not a copy, but a lane may have let go of it meanwhile; so it counts,
   and so does what the kernel took, for that is memory of this machine too: as long as the farewell lasts all of it
   counts in the client's pool.
-- The farewells of a pool have ``POOL_SHARE`` of its memory, and ``FAREWELLS_BYTES_MAX`` at most. Beyond that the oldest
+- The farewells of a pool have ``POOL_SHARE`` of its memory, and ``LINGER_BYTES_MAX`` at most. Beyond that the oldest
   end first: reset, so that the kernel lets go of them as well. Why they were cut is on record all the same
   (``headway why``).
 """
@@ -26,47 +26,47 @@ from collections.abc import Sequence
 from headway.core.log import Pool
 
 LINGER_S = 30.0
-FAREWELLS_MAX = 1024
+SOCKETS_MAX = 1024
 """Of one pool."""
-FAREWELLS_BYTES_MAX = 16 * 1024 * 1024
+LINGER_BYTES_MAX = 16 * 1024 * 1024
 POOL_SHARE = 1 / 8
-FAREWELLS_BYTES_MIN = 64 * 1024
+LINGER_BYTES_MIN = 64 * 1024
 """A pool is never so small that nobody can be told."""
 LAST_SEND_BUFFER_BYTES = 16 * 1024 * 1024
 """Asked for; the kernel gives what it allows."""
 _RESET = struct.pack("ii", 1, 0)
 
-Words = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 
 
-class Farewells:
+class Lingering:
     """All of a broker's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._open: dict[Pool, dict[_Farewell, None]] = {}
+        self._open: dict[Pool, dict[_LingeringSocket, None]] = {}
         self._bytes: dict[Pool, int] = {}
 
-    def say(self, sock: socket.socket, words: Sequence[Words], pool: Pool) -> None:
+    def close(self, sock: socket.socket, words: Sequence[Buffer], pool: Pool) -> None:
         """Say this, and then close the socket, which is ours from now on."""
         with contextlib.suppress(OSError):  # else it keeps the buffer it has, and there may be less room
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LAST_SEND_BUFFER_BYTES)
-        farewell = _Farewell(self, self._loop, sock, words, pool)
+        lingerer = _LingeringSocket(self, self._loop, sock, words, pool)
         here = self._open.setdefault(pool, {})
-        here[farewell] = None
-        self._count(pool, farewell.size)
-        most = max(FAREWELLS_BYTES_MIN, min(FAREWELLS_BYTES_MAX, int(pool.memory_limit * POOL_SHARE)))
-        while len(here) > FAREWELLS_MAX or (self._bytes[pool] > most and len(here) > 1):
+        here[lingerer] = None
+        self._count(pool, lingerer.size)
+        most = max(LINGER_BYTES_MIN, min(LINGER_BYTES_MAX, int(pool.memory_limit * POOL_SHARE)))
+        while len(here) > SOCKETS_MAX or (self._bytes[pool] > most and len(here) > 1):
             next(iter(here)).end(reset=True)
-        farewell.write()
+        lingerer.write()
 
-    def over(self, farewell: _Farewell) -> bool:
+    def over(self, lingerer: _LingeringSocket) -> bool:
         """It has ended; False if it had before."""
-        here = self._open[farewell.pool]
-        if farewell not in here:
+        here = self._open[lingerer.pool]
+        if lingerer not in here:
             return False
-        del here[farewell]
-        self._count(farewell.pool, -farewell.size)
+        del here[lingerer]
+        self._count(lingerer.pool, -lingerer.size)
         return True
 
     def _count(self, pool: Pool, size: int) -> None:
@@ -75,20 +75,20 @@ class Farewells:
 
     async def end(self, seconds: float) -> None:
         """At the server's own end: wait this long for clients to hear their last word, then close on the others."""
-        waiting = [farewell.done.wait() for here in self._open.values() for farewell in here]
+        waiting = [lingerer.done.wait() for here in self._open.values() for lingerer in here]
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waiting), seconds)
-        for farewell in [farewell for here in self._open.values() for farewell in here]:
-            farewell.end()
+        for lingerer in [lingerer for here in self._open.values() for lingerer in here]:
+            lingerer.end()
 
 
-class _Farewell:
+class _LingeringSocket:
     """To one client. ``size``: what of it is counted."""
 
     __slots__ = ("_deadline", "_half_closed", "_loop", "_of", "_sock", "_words", "done", "pool", "size")
 
     def __init__(
-        self, of: Farewells, loop: asyncio.AbstractEventLoop, sock: socket.socket, words: Sequence[Words], pool: Pool
+        self, of: Lingering, loop: asyncio.AbstractEventLoop, sock: socket.socket, words: Sequence[Buffer], pool: Pool
     ) -> None:
         self._of = of
         self._loop = loop

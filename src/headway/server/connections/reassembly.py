@@ -1,4 +1,4 @@
-"""Parts: packets that have come in part, of all connections of a pool, and who may bring the rest of his.
+"""Reassembly: packets that have come in part, of all connections of a pool, and who may send the rest.
 
 A packet is put together before it is looked at, so six hundred clients that each send half of a megabyte, by accident
 or on purpose, would take up 300 MB that no lane has and no pool knows.
@@ -31,7 +31,7 @@ BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
 
 
-class Part(NamedTuple):
+class PartialPacket(NamedTuple):
     """What one connection has sent of packets that are not whole."""
 
     bytes: int
@@ -41,18 +41,18 @@ class Part(NamedTuple):
     """Have come whole before."""
 
 
-class Sender(Protocol):
+class PacketSource(Protocol):
     """Who brings packets: a connection."""
 
-    part_bytes: int
+    partial_bytes: int
     read_bytes: int
 
-    def hold(self, why: str) -> None: ...
-    def let_go(self, why: str) -> None: ...
-    def say_goodbye(self, reason: Reason, text: str) -> None: ...
+    def pause_reading(self, why: str) -> None: ...
+    def resume_reading(self, why: str) -> None: ...
+    def close_gracefully(self, reason: Reason, text: str) -> None: ...
 
 
-class Grant(NamedTuple):
+class Reservation(NamedTuple):
     since_s: float
     bytes: int
     packets: int
@@ -61,16 +61,16 @@ class Grant(NamedTuple):
     """Of one that waits: it has so much already."""
 
 
-class Parts:
+class Reassembly:
     """Those of one pool."""
 
     __slots__ = ("_granted_bytes", "_pool", "reading", "waiting")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self.reading: dict[Sender, Grant] = {}
+        self.reading: dict[PacketSource, Reservation] = {}
         """Who has a grant and is read, the oldest first; somebody, if anybody waits."""
-        self.waiting: dict[Sender, Grant] = {}
+        self.waiting: dict[PacketSource, Reservation] = {}
         """Who waits, for what; in the order they came."""
         self._granted_bytes = 0
 
@@ -78,15 +78,15 @@ class Parts:
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * SHARE)
 
-    def limit_of(self, connection: Sender) -> int:
+    def limit_of(self, connection: PacketSource) -> int:
         """So much may be read from it at once, while anybody waits."""
         grant = self.reading.get(connection)
-        missing = grant.bytes - connection.part_bytes if grant is not None else 0
+        missing = grant.bytes - connection.partial_bytes if grant is not None else 0
         return min(connection.read_bytes, max(SMALL_BYTES, missing))
 
-    def came(self, connection: Sender, part: Part, now: float) -> None:
+    def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
         """What it has sent of packets that are not whole."""
-        if part.bytes != connection.part_bytes:
+        if part.bytes != connection.partial_bytes:
             self._count(connection, part.bytes)
         if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
             return  # it asks nobody, and brings nothing that somebody waits for
@@ -101,12 +101,12 @@ class Parts:
         whole = part.bytes + part.missing_bytes
         if part.bytes and whole > max(SMALL_BYTES, granted):
             self.reading.pop(connection, None)
-            self.waiting[connection] = Grant(now, whole, part.packets, granted)
+            self.waiting[connection] = Reservation(now, whole, part.packets, granted)
             self._admit(now)
             if connection in self.waiting:
-                connection.hold("memory")
+                connection.pause_reading("memory")
 
-    def gone(self, connection: Sender, now: float) -> None:
+    def remove(self, connection: PacketSource, now: float) -> None:
         """Its connection has ended."""
         self._count(connection, 0)
         grant, wanted = self.reading.pop(connection, None), self.waiting.pop(connection, None)
@@ -116,7 +116,7 @@ class Parts:
             self._granted_bytes -= wanted.granted_bytes
         self._admit(now)
 
-    def idlers(self, now: float) -> list[tuple[Sender, str]]:
+    def overdue(self, now: float) -> list[tuple[PacketSource, str]]:
         """Who keeps others waiting, and what that is to be told."""
         if not self.waiting:
             return []
@@ -136,10 +136,10 @@ class Parts:
             if self.reading and self._granted_bytes + more > self.limit_bytes:
                 return
             del self.waiting[connection]
-            self.reading[connection] = Grant(now, wanted.bytes, wanted.packets)
+            self.reading[connection] = Reservation(now, wanted.bytes, wanted.packets)
             self._granted_bytes += more
-            connection.let_go("memory")
+            connection.resume_reading("memory")
 
-    def _count(self, connection: Sender, part_bytes: int) -> None:
-        self._pool.add_clients(part_bytes - connection.part_bytes)
-        connection.part_bytes = part_bytes
+    def _count(self, connection: PacketSource, partial_bytes: int) -> None:
+        self._pool.add_clients(partial_bytes - connection.partial_bytes)
+        connection.partial_bytes = partial_bytes

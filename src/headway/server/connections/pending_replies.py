@@ -1,4 +1,4 @@
-"""Answers that may have to wait: a publisher is told that the broker has a record only when the journal does."""
+"""Pending replies: a publisher is told that the broker has a record only when the journal has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headway.server.journal import JournalWriter
 
 
-class Answers:
+class PendingReplies:
     """Of one connection, in the order in which they are said. Where there is no journal none of them waits."""
 
     __slots__ = ("_connection", "_journal", "_waiting")
@@ -25,7 +25,7 @@ class Answers:
     def waiting(self) -> bool:
         return bool(self._waiting)
 
-    def say(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
+    def send(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
         """``kept``: it is about something that is to be in the journal first."""
         number = 0 if self._journal is None or not kept else self._journal.wait(self)
         if number or self._waiting:
@@ -33,7 +33,7 @@ class Answers:
         else:
             self._connection.out += frame
 
-    def forget(self, channel: int) -> None:
+    def drop_channel(self, channel: int) -> None:
         """The channel is closed: nothing more may be said on it."""
         if self._waiting:
             self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)

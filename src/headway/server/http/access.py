@@ -39,7 +39,7 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Lengt
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Gate:
+class AccessControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._silent: set[asyncio.BaseProtocol] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.queues_stage import QueueStage
+from tests.core.queues_stage import Peer, QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
@@ -252,3 +252,74 @@ def test_nothing_is_handed_out_on_a_channel_that_is_closed(ended: list[Subscript
     peer.consume(f"q{MANY - 1}")
     stage.turn()
     assert peer.numbers == [0, 1, 2]
+
+
+def deleted(consumers: int) -> tuple[list[int], list[Peer]]:
+    """A queue of so many consumers is deleted; the lines of Python that each turn takes until nothing is left of it."""
+    stage = QueueStage()
+    owner = stage.peer("owner")
+    owner.declare("q")
+    owner.publish("q", 0, 2 * consumers)
+    peers = [stage.peer(f"peer {number}") for number in range(10)]
+    for number in range(consumers):
+        peers[number % 10].consume("q", 1, acks=False, tag=f"tag {number}")
+    stage.turn()
+    lines = [steps(lambda: owner.delete("q"))]
+    while stage.broker.has_work:
+        lines.append(steps(lambda: stage.broker.flush(stage.now)))
+    stage.turn()
+    return lines, peers
+
+
+def test_a_queue_of_many_consumers_is_deleted_little_by_little(ended: list[Subscription]) -> None:
+    few = max(deleted(A_TURN)[0])
+    assert len(ended) == A_TURN
+    many, peers = deleted(MANY)
+    assert len(ended) == A_TURN + MANY
+    assert len(many) >= MANY // A_TURN
+    assert max(many) < few + 3 * MANY, "besides those of its turn, it goes through all of them once"
+    assert sum(len(peer.cancelled) for peer in peers) == MANY
+    assert not any(peer.session.queues or peer.session.subscriptions for peer in peers)
+
+
+def test_tags_of_consumers_of_a_deleted_queue_are_free_though_their_turn_is_to_come(ended: list[Subscription]) -> None:
+    stage = QueueStage()
+    peer, other = stage.peer("peer"), stage.peer("other")
+    peer.declare("q")
+    peer.declare("fresh")
+    for number in range(MANY):
+        peer.consume("q", acks=False, tag=f"tag {number}")
+    other.publish("q", 0, 3)
+    stage.turn()
+    first = peer.ids()[0]
+    assert peer.delete("q") == 0
+    assert 0 < len(ended) < MANY
+    fresh = peer.consume("fresh", tag=f"tag {MANY - 1}")
+    peer.ack(first)
+    other.publish("fresh", 7)
+    stage.turn()
+    assert len(ended) == MANY
+    assert not fresh.ended
+    assert peer.numbers == [0, 1, 2, 7]
+    assert list(peer.session.subscriptions.values()) == [fresh]
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_what_consumers_took_up_is_given_back_once_however_late(exclusive: bool) -> None:
+    """A channel that is closed while its session's turn is to come ends its consumers after the session."""
+    stage = QueueStage()
+    before = stage.pool.clients_bytes
+    client, peer = stage.client("c"), stage.peer("peer")
+    for number in range(MANY):
+        client.subscribe(f"t/{number}", 1)
+    peer.declare("q", exclusive=exclusive)
+    for number in range(MANY):
+        peer.consume("q", tag=f"tag {number}")
+    stage.turn()
+    client.leave()
+    peer.leave()
+    assert stage.pool.clients_bytes > before
+    stage.turn()
+    if not exclusive:
+        stage.broker.queues.delete(stage.queue("q"), stage.now)
+    assert stage.pool.clients_bytes == before

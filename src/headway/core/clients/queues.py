@@ -219,13 +219,23 @@ class Queues(Consuming):
         self._keeping.queue_ended(queue)
         self._router.forget()
         queue.drops.forget()
-        for member in list(queue.members):
-            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
-            if not member.request.polling and not member.gone:
-                self._registry.effects.append(Cancelled(member))
         queue.close()
         self._registry.unused.pop(queue, None)
+        members = list(queue.members)
+        for member in members:
+            if not member.session.ended:  # an ended session ends its subscriptions itself
+                member.session.subscriptions.pop(member.request.key, None)
+        self._registry.deferred.begin(self._end_members(members), now)
         return waiting
+
+    def _end_members(self, members: list[Subscription]) -> WorkSteps:
+        """Ends the members of a deleted queue. Their tags are free already."""
+        for member in members:
+            if not member.ended:
+                self._ending.end(member, Reason.SUBSCRIPTION_ENDED, self._registry.deferred.now)
+                if not member.request.polling and not member.gone:
+                    self._registry.effects.append(Cancelled(member))
+            yield END_WORK
 
     def tidy(self, now: float) -> None:
         """Delete queues that were to end with their last consumer."""

@@ -39,12 +39,14 @@ SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED 
 class Tab:
     """One client's."""
 
-    __slots__ = ("amounts", "bytes", "pool")
+    __slots__ = ("amounts", "bytes", "closed", "pool")
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.bytes = 0
         self.amounts: dict[str, int] = {}
+        self.closed = False
+        """Set when the client is gone; later changes count for nothing."""
 
     def put(self, what: str, size: int) -> None:
         """So much it is now."""
@@ -52,7 +54,7 @@ class Tab:
 
     def add(self, what: str, change: int) -> None:
         """So much it is more, or less."""
-        if change:
+        if change and not self.closed:
             now = self.amounts[what] = self.amounts.get(what, 0) + change
             if not now:
                 del self.amounts[what]
@@ -76,3 +78,4 @@ class Tab:
         """The client is gone, and all of it with it."""
         for what in list(self.amounts):
             self.put(what, 0)
+        self.closed = True

@@ -150,7 +150,7 @@ class Backlog:
         self._registry.close_if_unread(feed)
 
     def close(self) -> None:
-        """The queue is over."""
+        """Ends the queue: nothing waits in it any more."""
         for table in (self._requeued, self._requeued_by_chunk, self._late, self._withdrawn):
             table.clear()
         self._requeued_bytes = 0
@@ -162,6 +162,9 @@ class Backlog:
             cursor.feed.limited.pop(self._queue, None)
             self._let_go(cursor.feed)
         self.settling.clear()
+        last = self.cursors[-1]
+        last.source, last.stop_number, last.stop_position = None, last.number, last.position
+        self.cursors = [last]
         del self._queue
 
     # -- how much waits ---------------------------------------------------------------------------------------------

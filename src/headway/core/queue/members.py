@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from headway.core.consumer import QueueTerms, Subscription
+from collections import Counter
+
+from headway.core.consumer import QueueTerms, Session, Subscription
 from headway.core.queue.writing import has_room, moves
 
 
 class Members(dict[Subscription, None]):
-    __slots__ = ("_terms", "departed", "exclusive")
+    __slots__ = ("_of_session", "_terms", "departed", "exclusive")
 
     def __init__(self, terms: QueueTerms) -> None:
         super().__init__()
@@ -16,6 +18,22 @@ class Members(dict[Subscription, None]):
         self.exclusive: Subscription | None = None
         """Who is to be the only consumer."""
         self._terms = terms
+        self._of_session: Counter[Session] = Counter()
+        """Number of members of each session."""
+
+    def add(self, member: Subscription) -> None:
+        self[member] = None
+        self._of_session[member.session] += 1
+
+    def remove(self, member: Subscription) -> bool:
+        """Returns whether the member's session has no other members."""
+        session = member.session
+        if self.pop(member, self) is None:
+            self._of_session[session] -= 1
+        if self._of_session[session]:
+            return False
+        del self._of_session[session]
+        return True
 
     @property
     def consumers(self) -> list[Subscription]:

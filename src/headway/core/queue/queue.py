@@ -126,7 +126,7 @@ class Queue:
         self.drops.by_reason[Reason.SPILL_FAILED] += 1
 
     def close(self) -> None:
-        """The queue is over; its members have left."""
+        """Ends the queue. Its members, if there are any left, are given nothing more."""
         self.ended = True
         self.make_placeholder = None
         self.members.departed.clear()
@@ -185,18 +185,19 @@ class Queue:
         subscription.reader = QueueMember(self)
         subscription.skips = self.skips
         subscription.start_number, subscription.start_position = backlog.handed_records, backlog.handed_bytes
-        self.members[subscription] = None
+        self.members.add(subscription)
         subscription.session.queues[self] = None
         self._registry.woken[self] = None
 
     def leave(self, member: Subscription) -> None:
         """The member is gone for good. What its session, if that has ended, had not settled goes to the others."""
-        self.members.pop(member, None)
         session = member.session
-        if not any(other.session is session for other in self.members):
+        if self.members.remove(member):
             session.queues.pop(self, None)
         if self.members.exclusive is member:
             self.members.exclusive = None
+        if self.ended:
+            return
         if member.window.used and not session.ended and not self.ends_with_members:
             self.members.departed[member] = None
         if not self.members:

@@ -46,7 +46,7 @@ def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
 def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
     known = channel.tags.get(tag)
-    if known is not None and not known.ended:
+    if known is not None and channel.session.subscriptions.get(known.request.key) is known:
         raise connection_fault(ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
     name = queue_name(channel, command.queue)
     if name == REPLY_TO:

@@ -37,11 +37,10 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         return
     which = action.which
     if which is Which.OLDEST and queue is not None:
-        kept = action.records_kept(subscription.prefetch)
-        if kept is not None:
-            queue.drops.drop(queue.backlog.lag_records - kept, Reason.DISCARDED)
-        if action.keep_bytes is not None:
-            queue.drops.keep_bytes(action.keep_bytes, Reason.DISCARDED)
+        kept, waiting = action.records_kept(subscription.prefetch), queue.backlog
+        records = 0 if kept is None else waiting.lag_records - kept
+        size = 0 if action.keep_bytes is None else waiting.lag_bytes - action.keep_bytes
+        queue.drops.discard(records, size, Reason.DISCARDED)
         return
     if which is Which.OLDEST:
         free_cursor(subscription)

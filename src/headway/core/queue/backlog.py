@@ -306,12 +306,11 @@ class Backlog:
             self.free(record.cursor, record.number)
 
     def sort_in(self) -> None:
-        """Put what came where its priority has it."""
-        while self.has_fresh():
-            cursor, chunk, index = self.fresh()
-            cursor.sent(chunk.first_number + index, chunk)
-            self.requeue(cursor, chunk, index, returns=0)
-            cursor.advance(chunk.ends[index] - chunk.record_start(index))
+        """Puts the next fresh record where its priority has it."""
+        cursor, chunk, index = self.fresh()
+        cursor.sent(chunk.first_number + index, chunk)
+        self.requeue(cursor, chunk, index, returns=0)
+        cursor.advance(chunk.ends[index] - chunk.record_start(index))
 
     def _rank(self, chunk: Chunk, index: int) -> int:
         try:

@@ -21,7 +21,7 @@ from headway.core.queue.members import Members
 from headway.core.queue.port import QueuePort
 from headway.core.queue.queue_cursor import QueueCursor
 from headway.core.queue.writing import has_room, send_batch, send_one
-from headway.core.routing import REQUEUED_WORK, Registry
+from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
 PORTION_RECORDS = 32
 BATCH_BYTES = 64 * 1024
@@ -59,8 +59,9 @@ class Dispatch:
         if not drops.drop_expired(now):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._terms.priorities:
-            backlog.sort_in()
+        if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
+            self._queue.feed.listening.pop(self._queue, None)
+            return
         self._hand_out(now)
         drops.fresh_from = inf
         drops.drop_expired(now)
@@ -71,9 +72,20 @@ class Dispatch:
             self._queue.feed.listening[self._queue] = None
             drops.fresh_from = backlog.cursor.end_number
 
+    def sort_in(self) -> bool:
+        """Sorts fresh records by priority, as many as this turn has room for. Returns whether that was all of them."""
+        overdue, before = self._registry.overdue, self._registry.overdue.left
+        while self._backlog.has_fresh():
+            if overdue.left <= 0:
+                overdue.put_off(self._queue, begun=before > 0)
+                return False
+            self._backlog.sort_in()
+            overdue.left -= SORTED_WORK
+        return True
+
     def _hand_out(self, now: float) -> None:
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
-        budget = backlog.handed_bytes + PUMP_BYTES
+        budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
         while backlog.has_more:
             backlog.step()
             ready = self._members.ready(now)
@@ -95,12 +107,17 @@ class Dispatch:
                 return
             waiting = backlog.lag_records
             portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
+            given = 0
             for member in ready:
-                if self._give(member, portion, now):
+                if some := self._give(member, portion, now):
                     self._members.to_the_back(member)
-            if not self._drops.drop_expired(now):
-                self._queue.feed.listening.pop(self._queue, None)
-                return
+                    given += some
+            if not given and overdue.left <= 0:
+                overdue.put_off(self._queue, begun=backlog.handed_records > before)
+            elif self._drops.drop_expired(now):
+                continue
+            self._queue.feed.listening.pop(self._queue, None)
+            return
 
     def _after_answers(self) -> None:
         """In the middle of a turn an answer may stand in a member's way, and nobody will say when it has gone."""
@@ -127,7 +144,7 @@ class Dispatch:
         backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
         if requeued is not None:
             if drops.expired(requeued.chunk, requeued.at, now):
-                return drops.drop(drops.some_of(1), Reason.EXPIRED)
+                return drops.drop(drops.affordable(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:
                 return 0
             self._registry.returning.left -= REQUEUED_WORK
@@ -145,8 +162,8 @@ class Dispatch:
         if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
-                some = drops.some_of(last - first) if reason is Reason.EXPIRED else last - first
-                return drops.drop(some, reason)
+                affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_dead_letters
+                return drops.drop(affordable(last - first), reason)
         return self._send(member, cursor, chunk, first, last, now)
 
     def _alike(
@@ -212,7 +229,7 @@ class Dispatch:
         (failing disk)."""
         backlog, drops = self._backlog, self._drops
         if self._terms.priorities:
-            backlog.sort_in()
+            self.sort_in()
         drops.drop_expired(now)
         while (head := backlog.head()) is not None and drops.expired(*head, now):
             drops.drop(1, Reason.EXPIRED)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from math import inf
+from typing import NamedTuple
 
 from headway.core.base import Reason, Timer, stop
 from headway.core.consumer import DeadLetter, SharedReader, Subscription
@@ -25,6 +26,14 @@ PURGED_AT_ONCE = 128
 CHUNK_WORK = 4
 
 
+class Discard(NamedTuple):
+    """Records that a policy drops: until so many records, and so many bytes, have left the backlog."""
+
+    handed_records: int
+    handed_bytes: int
+    reason: Reason
+
+
 class Drops:
     """``by_reason``: records left out."""
 
@@ -32,6 +41,8 @@ class Drops:
         self.by_reason: Counter[Reason] = Counter()
         self.fresh_from: float = 0
         """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
+        self.discarding: Discard | None = None
+        """A policy's drops that were too much for one turn."""
         self._queue = queue
         self._terms = queue.terms
         self._backlog = backlog
@@ -148,7 +159,8 @@ class Drops:
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
-            self.drop(1, reason)
+            if not self._drop_some(1, reason):
+                return
         if backlog.next_requeued is not None:
             return
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
@@ -156,7 +168,8 @@ class Drops:
             upto = backlog.cursor.held_number(stop) if promises else stop
             if upto == number:
                 return
-            self.drop(upto - number, reason)
+            if not self._drop_some(upto - number, reason):
+                return
             backlog.cursor.step()
 
     # -- length -----------------------------------------------------------------------------------------------------
@@ -174,7 +187,7 @@ class Drops:
         """Drop what has waited longest, while more waits than may; as far as this turn goes."""
         begun = False
         while (excess := self._excess()) > 0:
-            some = self.some_of(excess)
+            some = self.affordable(excess)
             if not some:
                 self._registry.overdue.put_off(self._queue, begun=begun)
                 return
@@ -190,18 +203,49 @@ class Drops:
             return max(1, excess * backlog.lag_records // backlog.lag_bytes)
         return 0
 
-    def some_of(self, records: int) -> int:
-        """How many of these are left out in this turn: it is dead letters that are work."""
+    def affordable(self, records: int) -> int:
+        """Returns how many of these records may be dropped in this turn. Dead letters are what costs work."""
         left = self._registry.overdue.left
         if self._terms.dead_letter_exchange is None or left <= 0:
             return records if left > 0 else 0
         return min(records, max(1, left // DEAD_LETTER_WORK))
 
-    def keep_bytes(self, limit: int, reason: Reason) -> None:
-        """Leave out what would be handed out next until no more than so many bytes wait."""
+    # -- policies and pressure --------------------------------------------------------------------------------------
+
+    def affordable_dead_letters(self, records: int) -> int:
+        """Returns how many of these records may be dropped in this turn: all, if they become no dead letters."""
+        return records if self._terms.dead_letter_exchange is None else self.affordable(records)
+
+    def _drop_some(self, records: int, reason: Reason) -> bool:
+        """Drops as many of the next records as this turn has room for. False: none; the next turn goes on."""
+        some = self.affordable_dead_letters(records)
+        if not some:
+            self._registry.overdue.put_off(self._queue, begun=True)
+            return False
+        self.drop(some, reason)
+        return True
+
+    def discard(self, records: int, size: int, reason: Reason) -> None:
+        """Drops the records that would be handed out next, so many and until they have so many bytes. What is too much
+        for this turn is dropped in the turns to come, before anything is handed out."""
         backlog = self._backlog
-        while (excess := backlog.lag_bytes - limit) > 0 and (records := backlog.lag_records):
-            self.drop(max(1, excess * records // backlog.lag_bytes), reason)
+        self.discarding = Discard(backlog.handed_records + records, backlog.handed_bytes + size, reason)
+        self.discard_more()
+
+    def discard_more(self) -> bool:
+        """Returns whether everything was dropped that was to be discarded."""
+        backlog, discard = self._backlog, self.discarding
+        while discard is not None and (waiting := backlog.lag_records) and backlog.has_some:
+            records = discard.handed_records - backlog.handed_records
+            excess = discard.handed_bytes - backlog.handed_bytes
+            if excess > 0:
+                records = max(records, 1, excess * waiting // backlog.lag_bytes)
+            if records <= 0:
+                break
+            if not self._drop_some(records, discard.reason):
+                return False
+        self.discarding = None
+        return True
 
     # -- lifetimes --------------------------------------------------------------------------------------------------
 

@@ -331,6 +331,13 @@ class Queue:
         if not self.ended:
             self._dispatch.run(now)
 
+    def is_behind(self, now: float) -> bool:
+        """Returns whether records are to be sorted or dropped, in this turn or later ones, before the next one can be
+        handed out."""
+        if self.terms.priorities and not self._dispatch.sort_in():
+            return True
+        return self.drops.head_expired(now)
+
     def takes_at_once(self, now: float) -> bool:
         """One more record would not have to wait."""
         self.dispatch(now)

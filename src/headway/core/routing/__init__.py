@@ -3,7 +3,7 @@
 from headway.core.routing.advisory import Advisories
 from headway.core.routing.bindings import KINDS, Binding, Destination, Topics, frozen
 from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
-from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK
+from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK, SORTED_WORK
 from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing, part_of
 from headway.core.routing.registry import ENDED_PUBLISHERS_MAX, Limits, RecordedTopics, Registry, pause_reason
 from headway.core.routing.replay import Replay, seen_before
@@ -13,5 +13,5 @@ __all__ = [
     "Advisories", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded", "ENDED_PUBLISHERS_MAX", "Exchange",
     "EXCHANGE_BYTES", "Exchanges", "frozen", "KINDS", "Limits", "part_of", "pause_reason", "PREDECLARED", "Published",
     "PublishedRuns", "PublishedSlice", "Publishing", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK",
-    "seen_before", "Topics",
+    "seen_before", "SORTED_WORK", "Topics",
 ]

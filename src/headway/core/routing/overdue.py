@@ -16,6 +16,8 @@ DEAD_LETTER_WORK = 32
 """What it takes to publish a dead letter."""
 REQUEUED_WORK = 8
 """What it takes to hand out a record that is out of order."""
+SORTED_WORK = 4
+"""Work of sorting a record by priority."""
 
 
 class Overdue:

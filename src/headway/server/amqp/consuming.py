@@ -121,7 +121,7 @@ def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
 def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
-    if queue.drops.head_expired(channel.now()):
+    if queue.is_behind(channel.now()):
         channel.peer.budget.begin(_get_later(channel, command, queue))
         return
     request = SubscribeRequest(
@@ -142,8 +142,8 @@ def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
 
 
 def _get_later(channel: ChannelSide, command: commands.Basic.Get, queue: Queue) -> Steps:
-    """When what has expired in front of the next record is out of its queue."""
-    while not channel.gone and not queue.ended and queue.drops.head_expired(channel.now()):
+    """Gets the next record as soon as its queue has sorted what came and dropped what has expired."""
+    while not channel.gone and not queue.ended and queue.is_behind(channel.now()):
         yield 0
     if not channel.gone:
         get(channel, command)

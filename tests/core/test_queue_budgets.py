@@ -1,0 +1,198 @@
+"""What a queue does with very many records is spread over turns: dropping them into a dead letter exchange, and sorting
+them by priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.core.queues_stage import QueueStage, run_of
+
+from headway.core.base.errors import Reason
+from headway.core.broker import Broker
+from headway.core.queue.drops import Drops
+from headway.core.queue.queue import Queue
+from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
+
+MANY = 3000
+DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], list[int]]:
+    """Records after each flush how much a figure has changed since the last."""
+
+    def watch(figure: Callable[[], int]) -> list[int]:
+        changes, last = [0], [figure()]
+        flush = Broker.flush
+
+        def counted(self: Broker, now: float) -> None:
+            flush(self, now)
+            changes.append(figure() - last[0])
+            last[0] = figure()
+
+        monkeypatch.setattr(Broker, "flush", counted)
+        return changes
+
+    return watch
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Indexes of dead letters, as they are made."""
+    made: list[int] = []
+    dead_letter = Drops._dead_letter
+
+    def counted(self: Drops, chunk: object, index: int, reason: Reason) -> bool:
+        made.append(index)
+        return dead_letter(self, chunk, index, reason)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Drops, "_dead_letter", counted)
+    return made
+
+
+def run_out(stage: QueueStage) -> None:
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+    stage.turn()
+
+
+@pytest.mark.parametrize("keep", ["keep_records = 10", 'keep_bytes = "500B"'])
+def test_a_policy_drops_very_many_into_a_dead_letter_exchange(
+    turns: Callable[[Callable[[], int]], list[int]], dead: list[int], keep: str
+) -> None:
+    stage = QueueStage(f"""
+    [[policy]]
+    name = "few"
+    [[policy.rule]]
+    when = {{ lag_records = 1000 }}
+    then = {{ action = "discard", which = "oldest", {keep} }}
+    """, memory="64MB")  # fmt: skip
+    owner, peer = stage.peer("owner"), stage.peer("peer")
+    owner.declare("q", dead_letter_exchange="dlx")
+    member = peer.consume("q", 1, acks=False)
+    owner.publish("q", 0, MANY)
+    stage.turn()
+    queue = stage.queue("q")
+    before = queue.backlog.lag_bytes / queue.backlog.lag_records
+    changes = turns(lambda: len(dead))
+    stage.tick()
+    stage.run(2)
+    assert max(changes) <= 2 * DEAD_LETTERS_A_TURN, "one share when it is looked at, one in the turn"
+    left = 10 if "records" in keep else int(500 / before)
+    assert queue.backlog.lag_records == left
+    assert stage.counts("q") == {"discarded": MANY - 1 - left}
+    assert [int(one.record.payload.split()[0]) for one in stage.dead] == list(range(1, MANY - left))
+    assert not member.ended
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+def test_nothing_is_handed_out_that_is_still_to_be_discarded(
+    turns: Callable[[Callable[[], int]], list[int]], dead: list[int], came_back: bool
+) -> None:
+    stage = QueueStage(memory="64MB")
+    owner, peer = stage.peer("owner"), stage.peer("peer", buffer=10**7)
+    queue = owner.declare("q", dead_letter_exchange="dlx")
+    if came_back:
+        peer.consume("q", acks=False)
+    owner.publish("q", 0, MANY)
+    stage.turn()
+    if came_back:
+        peer.close()
+    stage.run(1)
+    assert queue.backlog.lag_records == MANY
+    changes = turns(lambda: len(dead))
+    queue.drops.discard(MANY - 5, 0, Reason.DISCARDED)
+    assert 0 < len(dead) <= DEAD_LETTERS_A_TURN
+    reader = stage.peer("reader")
+    reader.consume("q")
+    run_out(stage)
+    assert reader.numbers == list(range(MANY - 5, MANY))
+    assert len(dead) == MANY - 5
+    assert max(changes) <= 2 * DEAD_LETTERS_A_TURN, "one share before the flush, one in it"
+
+
+def test_records_that_a_rule_leaves_out_become_dead_letters_little_by_little(
+    turns: Callable[[Callable[[], int]], list[int]], dead: list[int]
+) -> None:
+    stage = QueueStage("""
+    [[policy]]
+    name = "urgent"
+    [[policy.rule]]
+    when = { lag_records = 10 }
+    then = { action = "discard", which = "selector", selector = "priority < 5" }
+    """, memory="64MB")  # fmt: skip
+    owner, peer = stage.peer("owner"), stage.peer("peer")
+    owner.declare("q", dead_letter_exchange="dlx")
+    peer.consume("q", 1, acks=False)
+    owner.publish("q", 0, MANY, priority=1)
+    owner.publish("q", MANY, 2, priority=7)
+    stage.turn()
+    stage.run(1)
+    assert stage.queue("q").members.all_slow or stage.broker.registry.slow == 0
+    changes = turns(lambda: len(dead))
+    peer.ack(*peer.ids())
+    stage.run(1)
+    assert peer.numbers == [0, MANY]
+    assert len(dead) == MANY - 1
+    assert max(changes) <= 2 * DEAD_LETTERS_A_TURN, "one share before the flush, one in it"
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+def test_a_full_pool_drops_very_many_into_a_dead_letter_exchange(
+    turns: Callable[[Callable[[], int]], list[int]], dead: list[int], came_back: bool
+) -> None:
+    stage = QueueStage(memory="200KB", disk="0B", max_client_share="100%")
+    owner, peer = stage.peer("owner"), stage.peer("peer", buffer=10**7)
+    owner.declare("q", dead_letter_exchange="dlx")
+    if came_back:
+        peer.consume("q", acks=False)
+    changes = turns(lambda: len(dead))
+    sent = 0
+    for _ in stage.steps(20):
+        if owner.publish("q", sent, 500, qos=0) is not None:
+            sent += 500
+        if came_back and "q" in [tag for _, tag in peer.consumers]:
+            peer.cancel("q")
+            peer.nack(*peer.ids(), requeue=True)
+    assert stage.counts("q")["memory_limit"] > 500
+    assert max(changes) <= 2 * DEAD_LETTERS_A_TURN, "one share before the flush, one in it"
+    assert sent > MANY
+
+
+def test_a_queue_by_priority_sorts_very_many_little_by_little(
+    turns: Callable[[Callable[[], int]], list[int]]
+) -> None:
+    stage = QueueStage(memory="64MB")
+    owner, peer = stage.peer("owner"), stage.peer("peer", buffer=10**7)
+    queue: Queue = owner.declare("q", priorities=5)
+    changes = turns(lambda: queue.backlog.cursor.passed_records)
+    peer.consume("q")
+    for first in range(0, MANY, 100):
+        owner.publish("q", first, 100, priority=first // 100 % 5)
+    stage.broker.flush(stage.now)
+    assert changes[-1] == OVERDUE_WORK // SORTED_WORK
+    assert not peer.numbers, "the highest priority may be among what is not sorted"
+    late = stage.peer("late")
+    assert stage.broker.must_wait(late.session, run_of("q", [b"x"]), stage.now), "publishers wait"
+    run_out(stage)
+    stage.run(1)
+    assert max(changes) == OVERDUE_WORK // SORTED_WORK
+    wanted = sorted(range(MANY), key=lambda number: (-(number // 100 % 5), number))
+    assert peer.numbers == wanted
+
+
+def test_who_asks_a_queue_by_priority_waits_until_it_is_sorted() -> None:
+    stage = QueueStage(memory="64MB")
+    owner, peer = stage.peer("owner"), stage.peer("peer")
+    queue = owner.declare("q", priorities=5)
+    owner.publish("q", 0, MANY, priority=1)
+    owner.publish("q", MANY, priority=2)
+    looks = 0
+    while queue.is_behind(stage.now):
+        looks += 1
+        stage.broker.flush(stage.now)
+    assert looks >= MANY * SORTED_WORK // OVERDUE_WORK
+    got = peer.get("q")
+    assert got is not None
+    assert got[0].number == MANY

@@ -1,4 +1,5 @@
-"""The face of plug-ins: a meter's or an action's own words, and nothing of the broker's insides (docs/PLUGINS.md)."""
+"""The interface for plug-ins: the types that meters and actions need, and nothing of the broker's inside
+(docs/PLUGINS.md)."""
 
 from headway.core.policy import Look, Move, PluggedAction, PluggedMeter, Sample, move, tell
 

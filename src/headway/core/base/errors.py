@@ -1,7 +1,7 @@
-"""Reasons and errors: one enumerated *why* for every outcome, the same word everywhere.
+"""Reasons and errors: every outcome has one enumerated reason, and the same word for it everywhere.
 
-A :class:`Reason` stands on the wire, in the log, in metrics, in the admin API and in telemetry columns. An error
-names who is at fault and whether the connection survives; the codec turns it into its protocol's own reply.
+A :class:`Reason` appears on the wire, in the log, in metrics, in the admin API and in telemetry columns. The type of an
+error says who is at fault and whether the connection survives; the codec turns it into a reply of its protocol.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Reason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Where the trouble lies, as far as the meters can tell."""
+    """Likely place of the trouble, as the meters see it."""
 
     NETWORK = "network"
     APPLICATION = "application"
@@ -77,25 +77,25 @@ class Cause(StrEnum):
 
 
 class HeadwayError(Exception):
-    """Base of everything raised on purpose."""
+    """Base class of all errors that Headway raises on purpose."""
 
 
 class ConfigError(HeadwayError):
-    """The operator's mistake: one clear line, exit 2."""
+    """A mistake of the operator: shown as one clear line; the process exits with 2."""
 
 
 class ProtocolError(HeadwayError):
-    """The client broke its protocol. The connection ends; nobody else is touched."""
+    """The client broke its protocol. Its connection ends; no other client is affected."""
 
     def __init__(self, text: str, *, reason: Reason = Reason.MALFORMED, code: int = 0) -> None:
         super().__init__(text)
         self.reason = reason
         self.code = code
-        """The protocol's own code for it (MQTT 5 reason code); 0 leaves the choice to the codec."""
+        """Code in the client's protocol (an MQTT 5 reason code, say); 0: the codec derives it from the reason."""
 
 
 class Refused(HeadwayError):
-    """A command that cannot be granted. Whether the connection survives is the command's affair."""
+    """A command that cannot be granted. The caller of the command decides whether the connection survives."""
 
     def __init__(self, reason: Reason, text: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(text)

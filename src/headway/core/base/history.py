@@ -1,7 +1,7 @@
-"""A book: the last that was put down about each name, bounded three ways: per name, in names, and in all.
+"""History: the latest entries about each name. Entries per name, names, and entries in all have limits.
 
-When there is no room, the name about which nothing was put down for longest gives up its oldest entry, or, with too
-many names, all of them. Reading changes nothing.
+The name that has gone longest without a new entry makes room: it loses its oldest entry, or all of them when there are
+too many names. Reading changes no order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class History(Generic[T]):
                 del self._names[name]
 
     def of(self, name: str) -> tuple[T, ...]:
-        """What is kept of one, the newest last."""
+        """Entries of one name, the newest last."""
         return tuple(self._names.get(name, ()))
 
     def last(self, name: str) -> T | None:
@@ -54,7 +54,7 @@ class History(Generic[T]):
         return kept[-1] if kept else None
 
     def names(self) -> Sequence[str]:
-        """All there is an entry of, the one put down last at the end."""
+        """Names that have entries, the one with the latest entry last."""
         return tuple(self._names)
 
     def __iter__(self) -> Iterator[T]:

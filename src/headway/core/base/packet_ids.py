@@ -1,4 +1,4 @@
-"""Packet ids of one client: a bit each, for whoever publishes exactly once may have all of them under way."""
+"""Packet ids of one client, one bit each: a client that publishes at QoS 2 may have all 65,535 in use."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _PAGE = (1 << PAGE_BITS) - 1
 
 
 class PacketIds:
-    """A set of them. Neighbours share a page, so one is as cheap as a few, and all of them take 30 kB."""
+    """A set of packet ids. Ids of one page of 256 share an integer, so all ids together take 30 kB."""
 
     __slots__ = ("_pages", "_size")
 
     def __init__(self) -> None:
         self._pages: dict[int, int] = {}
-        """Their bits, by the upper part of the id."""
+        """Bits of the lower 8 bits of each id, by the upper bits."""
         self._size = 0
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class PacketIds:
             self._size += 1
 
     def discard(self, packet_id: int) -> bool:
-        """Whether it was there."""
+        """Removes the id; False: the set did not have it."""
         if packet_id not in self:
             return False
         page = packet_id >> PAGE_BITS

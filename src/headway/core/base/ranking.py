@@ -1,11 +1,11 @@
-"""Rankings: who of a pool holds the most, found without asking all of them.
+"""Rankings: find the lane of a pool that holds the most, without asking all lanes.
 
-Theory of operation. What is known of a lane is a figure on a heap. A lane that has grown says so (``put``); one that
-has become smaller says nothing, so what is known may be too much, and is put right only where it comes to the top. So
-the top of the heap, once its figure is right, holds the most; a lane nobody asks about costs nothing; and each chunk
-that comes or goes costs one step on the heap.
+Theory of operation. A heap has the last known figure of each lane. A lane that grows reports it (``put``). A lane that
+shrinks reports nothing, so its figure may be too large; it is corrected only when it comes to the top of the heap. A
+lane at the top whose figure is correct holds the most. Lanes below the top cost nothing, and each chunk that comes or
+goes costs one heap operation.
 
-Whoever has been looked at for nothing *rests*: for a while it is passed over, whatever it holds.
+A lane that was examined in vain *rests*: for a while it is skipped, whatever it holds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PUT_RIGHT_MAX = 1000
-"""Figures that were too much, put right in one go; the others wait for the next."""
+"""Figures corrected in one call; the next call corrects the others."""
 SLACK = 64
 
 
 class Ranking(Generic[T]):
-    """``holds``: a lane's figure as it is. ``told`` is called with what is known of a lane from now on; 0: nothing."""
+    """``holds`` returns the current figure of a lane. ``told`` is called with each new known figure; 0: none."""
 
     def __init__(
         self, holds: Callable[[T], int], lanes: Iterable[T] = (), *, told: Callable[[T, int], None] | None = None
@@ -36,7 +36,7 @@ class Ranking(Generic[T]):
         self._resting: dict[T, float] = {}
         self._wakes: deque[tuple[float, T]] = deque()
         self._heap: list[tuple[int, int, T]] = []
-        """What is known, the most first; and what was known before, which counts no more."""
+        """Known figures, the largest first, among outdated ones that are dropped when they come to the top."""
         for lane in lanes:
             self.put(lane)
 
@@ -44,7 +44,7 @@ class Ranking(Generic[T]):
         return len(self._known)
 
     def put(self, lane: T) -> None:
-        """It may hold more than is known."""
+        """Records the figure of a lane that may have grown."""
         held = self.holds(lane)
         known = self._known.get(lane)
         if lane not in self._resting and held > (0 if known is None else -known[0]):
@@ -54,17 +54,17 @@ class Ranking(Generic[T]):
                 heapify(self._heap)
 
     def forget(self, lane: T) -> None:
-        """It is no more, or is not to be found until it is put there again."""
+        """Removes a lane until it is put again."""
         self._resting.pop(lane, None)
         if self._known.pop(lane, None) is not None:
             self._tell(lane, 0)
 
     def known(self, lane: T) -> int | None:
-        """What is known of it; None: it rests."""
+        """Last known figure of the lane; None: it rests."""
         return None if lane in self._resting else -self._known.get(lane, (0,))[0]
 
     def most(self, at_least: int = 1) -> T | None:
-        """The one that holds the most, if it is so much; None also while too many figures are to be put right."""
+        """The lane that holds the most, if it holds ``at_least``. None also while too many figures need correction."""
         heap, known = self._heap, self._known
         for _ in range(PUT_RIGHT_MAX):
             if not heap or -heap[0][0] < at_least:
@@ -86,13 +86,13 @@ class Ranking(Generic[T]):
         return None
 
     def rest(self, lane: T, until_s: float) -> None:
-        """Pass it over until then. All rest for equally long."""
+        """Skips the lane until then. All lanes rest for equally long, so ``_wakes`` is in order."""
         self.forget(lane)
         self._resting[lane] = until_s
         self._wakes.append((until_s, lane))
 
     def wake(self, now: float) -> None:
-        """Those that have rested are asked again."""
+        """Puts lanes back whose rest is over."""
         while self._wakes and self._wakes[0][0] <= now:
             until_s, lane = self._wakes.popleft()
             if self._resting.get(lane) == until_s:

@@ -1,4 +1,4 @@
-"""States: what something is one of at a time, and the table of its legal moves."""
+"""States as enums, each with a table of its legal moves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ State = TypeVar("State", bound=StrEnum)
 
 
 class IllegalMove(RuntimeError):
-    """From this state nothing gets to that one: the program is wrong."""
+    """The table of states has no such move: a bug in the program."""
 
 
 def moved(legal: Mapping[State, Set[State]], old: State, new: State) -> State:
-    """``new``, if ``old`` may become that. Raises :class:`IllegalMove`."""
+    """Returns ``new`` if the table has the move from ``old``, else raises :class:`IllegalMove`."""
     if new not in legal[old]:
         raise IllegalMove(f"from {old} to {new}")
     return new

@@ -1,10 +1,10 @@
-"""Timers: what is to happen later, by the broker's clock. The clock itself is the caller's.
+"""Timers: actions to run later, by the broker's clock. The caller passes the time in.
 
-Who asks for one is given it, and cancels it when it is wanted no longer. A cancelled one lets go of its action at once;
-its place on the heap is given back when half of the places are such, so cancelling costs next to nothing and there are
-never more than twice as many places as timers.
+``at`` returns a timer, which its owner cancels when it is no longer needed. A cancelled timer drops its action at once.
+Its heap entry stays until half of the entries are cancelled ones, so a cancel is cheap and the heap is never more than
+twice as large as the number of timers.
 
-However many are due, ``run`` rings ``RUN_MAX`` of them; ``next_s`` says that there are more.
+``run`` runs at most ``RUN_MAX`` timers that are due; ``next_s`` then shows that more are due.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import count
 from math import inf
 
 DEAD_MIN = 64
-"""So few cancelled ones are not worth the tidying."""
+"""The heap is not rebuilt for fewer cancelled entries."""
 RUN_MAX = 512
-"""Rung in one go."""
+"""Timers that one call runs."""
 
 
 class Timer:
-    """One action that is to come."""
+    """One action to run later."""
 
     __slots__ = ("_action", "_timers")
 
@@ -30,13 +30,13 @@ class Timer:
         self._timers = timers
 
     def cancel(self) -> None:
-        """It is not to happen. Nothing, where it has happened or was cancelled before."""
+        """Drops the action; does nothing if it has run or was cancelled before."""
         if self._action is not None:
             self._action = None
             self._timers.cancelled()
 
     def ring(self, now: float) -> bool:
-        """Its time has come. False: it was cancelled."""
+        """Runs the action; False: it was cancelled."""
         action, self._action = self._action, None
         if action is not None:
             action(now)
@@ -48,30 +48,30 @@ class Timer:
 
 
 def stop(timer: Timer | None) -> None:
-    """What it stands for, if there is one, is not to happen."""
+    """Cancels a timer that may not be there."""
     if timer is not None:
         timer.cancel()
 
 
 class Timers:
-    """Actions in order of time; those of the same instant in the order they were asked for."""
+    """Actions by time; actions of the same instant in the order in which they were added."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._dead = 0
         self.next_s = inf
-        """When there is something to run, at the earliest."""
+        """Time of the earliest timer."""
 
     def at(self, when: float, action: Callable[[float], object]) -> Timer:
-        """Call ``action(now)`` at the first ``run`` at or after ``when``."""
+        """Calls ``action(now)`` at the first ``run`` at or after ``when``."""
         timer = Timer(action, self)
         heappush(self._heap, (when, next(self._order), timer))
         self.next_s = self._heap[0][0]
         return timer
 
     def move(self, timer: Timer | None, when: float, action: Callable[[float], object]) -> Timer:
-        """The action is to come then; what the timer from before stood for is not."""
+        """Cancels ``timer`` and runs the action at ``when`` instead."""
         stop(timer)
         return self.at(when, action)
 
@@ -86,7 +86,7 @@ class Timers:
         self._look()
 
     def cancelled(self) -> None:
-        """One of them was."""
+        """Counts a cancelled timer; rebuilds the heap when half of it is cancelled."""
         self._dead += 1
         if self._dead > DEAD_MIN and self._dead * 2 > len(self._heap):
             self._heap = [place for place in self._heap if place[2].waits]
@@ -95,14 +95,13 @@ class Timers:
             self._look()
 
     def _look(self) -> None:
-        """Which is the next?"""
         self.next_s = self._heap[0][0] if self._heap else inf
 
     def __len__(self) -> int:
-        """Those that are to come."""
+        """Timers that have neither run nor been cancelled."""
         return len(self._heap) - self._dead
 
     @property
     def places(self) -> int:
-        """Those, and the cancelled ones whose place is still there."""
+        """Heap entries, cancelled ones included."""
         return len(self._heap)

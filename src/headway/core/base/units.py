@@ -1,11 +1,12 @@
-"""Sizes, shares, durations and rates: from the words people write to numbers, and back.
+"""Sizes, shares, durations and rates: parsed from the text that people write, and formatted for them.
 
 Rules:
-- Bytes are counted in tens as everywhere on a disk's label: ``kB MB GB TB`` are powers of 1000. Who wants powers of
-  1024 says so: ``KiB MiB GiB TiB``. ``KB`` is read as ``kB``. Letters' case counts otherwise: ``Mb`` is a megabit.
+- ``kB MB GB TB`` are powers of 1000, as on a disk's label; ``KiB MiB GiB TiB`` are powers of 1024. ``KB`` is read as
+  ``kB``. Otherwise the case of letters matters: ``Mb`` would be a megabit, and is refused.
 - A bare number is in the base unit: bytes, seconds, bytes per second, a fraction of one. Written as a *string*, a
   duration needs its unit (``"30"`` of what?), and a share is a percentage or a fraction (``"50%"``, ``"0.5"``).
-- Nothing is negative, infinite or not-a-number. What cannot be read raises :class:`ConfigError` with one clear line.
+- No value is negative, infinite or not-a-number. Text that cannot be read raises :class:`ConfigError` with one clear
+  line.
 - The ``format_*`` functions write for people, rounded to about three digits; the ``parse_*`` functions read that again.
 """
 
@@ -171,7 +172,7 @@ def _digits(value: float, most: int = 2) -> str:
 
 
 def _shown(value: object) -> str:
-    """The value as its writer would know it again: TOML's quotes, and not a page of it."""
+    """The value as it stands in the TOML file, cut to 60 characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = f'"{value}"' if isinstance(value, str) else str(value)

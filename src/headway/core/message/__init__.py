@@ -1,4 +1,4 @@
-"""What is published, and how it is named."""
+"""Messages as records and runs; their topics, filters and keys."""
 
 from headway.core.message.keys import NOT_JSON, BadKey, KeyExtractor, compile_key, field_reader, resolve
 from headway.core.message.record import (

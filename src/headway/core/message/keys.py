@@ -1,15 +1,16 @@
-"""The key of a record: which of its topic's things it is about. State, conflation and last values go by it.
+"""Keys: the part of a record that says which object of its topic the record is about. Conflation and last values keep
+the latest record per key.
 
 A key is written as a JSON pointer into the payload ("/tailnum", "/aircraft/id", "/legs/0"), as "topic", or as
 "property:NAME" for a user property. Rules:
 
 - A record may have no key (no such field, null, an object or array, payload not JSON): ``None``, never an error.
 - JSON values become text: 7 and 7.0 are both "7", and so is "7"; true is "true".
-- A key longer than ``MAX_KEY_CHARS`` is no key, or one publisher's mistake would fill the state's memory.
+- A key longer than ``MAX_KEY_CHARS`` counts as none; otherwise one publisher's mistake would fill the state's memory.
 
-Reading one field: a generated struct of just that field lets the JSON decoder skip all others without building them
-(three times as fast as decoding to a dict on a record of 20 fields). Only the outermost field is read so; the way
-from there on is walked.
+Only the outermost field of a pointer is decoded: into a generated struct with just that field, so the JSON decoder
+skips all other fields without building them. That is three times as fast as decoding a record of 20 fields to a dict.
+The rest of the pointer is resolved within the decoded value.
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ MAX_KEY_CHARS = 1024
 MAX_KEY_DEPTH = 16
 
 NOT_JSON = (ValueError, RecursionError)
-"""All that decoding can raise: msgspec's own errors and undecodable text are ValueErrors; deep nesting is the other."""
+"""Errors that decoding raises: msgspec's own and undecodable text are ValueErrors; deep nesting is a RecursionError."""
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _decode_any = msgspec.json.Decoder().decode
 
 
 class BadKey(HeadwayError):
-    """A key that cannot be understood."""
+    """A key expression that does not parse."""
 
 
 def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
-    """A decoder of JSON objects to something with attributes ``f0``, ``f1``, ...: the fields ``names``, or None.
+    """Returns a decoder of JSON objects. Its result has the fields ``names`` as attributes ``f0``, ``f1``, ...; a
+    missing field is None.
 
-    It raises what ``NOT_JSON`` lists for everything that is not a JSON object."""
+    The decoder raises one of ``NOT_JSON`` for anything but a JSON object."""
     fields = [f"f{index}" for index in range(len(names))]
     slots = [(field, object, None) for field in fields]
     rename = dict(zip(fields, names, strict=True))
     try:
         return msgspec.json.Decoder(msgspec.defstruct("Fields", slots, rename=rename, gc=False)).decode
     except ValueError:
-        # A name that would stand escaped in JSON cannot be a struct's field.
+        # A name that JSON writes with escapes cannot be a struct's field.
         struct = msgspec.defstruct("Fields", slots, gc=False)
         decode = msgspec.json.Decoder(dict[str, object]).decode
 
@@ -61,7 +63,7 @@ def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
 
 
 def resolve(value: object, way: Sequence[str]) -> object:
-    """What stands at the end of ``way`` below ``value``; None when the way does not lead anywhere."""
+    """The value that the tokens ``way`` of a JSON pointer lead to, from ``value`` on; None: they lead nowhere."""
     for token in way:
         if isinstance(value, dict):
             value = value.get(token)
@@ -73,7 +75,7 @@ def resolve(value: object, way: Sequence[str]) -> object:
 
 
 def key_text(value: object) -> str | None:
-    """A JSON value as a key."""
+    """A JSON value as the text of a key; None: objects, arrays, null and values that are too long."""
     if isinstance(value, str):
         text = value
     elif isinstance(value, bool):
@@ -88,7 +90,7 @@ def key_text(value: object) -> str | None:
 
 
 class KeyExtractor(ABC):
-    """How to find a record's key. Equal and hashable by what it was written as."""
+    """Finds the keys of records. Extractors are equal and hashable by their text."""
 
     __slots__ = ("text",)
 
@@ -105,16 +107,15 @@ class KeyExtractor(ABC):
         return f"<key {self.text}>"
 
     def of(self, record: Record) -> str | None:
-        """The key of one record."""
         return self.find(record.topic, record.properties, record.payload)
 
     @abstractmethod
     def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
-        """The key of a record that consists of these."""
+        """The key of a record with this topic, properties and payload."""
 
     @abstractmethod
     def of_run(self, run: Run) -> list[str | None]:
-        """The keys of all records of a run; no record objects are made for it."""
+        """The keys of all records of a run, without making record objects."""
 
 
 class _Topic(KeyExtractor):
@@ -149,7 +150,7 @@ class _Pointer(KeyExtractor):
         super().__init__(text)
         first, rest = way[0], way[1:]
         if _INDEX.fullmatch(first):
-            # The payload may be an array: it has to be decoded as it is.
+            # The payload may be an array, so it is decoded as a whole.
             self.read: Callable[[bytes], Any] = _Whole
             self.way = way
         else:
@@ -173,13 +174,13 @@ class _Pointer(KeyExtractor):
                 value = None
             if way:
                 value = resolve(value, way)
-            # The usual case without a call.
+            # The usual case, without a function call.
             keys.append(value if type(value) is str and len(value) <= MAX_KEY_CHARS else key_text(value))
         return keys
 
 
 class _Whole:
-    """A payload decoded as a whole, in the form that a field reader returns."""
+    """A payload decoded as a whole, with the attribute that a field reader's result has."""
 
     __slots__ = ("f0",)
 
@@ -189,7 +190,7 @@ class _Whole:
 
 @lru_cache(maxsize=1024)
 def compile_key(text: str) -> KeyExtractor:
-    """The key written as ``text``: "/pointer/into/json", "topic" or "property:NAME"."""
+    """Compiles a key expression: "/pointer/into/json", "topic" or "property:NAME"."""
     if text == "topic":
         return _Topic(text)
     if text.startswith("property:"):

@@ -1,9 +1,9 @@
 """Records, runs of records, and the dialects they are written in.
 
-Theory of operation. A publisher's bytes are not taken apart into one object per message. The codec scans what one
-``recv`` brought and groups neighbouring messages of one topic into a :class:`Run`: one buffer, and two lists of
-positions. Everything after that (matching, sequencing, appending, counting) happens once per run. A :class:`Record`
-object is made only where one message is wanted by itself: retained, kept as state, a will, looked at by a selector.
+Theory of operation. A publisher's bytes do not become one object per message. The codec scans the bytes of one ``recv``
+and groups neighbouring messages of one topic into a :class:`Run`: one buffer, and two lists of positions. All further
+work (matching, sequencing, appending, counting) is done once per run. A :class:`Record` object is made only where a
+single message is needed: for a retained message, a state's entry, a will, or a selector.
 
 Invariants:
 - Records and runs are immutable once published.
@@ -23,13 +23,13 @@ import msgspec
 
 PROPERTIES_BYTES = 200
 PAIR_BYTES = 150
-"""What a user property takes up beside its letters, as two strings in a tuple."""
+"""Memory of a user property besides its characters: a tuple and two strings."""
 SCAN_MAX = 256
-"""Who looks for records among others looks at so many in one step, and says when it has found none of them."""
+"""Entries that a search examines in one step; it yields None after a step that found nothing."""
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):
-    """What a publisher said about a message besides topic and payload; passed on unaltered."""
+    """Properties that the publisher set on a message; consumers get them unaltered."""
 
     payload_format: int | None = None
     content_type: str | None = None
@@ -37,8 +37,8 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     correlation_data: bytes | None = None
     user: tuple[tuple[str, str], ...] = ()
     native: bytes | None = None
-    """All of them as the publisher wrote them, for consumers that speak its protocol; None: there is no more to know.
-    """
+    """All properties as the publisher wrote them, for consumers of its protocol; None: the other fields have them
+    all."""
 
     def user_value(self, name: str) -> str | None:
         """The first user property called ``name``."""
@@ -49,7 +49,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """About so many bytes; 0 of none."""
+        """Approximate memory in bytes; 0 without properties."""
         if self is NO_PROPERTIES:
             return 0
         texts = (self.content_type, self.response_topic, self.correlation_data, self.native)
@@ -61,17 +61,17 @@ NO_PROPERTIES = Properties()
 
 
 TOPICS = "amq.topic"
-"""The exchange that is the topics themselves."""
+"""The exchange that stands for the topics themselves: its routing keys are topics."""
 _SWAP = str.maketrans("./", "/.")
 
 
 def topic_of(routing_key: str) -> str:
-    """The topic that a routing key stands for. The separators are exchanged for each other, so nothing is lost."""
+    """The topic of a routing key. "." and "/" are swapped, so the mapping can be undone."""
     return routing_key.translate(_SWAP)
 
 
 def routing_key_of(topic: str) -> str:
-    """The routing key that a topic stands for."""
+    """The routing key of a topic."""
     return topic.translate(_SWAP)
 
 
@@ -79,7 +79,7 @@ class Record(msgspec.Struct, frozen=True):
     """One immutable message. Times are seconds on the broker's monotonic clock."""
 
     topic: str
-    """Its routing key, where it came by an exchange (``topic_of``)."""
+    """Topic; that of the routing key, where the record was published to an exchange (``topic_of``)."""
     payload: bytes
     properties: Properties = NO_PROPERTIES
     qos: int = 0
@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """What of it takes up memory, but for the object itself."""
+        """Memory in bytes, without the object itself."""
         return len(self.topic) + len(self.payload) + self.properties.size
 
     def run(self) -> Run:
@@ -104,18 +104,18 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Durability(IntEnum):
-    """What binds the broker to a record that somebody durable has not been given."""
+    """How far the broker has committed itself to a record, until all durable consumers have it."""
 
     TRANSIENT = 0
-    """Nobody was promised it: it may be given up for want of room, as a gap."""
+    """Not confirmed to its publisher: it may be dropped for want of room, and is then counted in a gap."""
     ACCEPTED = 1
-    """Its publisher is told that it is taken: it stays, in memory or on the spill's disk."""
+    """Confirmed to its publisher: it stays, in memory or on the spill disk."""
     JOURNALED = 2
-    """It is in the journal, or on its way there."""
+    """Written to the journal, or about to be."""
 
 
 TRANSIENT, ACCEPTED, JOURNALED = Durability
-"""Looked up for each run."""
+"""Globals, for they are looked up for each run."""
 
 
 class Run:
@@ -145,23 +145,23 @@ class Run:
         self.ends = ends
         self.bodies = bodies
         self.form = form
-        """The wire form that ``data`` holds whole frames of (compared with ``Dialect.form``). None: there may be
-        anything between the payloads, so only ``bodies`` and ``ends`` say where they are."""
+        """Wire form of the whole frames in ``data``, to be compared with ``Dialect.form``. None: other bytes may stand
+        between the payloads, so only ``bodies`` and ``ends`` locate them."""
         self.qos = qos
         self.retain = retain
         self.properties = properties
         self.expires_s = expires_s
         self.exchange = exchange
-        """What it was published to."""
+        """Exchange that the run was published to."""
         self.headers = headers
-        """Where an exchange may route by them."""
+        """Headers that an exchange may route by."""
         self.publisher = 0
         self.journaled = False
-        """The journal has it, or is given it in this turn."""
+        """The journal has the run, or is given it in this turn."""
         self.confirmed = False
-        """Its publisher is told that it is taken, whatever its QoS."""
+        """The publisher gets a confirm, whatever the QoS."""
         self.origin = ""
-        """Where it is from, if that says more than who published it; see writers.py."""
+        """Writer, batch and row that the run comes from (writers.py); empty: it has no writer."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -176,7 +176,7 @@ class Run:
         return self.data[self.bodies[index] : self.ends[index]]
 
     def record(self, index: int, first_sequence: int, now: float) -> Record:
-        """Record ``index`` as an object of its own; ``first_sequence`` is that of record 0."""
+        """Record ``index`` as an object; ``first_sequence`` is the sequence of record 0."""
         return Record(
             self.topic, self.payload(index), self.properties, self.qos, self.retain, first_sequence + index, now,
             self.expires_s, self.publisher, self.exchange,
@@ -186,9 +186,9 @@ class Run:
 class EncodedRun(NamedTuple):
     """A run written in a dialect.
 
-    ``holes`` is None when the frames are the same for every consumer; otherwise it has one position per record where
-    the consumer's delivery id is written (0: this record carries none). ``expiries`` is None, or the position per
-    record of the 4-byte remaining lifetime in seconds.
+    ``holes`` is None when the frames are the same for every consumer. Otherwise it has, for each record, the position
+    of the consumer's delivery id (0: the record carries none). ``expiries`` is None, or has for each record the
+    position of the remaining lifetime: 4 bytes, in seconds.
     """
 
     data: bytes
@@ -207,7 +207,7 @@ class Gap(NamedTuple):
 
 
 class Dialect(Protocol):
-    """A wire form in which the bytes for one subscription are the same for every consumer. Hashable, immutable."""
+    """A wire form whose bytes are the same for every consumer of a subscription. Hashable, immutable."""
 
     @property
     def form(self) -> object:
@@ -215,43 +215,42 @@ class Dialect(Protocol):
 
     @property
     def id_bytes(self) -> int:
-        """Width of the delivery id that fills a hole, big-endian."""
+        """Width of a hole's delivery id, which is big-endian."""
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        """The run in this dialect."""
+        """Encodes a run in this dialect."""
 
     def decode(self, frame: bytes) -> Record:
-        """A frame of this dialect back as a record (for selectors and patterns); sequence and times are not in it."""
+        """Decodes a frame of this dialect to a record, for selectors and patterns; without sequence and times."""
 
     def encode_record(
         self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """One frame for one consumer: state, retained messages, redelivery. ``delivery_id`` 0 means at most once (QoS
-        0).
+        """Encodes one frame for one consumer: of a state, a retained message, or a redelivery.
 
-        ``retain`` is the flag the consumer sees. The remaining lifetime is counted from ``now``. ``gap`` is announced
-        on the record where the dialect has room for it."""
+        ``delivery_id`` 0 means at most once (QoS 0). ``retain`` is the flag that the consumer sees. The remaining
+        lifetime is counted from ``now``. ``gap`` is announced on the record if the dialect has room for it."""
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
-        """``frame`` with the gap announced on it, or None where the dialect has no room for such a thing."""
+        """``frame`` with the gap announced on it; None: the dialect has no room for gaps."""
 
     def redelivered(self, frame: bytes) -> bytes:
         """``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""
 
 
 class Envelope(Protocol):
-    """How deliveries are written for one consumer of a queue, from the bytes of its lane."""
+    """Writes the deliveries for one consumer of a queue, from the bytes of the queue's lane."""
 
     @property
     def shape(self) -> Hashable:
-        """Consumers with equal shapes share what ``cut`` makes."""
+        """Consumers with equal shapes share the result of ``cut``."""
 
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Any:
-        """Take whole records of a lane apart; ``ends`` says where each ends, counted from the start of ``data``."""
+        """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``."""
 
     def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
         """The deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
 
     def ends(self, cut: Any, start: int, stop: int) -> list[int]:
-        """Where each of these deliveries ends in what ``write`` returns."""
+        """The end of each delivery in the bytes that ``write`` returns."""

@@ -1,4 +1,4 @@
-"""A value per topic, asked with filters: the other way round than the trie of topics.py."""
+"""A tree of topics, each with a value, searched with filters. (The trie of filters is in topics.py.)"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ V = TypeVar("V")
 
 
 class _Missing:
-    """The type of the mark for a node without a value (None is a value)."""
+    """Marks a node without a value, for None is a value."""
 
 
 _MISSING = _Missing()
 
 
 class _TreeNode(Generic[V]):
-    """A level of the topics in a :class:`TopicTree`; its siblings are chained in the order they came."""
+    """A level of the topics in a :class:`TopicTree`. Siblings are linked in the order in which they were added."""
 
     __slots__ = ("children", "first", "last", "name", "next", "previous", "topic", "value")
 
@@ -31,7 +31,7 @@ class _TreeNode(Generic[V]):
         self.next: _TreeNode[V] | None = None
 
     def child(self, name: str) -> _TreeNode[V]:
-        """The child of that name, made if need be, at the end of the chain."""
+        """Returns the child of that name; a new child goes to the end of the list."""
         if self.children is None:
             self.children = {}
         child = self.children.get(name)
@@ -46,9 +46,9 @@ class _TreeNode(Generic[V]):
         return child
 
     def drop(self, child: _TreeNode[V]) -> None:
-        """Unchain ``child``, which has neither value nor children left, so a walk that stands on it yields nothing.
+        """Removes ``child``, which has neither a value nor children, so a scan that has stopped at it yields nothing.
 
-        It keeps its ``next``: the walk finds its way back to the living."""
+        The child keeps its ``next``, so such a scan can go on from it."""
         assert self.children is not None
         del self.children[child.name]
         before, after = child.previous, child.next
@@ -64,18 +64,18 @@ class _TreeNode(Generic[V]):
 
 
 class TopicTree(Generic[V]):
-    """A value per topic, asked with filters.
+    """Topics with values; a scan finds those that match a filter.
 
-    ``match_filter`` is lazy: it holds one place per level and no list of what is to come, so it may be left standing
-    while its consumer is slow. The tree may change between two steps of it. What then holds:
+    ``match_filter`` and ``scan`` are lazy. They hold one position per level and no list of further topics, so a scan
+    can pause while its consumer is slow. The tree may change between two steps. Guarantees:
 
-    - a topic that is there from the walk's start to its end is yielded exactly once, with the value it has then;
-    - a topic that is set or deleted meanwhile may be yielded or not, and one deleted and set again, twice;
-    - nothing that is deleted at the time of the step is yielded.
+    - a topic that exists from the start of the scan to its end is yielded exactly once, with its value at that time;
+    - a topic that is set or deleted meanwhile may be yielded or not; one that is deleted and set again may come twice;
+    - a topic that is deleted at the time of the step is not yielded.
     """
 
     def __init__(self) -> None:
-        # Two trees, as in FilterTrie: no filter that starts with a wildcard gets to see a topic that starts with "$".
+        # Two trees, as in FilterTrie: a filter that starts with a wildcard does not match topics that start with "$".
         self._plain: _TreeNode[V] = _TreeNode("")
         self._dollar: _TreeNode[V] = _TreeNode("")
         self._size = 0
@@ -87,7 +87,7 @@ class TopicTree(Generic[V]):
         return self._dollar if text[0] == "$" else self._plain
 
     def set(self, topic: str, value: V) -> bool:
-        """Give ``topic`` this value. True when it had none."""
+        """Sets the value of ``topic``; True: it had none."""
         node = self._root(topic)
         for name in topic.split("/"):
             node = node.child(name)
@@ -98,7 +98,7 @@ class TopicTree(Generic[V]):
         return fresh
 
     def _path(self, topic: str) -> list[_TreeNode[V]] | None:
-        """The nodes from the root to that of ``topic``."""
+        """The nodes from the root to the topic's node; None: there is no such node."""
         path = [self._root(topic)]
         for name in topic.split("/"):
             child = (path[-1].children or {}).get(name)
@@ -108,13 +108,13 @@ class TopicTree(Generic[V]):
         return path
 
     def get(self, topic: str) -> V | None:
-        """The value of ``topic``, None when it has none."""
+        """The value of ``topic``; None: it has none."""
         path = self._path(topic)
         value = path[-1].value if path else _MISSING
         return None if isinstance(value, _Missing) else value
 
     def delete(self, topic: str) -> V | None:
-        """Take ``topic`` out; its value, or None when it had none."""
+        """Removes ``topic`` and returns its value; None: it had none."""
         path = self._path(topic)
         if path is None:
             return None
@@ -131,15 +131,16 @@ class TopicTree(Generic[V]):
         return value
 
     def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
-        """The (topic, value) of every topic that ``filter_`` matches, in no promised order."""
+        """Yields (topic, value) for each topic that ``filter_`` matches, in any order."""
         return (found for found in self.scan(filter_, 1) if found is not None)
 
     def scan(self, filter_: str, visits_max: int) -> Iterator[tuple[str, V] | None]:
-        """As ``match_filter``; and None each time after so many places at which there was none."""
+        """Like ``match_filter``, but yields None whenever it has visited ``visits_max`` nodes in a row without a
+        match."""
         visits = 0
         levels = filter_.split("/")
         last = len(levels) - 1
-        # Places to go on from: a node, the filter level its children are held against, whether its siblings follow.
+        # A stack of: node, index of the filter level that its children are matched with, siblings follow.
         places: list[tuple[_TreeNode[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
         while places:
             node, at, wide = places.pop()

@@ -1,16 +1,17 @@
-"""Topic names and filters, and the tree that matches one against the other.
+"""Topic names and filters, and the trie that finds the filters that match a topic.
 
-The inner form is MQTT's: levels separated by "/", filters in which "+" stands for one whole level and a last "#" for
-all levels from its parent down. Rules held by everything in here:
+The form is MQTT's: "/" separates levels; in a filter, "+" stands for one whole level, and "#" as the last level stands
+for its parent and all levels below. Rules:
 
 - A topic and a filter have at least one character; levels may be empty ("/a" has two, the first of them empty).
 - "a/#" matches "a" and everything below it; "a/+" matches "a/" but not "a".
 - A filter that starts with a wildcard does not match a topic that starts with "$".
 - There may be any number of levels; only the length is limited.
-- Only ``validate_*`` and ``parse_share`` look for bad input. All else takes valid topics and filters as given.
+- Only ``validate_*`` and ``parse_shared_filter`` check their input. All other functions expect valid topics and
+  filters.
 
-:class:`FilterTrie` keeps filters and is asked with a topic (lanes, policies). topic_tree.py keeps topics and is asked
-with a filter (retained messages).
+:class:`FilterTrie` has filters and finds those that match a topic (lanes, policies). The tree in topic_tree.py has
+topics and finds those that match a filter (retained messages).
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from headway.core.base import HeadwayError, Reason
 
 MAX_TOPIC_BYTES = 65_535
 TREE_LEVELS = 128
-"""Each level is a node of a tree. What has more of them than anybody needs stands apart, whole."""
+"""Topics and filters with more levels are not put into a tree, where each level is a node, but are kept whole."""
 CACHED_CHARS = 512
-"""Tests of longer filters are not kept: there may be many, and each is larger than its filter."""
+"""The tests of longer filters are not cached: there may be many, and each is larger than its filter."""
 SHARE_PREFIX = "$share/"
 
 H = TypeVar("H", bound=Hashable)
 
 
 class BadTopic(HeadwayError):
-    """A topic name or filter that cannot be. ``kind`` is "topic" or "filter", for codecs whose replies differ."""
+    """An invalid topic name or filter. ``kind`` is "topic" or "filter", for codecs whose replies differ."""
 
     reason = Reason.PROTOCOL_ERROR
 
@@ -59,12 +60,12 @@ def _validate(text: str, kind: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """``text`` as it stands in an error: ASCII, and not the whole of a very long one."""
+    """``text`` for an error: in ASCII, and cut to 60 characters."""
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
 def validate_topic(topic: str) -> str:
-    """``topic`` itself when records may be published to it."""
+    """Returns ``topic`` if records may be published to it, else raises :class:`BadTopic`."""
     _validate(topic, "topic")
     if "+" in topic or "#" in topic:
         raise BadTopic(f"topic {_shown(topic)} contains a wildcard; wildcards are for filters", "topic")
@@ -72,7 +73,8 @@ def validate_topic(topic: str) -> str:
 
 
 def validate_filter(filter_: str) -> str:
-    """``filter_`` itself when it can be subscribed to. ("$share/..." is taken apart by :func:`parse_share` first.)"""
+    """Returns ``filter_`` if it is valid, else raises :class:`BadTopic`. :func:`parse_shared_filter` splits
+    "$share/..." before."""
     _validate(filter_, "filter")
     if "#" in filter_ or "+" in filter_:
         levels = filter_.split("/")
@@ -98,24 +100,24 @@ def parse_shared_filter(text: str) -> tuple[str, str] | None:
 
 
 def has_wildcard(filter_: str) -> bool:
-    """Whether a valid filter matches more than the topic of its own name."""
+    """A valid filter has a wildcard, so it may match more than one topic."""
     return "+" in filter_ or "#" in filter_
 
 
 def is_deep(text: str) -> bool:
-    """Whether a topic or filter has so many levels that it stands apart."""
+    """A topic or filter has too many levels for a tree."""
     return text.count("/") >= TREE_LEVELS
 
 
 def matcher(filter_: str) -> Callable[[str], object]:
-    """A test to keep and call often: true for the topics that ``filter_`` matches. The work is done in C."""
+    """Returns a test that is true for the topics that ``filter_`` matches. It runs in C, and is meant to be kept."""
     if is_deep(filter_):
         return _DeepFilter(filter_)
     return _cached_matcher(filter_) if len(filter_) <= CACHED_CHARS else _matcher(filter_)
 
 
 class _DeepFilter:
-    """The same for filters with very many levels: a pattern of all of them would take too long to make."""
+    """The test of a filter with very many levels, for which a regular expression would take too long to compile."""
 
     __slots__ = ("_dollar", "_levels", "_literals", "_more")
 
@@ -127,7 +129,7 @@ class _DeepFilter:
             levels.pop()
         self._levels = len(levels)
         self._literals: list[tuple[int, list[str]]] = []
-        """Runs of levels that are no wildcards, and where each begins."""
+        """Runs of levels without wildcards, each with the index of its first level."""
         for at, level in enumerate(levels):
             if level == "+":
                 continue
@@ -145,7 +147,7 @@ class _DeepFilter:
         return len(self._literals)
 
     def fits(self, topic: str, levels: list[str]) -> bool:
-        """``levels``: those of the topic, taken apart once for all filters."""
+        """``levels``: the topic's levels, split once for all filters."""
         count = len(levels)
         if count < self._levels or (count > self._levels and not self._more) or (self._dollar and topic[0] == "$"):
             return False
@@ -155,7 +157,7 @@ class _DeepFilter:
 def _matcher(filter_: str) -> Callable[[str], object]:
     if not has_wildcard(filter_):
         return filter_.__eq__
-    # No two neighbouring parts can match the same character, so there is nothing to try twice: time is linear.
+    # No two neighbouring parts can match the same character, so the match does not backtrack: time is linear.
     head, hash_, _ = filter_.partition("#")
     head = head.removesuffix("/") if hash_ else head
     pattern = "/".join("[^/]*" if level == "+" else re.escape(level) for level in head.split("/"))
@@ -168,19 +170,19 @@ _cached_matcher = lru_cache(maxsize=4096)(_matcher)
 
 
 def matches(filter_: str, topic: str) -> bool:
-    """Whether ``topic`` is one of those that ``filter_`` stands for."""
+    """``filter_`` matches ``topic``."""
     return bool(matcher(filter_)(topic))
 
 
 def _least_levels(filter_: str) -> list[str]:
-    """The levels, with the least depth that a topic of it can have spelled out.
+    """The filter's levels, at the least depth that a matching topic can have.
 
-    There is no topic of no level, nor one of a single empty level: "#" needs one more, and so does "/#"."""
+    A topic has at least one level, and not a single empty one; so "#" and "/#" get one more level."""
     return (filter_[:-1] + "+/#" if filter_ in ("#", "/#") else filter_).split("/")
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Whether every topic that matches ``inner`` also matches ``outer``."""
+    """Every topic that matches ``inner`` also matches ``outer``."""
     if outer[0] in "+#" and inner[0] == "$":
         return False
     wide, narrow = _least_levels(outer), _least_levels(inner)
@@ -193,7 +195,7 @@ def covers(outer: str, inner: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether some topic matches both filters."""
+    """Some topic matches both filters."""
     if (one[0] in "+#" and other[0] == "$") or (other[0] in "+#" and one[0] == "$"):
         return False
     left, right = _least_levels(one), _least_levels(other)
@@ -202,7 +204,7 @@ def overlaps(one: str, other: str) -> bool:
             return True
         if a != b and "+" not in (a, b):
             return False
-    # One has ended: the other may only go on with a "#", which matches its parent too.
+    # The longer filter may only go on with a "#", which matches its parent, too.
     rest = left[len(right) :] or right[len(left) :]
     return rest in ([], ["#"])
 
@@ -215,37 +217,37 @@ class _TrieNode(Generic[H]):
     def __init__(self) -> None:
         self.children: dict[str, _TrieNode[H]] = {}
         self.values: dict[H, None] = {}
-        """Of the filters that end here."""
+        """Values of the filters that end at this level."""
         self.below: dict[H, None] = {}
-        """Of the filters that go on from here with "#"."""
+        """Values of the filters that go on from this level with "#"."""
 
 
 class FilterTrie(Generic[H]):
-    """Filters, each with its distinct values, asked which values a topic is for.
+    """Filters with values; ``match`` finds the values of all filters that match a topic.
 
-    Filters without wildcards never enter the tree: they are one dict lookup. The order of what ``match`` returns
-    depends on nothing but the calls of ``add`` and ``remove`` before it.
+    Filters without wildcards are not in the tree: a dict has them. The order of the values that ``match`` returns
+    depends only on the calls of ``add`` and ``remove`` before it.
     """
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[H, None]] = {}
         self._deep: dict[str, tuple[_DeepFilter, dict[H, None]]] = {}
-        # Filters that start with "$" have a tree of their own, and so do the topics: that is the whole of the $-rule.
+        # Filters that start with "$" have a tree of their own, which only topics that start with "$" look into.
         self._plain: _TrieNode[H] = _TrieNode()
         self._dollar: _TrieNode[H] = _TrieNode()
         self._size = 0
         self.visited = 0
-        """Nodes that the last match looked at."""
+        """Nodes that the last match visited."""
 
     def __len__(self) -> int:
-        """How many (filter, value) pairs there are."""
+        """The number of (filter, value) pairs."""
         return self._size
 
     def _root(self, text: str) -> _TrieNode[H]:
         return self._dollar if text[0] == "$" else self._plain
 
     def add(self, filter_: str, value: H) -> bool:
-        """False when ``value`` stood under ``filter_`` already."""
+        """Adds a value; False: the filter has it already."""
         if not has_wildcard(filter_):
             values = self._exact.setdefault(filter_, {})
         elif is_deep(filter_):
@@ -269,7 +271,7 @@ class FilterTrie(Generic[H]):
         return True
 
     def remove(self, filter_: str, value: H) -> bool:
-        """False when ``value`` did not stand under ``filter_``. Nodes that nothing needs any more go with it."""
+        """Removes a value, and nodes that are empty then; False: the filter does not have the value."""
         if has_wildcard(filter_) and is_deep(filter_):
             return self._remove_deep(filter_, value)
         path: list[tuple[_TrieNode[H], str]] = []
@@ -316,7 +318,7 @@ class FilterTrie(Generic[H]):
         exact = self._exact.get(topic)
         found = [exact] if exact else []
         visited = 0
-        if self._deep and is_deep(topic + "/"):  # of a filter's levels, the last may be "#"
+        if self._deep and is_deep(topic + "/"):  # a filter that matches may have one level more, "#"
             levels = topic.split("/")
             visited += sum(1 + test.runs for test, _ in self._deep.values())
             found += [values for test, values in self._deep.values() if test.fits(topic, levels)]
@@ -332,8 +334,8 @@ class FilterTrie(Generic[H]):
 
     @staticmethod
     def _descend(nodes: list[_TrieNode[H]], levels: list[str], found: list[dict[H, None]]) -> int:
-        """``nodes`` are all those that the levels so far can have led to: at most one per filter, never a blow-up.
-        Returns how many nodes those were."""
+        """Follows all levels at once. ``nodes`` are the nodes that the levels so far lead to, at most one per filter.
+        Returns the number of nodes visited."""
         visited = 0
         for level in levels:
             visited += len(nodes)
@@ -361,6 +363,7 @@ class FilterTrie(Generic[H]):
 
 
 def table_name(filter: str) -> str:
-    """What SQL calls a recorded topic, unless the file says otherwise: the levels that are no wildcards, joined by "_".
-    In small letters, for SQL does not tell them from capitals; empty where nothing is left."""
+    """The SQL name of a recorded topic, unless the config gives one: its levels without wildcards, joined by "_".
+
+    It is in small letters, for SQL ignores case; empty if the filter has only wildcards."""
     return "_".join(level for level in filter.lower().split("/") if level not in ("+", "#", ""))

@@ -1,4 +1,4 @@
-"""Which messages a consumer wants: selectors, in SQL's words."""
+"""Selectors: SQL conditions on the messages that a consumer wants."""
 
 from headway.core.selector.selector import Selector, compile_selector, priority_of
 from headway.core.selector.syntax import BadSelector

@@ -1,21 +1,22 @@
-"""Selectors: the condition a subscriber sets on the records it wants, in the SQL-92 subset that JMS made common.
+"""Selectors: a subscriber's condition on the records that it wants, in the SQL-92 subset of JMS.
 
     origin = 'JFK' AND (delay > 30 OR carrier IN ('UA', 'DL')) AND tailnum LIKE 'N1%' AND dest IS NOT NULL
 
-Theory of operation. The text is parsed once into closures (``terms``) and into its own normalised text, by which
-selectors are equal: the lane of one is the lane of the other. A record's payload is read as JSON only when an
-identifier asks for a field, once, and then only the outermost fields that the selector names. Rules:
+Theory of operation. The text is parsed once, into closures (``terms``) and into a normalised text. Selectors with the
+same normalised text are equal and share a lane. A record's payload is decoded as JSON at most once, and only when an
+identifier needs a field; only the outermost fields that the selector names are decoded. Rules:
 
-- An identifier is, in this order: the user property of that name; the field of the JSON payload (a.b.c leads into
-  objects and arrays; "x-y" in double quotes names what is no plain word); ``topic``, ``priority`` or ``key``. What is
-  not there is NULL, and a payload that is not JSON has no fields.
-- Logic has three values: what compares with NULL is unknown, and only what is true is selected.
-- Values of different types are unequal in every sense: ``name = 5`` and ``name <> 5`` are both false for a text, as JMS
-  has it. User properties have no types on the wire: they count as numbers or truth values where one is asked for.
-- More than JMS has: texts compare by ``<`` and so on, character by character; IN takes numbers; ``!=`` is ``<>``.
+- An identifier stands for the first that exists of: the user property of that name; the field of the JSON payload
+  (a.b.c leads into objects and arrays; a name that is no plain word is written in double quotes, "x-y"); ``topic``,
+  ``priority`` or ``key``. If none exists it is NULL. A payload that is not JSON has no fields.
+- Logic has three values: a comparison with NULL is unknown, and only records for which the condition is true are
+  selected.
+- Comparisons of values of different types are false: ``name = 5`` and ``name <> 5`` are both false for a text, as in
+  JMS. User properties have no types on the wire; they count as numbers or truth values where these are needed.
+- Extensions of JMS: ``<`` and the like compare texts character by character; IN takes numbers; ``!=`` means ``<>``.
 - ``/`` is true division (7 / 2 is 3.5), as JSON does not tell 7 from 7.0. Dividing by zero gives NULL.
-- Whoever writes a selector cannot make the broker work for long: length and depth are limited, LIKE tries nothing
-  twice, and integers that outgrow 64 bits go on as floating point.
+- No selector makes the broker work for long: length and depth are limited, LIKE does not backtrack, and integers beyond
+  64 bits become floating point.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ MAX_DEPTH = 64
 
 
 def priority_of(record: Record) -> int:
-    """0 to 9, from the user property "priority"; 4 when it is missing or anything else."""
+    """Priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
     return terms.priority_in(record.properties)
 
 
 class Selector:
-    """A compiled selector. Equal and hashable by its normalised text."""
+    """A compiled selector. Selectors are equal and hashable by their normalised texts."""
 
     __slots__ = ("_evaluate", "text")
 
@@ -63,11 +64,11 @@ class Selector:
         return f"<selector {self.text}>"
 
     def matches(self, record: Record, key_of: KeyExtractor | None = None) -> bool:
-        """Whether the record is wanted. ``key_of`` is what the identifier ``key`` stands for."""
+        """The record satisfies the selector. ``key_of`` gives the value of the identifier ``key``."""
         return self._evaluate(RecordView(record.topic, record.properties, record.payload, key_of)) is True
 
     def select(self, run: Run, key_of: KeyExtractor | None = None) -> list[int]:
-        """The indexes of a run's records that are wanted; no record objects are made for it."""
+        """The indexes of the run's records that satisfy the selector, without making record objects."""
         evaluate, data, wanted = self._evaluate, run.data, []
         view = RecordView(run.topic, run.properties, b"", key_of)
         for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
@@ -82,12 +83,12 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([\w$]+)')
 _PLAIN_FIRST = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 _PLAIN = re.compile(r"[\w$]+")
 
-# How tightly a piece of text binds: an operand that binds less tightly than its place asks for gets parentheses.
+# Precedence of expressions: an operand of lower precedence than its position needs gets parentheses.
 _LOOSE, _CONJOINED, _NEGATED, _COMPARED, _SUMMED, _MULTIPLIED, _SIGNED, _CLOSED = range(8)
 
 
 class _Expression(NamedTuple):
-    """A piece of a selector: what it says, what it is (number, text, truth, or any: only a record can tell)."""
+    """An expression: its normalised text, and its kind: number, text, truth, or any (known only per record)."""
 
     text: str
     binds: int
@@ -97,14 +98,14 @@ class _Expression(NamedTuple):
     depth: int = 1
     constant: Any = None
     parts: tuple[_Expression, ...] = ()
-    """Of a chain of AND or of OR, which is flat however it was written."""
+    """Operands of AND or OR; a chain of one operator is flat, whatever its parentheses."""
 
     def within(self, binds: int) -> str:
         return self.text if self.binds >= binds else f"({self.text})"
 
 
 def _depth(*nodes: _Expression) -> int:
-    """The depth of what holds these; closures nest that deep, and must not nest deeper than the interpreter allows."""
+    """The depth of an expression with these operands. It is limited, for closures nest as deep as expressions."""
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
         raise BadSelector(f"nested more than {MAX_DEPTH} deep", nodes[0].at)
@@ -112,7 +113,7 @@ def _depth(*nodes: _Expression) -> int:
 
 
 def _condition(node: _Expression) -> Evaluator:
-    """``node`` where true, false or unknown is asked for."""
+    """The evaluator of an expression that is used as a condition."""
     if node.kind == "truth":
         return node.evaluate
     if node.kind != "any":
@@ -160,12 +161,12 @@ def _constant(value: int | float | str | bool, at: int) -> _Expression:
 
 @v_args(inline=True)
 class _Builder(Transformer_NonRecursive[Token, _Expression]):
-    """Makes nodes of one parse tree. Collects the outermost fields on the way; the reader for them is made last."""
+    """Turns a parse tree into expressions, and collects the outermost fields; ``finish`` makes the reader for these."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fields: dict[str, str] = {}
-        """Name of an outermost field to the reader's attribute for it."""
+        """The reader's attribute for each outermost field, by name."""
         self.read: Any = None
 
     def finish(self, node: _Expression) -> Selector:
@@ -297,7 +298,7 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
 
 @lru_cache(maxsize=1024)
 def compile_selector(text: str) -> Selector:
-    """The selector written as ``text``; :class:`BadSelector` says what is wrong with it and where."""
+    """Compiles a selector; :class:`BadSelector` says what is wrong and where."""
     builder = _Builder()
     try:
         return builder.finish(builder.transform(parse(text)))

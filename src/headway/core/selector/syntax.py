@@ -1,4 +1,4 @@
-"""The syntax of selectors: from text to a parse tree, or to an error that helps whoever wrote the text."""
+"""The syntax of selectors: parses text to a tree, or raises an error that says how to correct the text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAX_SELECTOR_CHARS = 8192
 
 
 class BadSelector(HeadwayError):
-    """A selector that cannot be understood. ``position`` counts characters from 1."""
+    """A selector that does not parse. ``position`` counts characters from 1."""
 
     reason = Reason.PROTOCOL_ERROR
 
     def __init__(self, text: str, position: int) -> None:
-        # One line, whatever stood in the selector.
+        # The error is one line of text, even if the selector has control characters.
         printable = "".join(character if character.isprintable() else "?" for character in text)
         super().__init__(f"selector, character {position}: {printable}")
         self.position = position
@@ -73,7 +73,7 @@ RESERVED = {"OR", "AND", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL",
 
 @cache
 def _parser() -> Lark:
-    # The basic lexer keeps reserved words reserved everywhere; the contextual one would take AND for a name.
+    # The basic lexer keeps reserved words reserved everywhere; the contextual lexer would read AND as a name.
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=True)
 
 
@@ -111,7 +111,7 @@ def _helpful(text: str, error: UnexpectedCharacters | UnexpectedToken) -> BadSel
 
 
 def parse(text: str) -> Tree[Token]:
-    """The parse tree of ``text``; its rules are those of the grammar above."""
+    """Parses ``text`` by the grammar above."""
     if len(text) > MAX_SELECTOR_CHARS:
         raise BadSelector(f"{len(text)} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
     try:

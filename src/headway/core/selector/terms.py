@@ -1,4 +1,4 @@
-"""What the words of a selector mean: values, comparisons, arithmetic, LIKE, and logic with three values.
+"""The semantics of selectors: values, comparisons, arithmetic, LIKE, and three-valued logic.
 
 A :class:`RecordView` is one record under one selector. An *evaluator* is a closure that takes a view and returns a
 value; the evaluator of a condition returns True, False or None (unknown). No evaluator raises for any record. The rules
@@ -19,7 +19,7 @@ DEFAULT_PRIORITY = 4
 
 
 def priority_in(properties: Properties) -> int:
-    """0 to 9, from the user property "priority"; 4 when it is missing or anything else."""
+    """Priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
     value = properties.user_value("priority") if properties.user else None
     return ord(value) - 48 if value and len(value) == 1 and "0" <= value <= "9" else DEFAULT_PRIORITY
 
@@ -36,10 +36,10 @@ class RecordView:
         self.payload = payload
         self.key_of = key_of
         self.fields: Any = None
-        """What the selector's field reader made of the payload. None: not asked for yet. False: it has no fields."""
+        """Fields that the selector's reader found in the payload. None: not read yet. False: there are none."""
 
     def own(self, name: str) -> object:
-        """The record's own things, which any field or property of the same name hides."""
+        """Topic, priority or key of the record; a field or property of the same name hides these."""
         if name == "topic":
             return self.topic
         if name == "priority":
@@ -54,19 +54,19 @@ Truth = bool | None
 
 
 class UntypedText(str):
-    """Text without a type, from a user property: a number or a truth value where one is asked for."""
+    """Text of a user property, which has no type: a number or a truth value where one is needed."""
 
     __slots__ = ()
 
 
-# Bounded, so that the conversion of hostile digits stays cheap and never fails.
+# The number of digits is bounded, so that conversion is cheap and never fails.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _NUMBERS = (int, float)
 _TRUTHS = {"true": True, "false": False}
 
 
 def number(value: object) -> int | float | None:
-    """``value`` as a number, None if it is none."""
+    """``value`` as a number; None: it is no number."""
     if isinstance(value, _NUMBERS):
         return None if isinstance(value, bool) else value
     if type(value) is UntypedText:
@@ -77,7 +77,7 @@ def number(value: object) -> int | float | None:
 
 
 def bounded(value: int | float | None) -> int | float | None:
-    """Integers beyond 64 bits go on as floating point: no sum or product takes long. NULL beyond that."""
+    """Turns integers beyond 64 bits into floating point, so that arithmetic stays cheap; None (NULL) beyond that."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         try:
             return float(value)
@@ -87,7 +87,7 @@ def bounded(value: int | float | None) -> int | float | None:
 
 
 def truth(value: object) -> Truth:
-    """``value`` as a condition of its own."""
+    """``value`` as a condition."""
     if type(value) is bool:
         return value
     return _TRUTHS.get(value.lower()) if type(value) is UntypedText else None
@@ -103,7 +103,7 @@ _ORDERLESS = (operator.eq, operator.ne)
 
 
 def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Truth:
-    """Values of different types compare false in every sense; NULL compares unknown."""
+    """Compares two values. Values of different types give False; NULL gives None (unknown)."""
     if left is None or right is None:
         return None
     if type(left) in _NUMBERS or type(right) in _NUMBERS:
@@ -115,7 +115,7 @@ def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Tr
     if not isinstance(left, str) or not isinstance(right, str):
         return False
     if type(left) is UntypedText and type(right) is UntypedText and test not in _ORDERLESS:
-        # Two user properties in order: as numbers, if that is what both evaluate like.
+        # The order of two user properties: as numbers, if both look like numbers.
         one, other = number(left), number(right)
         if one is not None and other is not None:
             return test(one, other)
@@ -123,7 +123,7 @@ def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Tr
 
 
 def comparison(sign: str, left: Evaluator, right: Evaluator, constant: object = None) -> Evaluator:
-    """``constant`` is what ``right`` returns if it always returns the same: the usual case, made quick."""
+    """``constant`` is the value of ``right`` if that is constant: the usual case, which has a fast path."""
     test = TESTS[sign]
     if type(constant) is str:
         alike: tuple[type, ...] = (str, UntypedText)
@@ -140,7 +140,7 @@ def comparison(sign: str, left: Evaluator, right: Evaluator, constant: object = 
 
 
 def arithmetic(sign: str, left: Evaluator, right: Evaluator) -> Evaluator:
-    """NULL where an operand is no number, and where the result is none (division by zero, overflow)."""
+    """The result is NULL if an operand is no number, and on division by zero or overflow."""
     apply = SUMS[sign]
 
     def evaluate(view: RecordView) -> int | float | None:
@@ -165,7 +165,7 @@ def negation(of: Evaluator) -> Evaluator:
 
 
 def chain(evaluators: Sequence[Evaluator], decides: bool) -> Evaluator:
-    """OR (``decides`` is True: one true part makes the whole true) or AND (False likewise), in the order given."""
+    """OR, if ``decides`` is True: one true part makes the whole true. AND, if it is False. Parts are tried in order."""
 
     def evaluate(view: RecordView) -> Truth:
         result: Truth = not decides
@@ -208,10 +208,10 @@ def like(value: Evaluator, test: Callable[[str], bool]) -> Evaluator:
 
 
 def like_test(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """A test for the LIKE pattern; ValueError says what is wrong with one.
+    """Returns a test for the LIKE pattern; ValueError says what is wrong with the pattern.
 
-    The piece before the first "%" stands at the start and the one after the last at the end; each piece between is
-    taken where it first fits, as no later place could be better. So nothing is ever tried twice.
+    The piece before the first "%" must match at the start, and the piece after the last "%" at the end. Each piece
+    between is taken at its first match, for no later match could be better. So the test does not backtrack.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ValueError(f"the LIKE pattern has {len(pattern)} characters, {MAX_PATTERN_CHARS} are allowed")

@@ -1,4 +1,4 @@
-"""What is told of all that: samples, events, statistics."""
+"""Telemetry: samples, events and statistics of the broker."""
 
 from headway.core.telemetry import stats
 from headway.core.telemetry.observer import LakeObserver

@@ -1,21 +1,23 @@
-"""Accounts: what became of everything that was ever meant for a consumer.
+"""Accounts: every record that was ever meant for a consumer, by what became of it.
 
-It was *drained* (its outlet took it), it was *skipped* (a policy, its age or its size left it out), or it still waits:
+A record was *drained* (the consumer's outlet took it), was *skipped* (a policy, its age or its size left it out), or it
+still waits (*lag*):
 
     offered = drained + skipped + lag
 
-Offered, drained and skipped only ever grow, in records and in bytes. Where the books of the core are less simple:
+Offered, drained and skipped never decrease, in records or in bytes. Special cases:
 
-- *Conflating*: records that passed in the lane are owed until the state was read. Each one that is then sent is
-  drained, the others are skipped when the pass ends. Bytes owed are settled with those that are sent in their place.
-  Who is given by the clock what has changed is offered it when the clock says so.
-- *Retained records and snapshots*, and what a subscription this one replaced had left, are offered when they are sent.
-- *A record half sent when its connection broke* is sent again, whole, to a session that lives on: that part of it is
-  offered and drained twice.
-- *What was sent and then given up* without an acknowledgement is drained, and skipped as well: offered twice.
-- *Members of a shared subscription* have the same lag, the group's. What went to another member is skipped here.
-- Of who *reads by himself* bytes are known to within what was written together: they move late, and all at once.
-- A consumer that *discards the newest* is owed what it discards until its cursor has passed it: it is held for so long.
+- *Conflation*: records that passed in the lane count as lag until the state is read. The records then sent are drained,
+  and the others are skipped when the pass ends. Their bytes are settled with the bytes sent in their place. A consumer
+  that is conflated at intervals is offered the changes at the end of each interval.
+- *Retained records, snapshots*, and records left over by a replaced subscription are offered when they are sent.
+- *A record that was half sent when the connection broke* is sent again as a whole, if the session lives on. The first
+  half is then offered and drained twice.
+- *A record that was sent and then given up* without an acknowledgement is drained and skipped: it is offered twice.
+- *Members of a shared subscription* all have the lag of their group. A record that went to another member is skipped.
+- *Consumers that poll* recorded topics: their bytes are known per batch of the journal, so the figures move late and in
+  steps.
+- *Discarding the newest*: a discarded record counts as lag until the cursor has passed it, for it is held until then.
 """
 
 from __future__ import annotations
@@ -43,6 +45,6 @@ class Account(NamedTuple):
 
 
 def account(subscription: Subscription) -> Account:
-    """Of a subscription that has not ended."""
+    """The account of a subscription that has not ended."""
     reader = subscription.reader
     return Account(*reader.drained(subscription), *reader.skipped(subscription), *reader.owed(subscription))

@@ -1,16 +1,17 @@
-"""The observer: what is put on record of the broker, and when. Rows go to the recorder, in the form of tables.py.
+"""The observer writes rows about the broker to the recorder; tables.py has their columns.
 
 Rules:
-- *A consumer that lags* has a row at the governor's look, if its last one is ``sample_s`` old; so has its lane. One
-  more says that it has caught up.
-- *Everybody else* has one every ``idle_s``: those whose last row is the oldest, at most ``ROWS_PER_TICK`` a tick, so
-  ten thousand idle consumers are no stall. Who has just come has its first row at the next tick.
-- *Who ends* has a last row, with what it had not been given and the reason why it is over.
-- No tick costs more for a larger number of consumers, and nothing is counted twice for the record's sake: rows are read
-  off the books there are (account.py, sampling.py).
+- *A lagging consumer* gets a row when the governor samples it, if its last row is ``sample_s`` old; so does its lane.
+  One more row says that it has caught up.
+- *Any other consumer* gets a row every ``idle_s``. A tick writes at most ``ROWS_PER_TICK`` rows, of the consumers whose
+  last rows are the oldest, so ten thousand idle consumers do not stall the loop. A new consumer gets its first row at
+  the next tick.
+- *A consumer that ends* gets a last row with the records that it was not given and the reason for its end.
+- The cost of a tick does not grow with the number of consumers. Rows are read from counters that exist anyway
+  (accounts.py, sampling.py).
 
-Counters are as of the row. Those of the whole broker bring all consumers up to date as long as there are no more than
-``ROWS_PER_TICK``; beyond that, each as of its last row.
+Counters are as of the row's time. The broker's totals are exact while there are at most ``ROWS_PER_TICK`` consumers;
+beyond that, each consumer counts as of its last row.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ROWS_PER_TICK = 256
 
 
 class _Trail:
-    """What was last put on record of one consumer."""
+    """The last row of one consumer."""
 
     __slots__ = ("at_s", "drained_bytes", "drained_records", "gap_records", "lagged", "rows")
 
@@ -57,8 +58,8 @@ class _LaneTrail:
 
 
 class LakeObserver:
-    """``run`` and ``broker`` stand in every row. Times in seconds; ``wall_offset_s`` is the epoch's seconds minus the
-    broker's clock."""
+    """``run`` and ``broker`` are columns of every row. ``wall_offset_s`` is the time since the epoch minus the broker's
+    clock, in seconds."""
 
     def __init__(
         self, registry: Registry, recorder: Recorder, *, run: str, broker: str, wall_offset_s: float = 0.0,
@@ -72,7 +73,7 @@ class LakeObserver:
         self._sample_s = sample_s - sweep_s / 2  # looks are never exactly so far apart
         self._idle_s = idle_s
         self._trails: OrderedDict[Subscription, _Trail] = OrderedDict()
-        """Every consumer, the one whose last row is the oldest first."""
+        """All consumers, those with the oldest last rows first."""
         self._lanes: dict[Feed, _LaneTrail] = {}
         self._subscriptions = 0
         self._feeds = 0
@@ -98,10 +99,10 @@ class LakeObserver:
         self._lanes[feed].consumers += 1
 
     def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
-        """The governor had a look at one that lags, or did."""
+        """Called when the governor has sampled a consumer that lags or lagged."""
         trail = self._trails.get(subscription)
         if trail is None:
-            return  # replaced: what it has left is its successor's
+            return  # replaced: its successor has taken over the records left
         if now - trail.at_s >= self._sample_s or (trail.lagged and not sample.lag_records):
             self._consumer(subscription, trail, sample, now, "")
         lane = self._lanes[subscription.feed]
@@ -109,7 +110,7 @@ class LakeObserver:
             self._lane(subscription.feed, lane, now)
 
     def tick(self, now: float, shares: Shares) -> None:
-        """Those who have gone longest without a row, if that is long enough."""
+        """Writes rows for the consumers that have gone longest without one, if that is ``idle_s``."""
         for _ in range(ROWS_PER_TICK):
             subscription = next(iter(self._trails), None)
             if subscription is None or now - self._trails[subscription].at_s < self._idle_s:
@@ -121,7 +122,7 @@ class LakeObserver:
                 self._lane(subscription.feed, lane, now)
 
     def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """It is over, or replaced; to be told before its books are closed."""
+        """Writes the last row of a consumer that ends or is replaced. To be called before its counters are closed."""
         trail = self._trails.get(subscription)
         if trail is None:
             return
@@ -163,7 +164,7 @@ class LakeObserver:
         self._trails.move_to_end(subscription)
 
     def _count(self, subscription: Subscription, trail: _Trail, drained_records: int, drained_bytes: int) -> None:
-        """Bring the broker's totals up to date by one consumer."""
+        """Adds a consumer's changes to the broker's totals."""
         gaps = subscription.gap_records.total()
         self._delivered_records += drained_records - trail.drained_records
         self._delivered_bytes += drained_bytes - trail.drained_bytes
@@ -203,11 +204,11 @@ class LakeObserver:
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def turned(self, seconds: float) -> None:
-        """A turn took so long, from the first byte that was read to the last that was written."""
+        """Counts a turn's duration, from the first byte read to the last byte written."""
         self._turns.add(seconds)
 
     def whole(self, now: float, *, late_s: float, rss_bytes: int, dropped_rows: int) -> None:
-        """A row of the broker: to be called once a second. ``dropped_rows``: those lost behind the recorder."""
+        """Writes a row of the broker; called once a second. ``dropped_rows``: rows lost after the recorder."""
         for subscription, trail in islice(self._trails.items(), ROWS_PER_TICK):
             books = account(subscription)
             self._count(subscription, trail, books.drained_records, books.drained_bytes)
@@ -226,7 +227,7 @@ class LakeObserver:
         self._turns = Histogram()
 
     def configured(self, now: float, *, version: str, sweep_s: float, late_after_s: float, config: str) -> None:
-        """What is in force from now on. ``config``: JSON of the policies and topics as they are written."""
+        """Writes a row with the configuration now in force. ``config``: its policies and topics as JSON."""
         pool = self._registry.pools[""]
         self._recorder.add("configs", (
             self._run, self._broker, self._time(now), self._config_rows, version, _ms(sweep_s), _ms(late_after_s),

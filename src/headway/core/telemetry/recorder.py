@@ -1,10 +1,10 @@
-"""The recorder: rows of the telemetry lake, gathered as columns until somebody comes to write them.
+"""The recorder collects rows of the telemetry lake as columns, until a writer takes them.
 
 Rules:
-- Gathering is cheap and never waits: numbers go into plain arrays, texts become an index into the distinct ones there
-  are. So a writer in another thread can take the memory as it is, without a look at every row.
-- ``take`` hands over what there is and starts anew; what was handed over is not touched again.
-- It is bounded. Where nobody comes to take them, further rows are dropped and counted.
+- Adding a row is cheap and never waits. Numbers go into plain arrays; texts become indexes into the list of distinct
+  texts. So a writer in another thread can use the arrays as they are, without work per row.
+- ``take`` hands over all rows and starts anew; rows handed over are not touched again.
+- The number of rows is bounded. While nobody takes them, further rows are dropped and counted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeAlias
 from headway.core.telemetry.tables import TABLES, Kind, LakeTable
 
 ROWS_MAX = 100_000
-"""Some 30 MB. At most a few thousand rows come in a second, however many consumers there are."""
+"""About 30 MB. At most a few thousand rows come in a second, however many consumers there are."""
 TRANSPOSED_ROWS = 256
 
 _CODES: dict[Kind, str] = {"time": "q", "int": "q", "float": "d", "flag": "b", "text": "i"}
 
 
 class TextColumn(NamedTuple):
-    """A column of text: for each row the index (32 bits) of its text among the distinct ones."""
+    """A text column: for each row the 32-bit index of its text in ``texts``, the distinct texts."""
 
     indexes: array[int]
     texts: list[str]
@@ -32,7 +32,7 @@ ColumnData: TypeAlias = "array[int] | array[float] | TextColumn"
 
 
 class RowBatch(NamedTuple):
-    """Rows of one table, as columns in the table's order: 64-bit integers and floats, flags of one byte, words."""
+    """Rows of one table, as columns in the table's order: 64-bit integers and floats, one-byte flags, text columns."""
 
     table: str
     rows: int
@@ -44,12 +44,12 @@ class Recorder:
         self._rows_max = rows_max
         self._pages = {name: _TableRows(table) for name, table in TABLES.items()}
         self.rows = 0
-        """Gathered since the last ``take``."""
+        """Rows added since the last ``take``."""
         self.dropped_rows = 0
-        """Since the start, for want of room."""
+        """Rows dropped since the start, for want of room."""
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
-        """One row, its values in the order of the table's columns."""
+        """Adds a row, its values in the order of the table's columns."""
         if self.rows >= self._rows_max:
             self.dropped_rows += 1
             return
@@ -57,7 +57,7 @@ class Recorder:
         self._pages[table].add(row)
 
     def take(self) -> list[RowBatch]:
-        """All rows since the last time, one batch for each table that has any."""
+        """Returns all rows since the last call, one batch for each table that has any."""
         self.rows = 0
         batches = []
         for name, page in self._pages.items():
@@ -74,7 +74,7 @@ class _TableRows:
         self.table = table
         self.rows = 0
         self._fresh: list[tuple[Any, ...]] = []
-        """The last few rows. Turned into columns together, a row costs a quarter of what it does alone."""
+        """The latest rows. They become columns together, which costs a quarter as much per row."""
         self._columns: list[tuple[array[Any], _TextIndex | None]] = [
             (array(_CODES[column.kind]), _TextIndex() if column.kind == "text" else None) for column in table.columns
         ]
@@ -83,26 +83,26 @@ class _TableRows:
         self.rows += 1
         self._fresh.append(row)
         if len(self._fresh) == TRANSPOSED_ROWS:
-            self._turn()
+            self._transpose()
 
-    def _turn(self) -> None:
-        for (values, places), fresh in zip(self._columns, zip(*self._fresh, strict=True), strict=True):
-            values.extend(fresh if places is None else map(places.__getitem__, fresh))
+    def _transpose(self) -> None:
+        for (values, index), fresh in zip(self._columns, zip(*self._fresh, strict=True), strict=True):
+            values.extend(fresh if index is None else map(index.__getitem__, fresh))
         self._fresh.clear()
 
     def batch(self) -> RowBatch:
         if self._fresh:
-            self._turn()
+            self._transpose()
         columns = [
-            values if places is None else TextColumn(values, [str(text) for text in places])
-            for values, places in self._columns
+            values if index is None else TextColumn(values, [str(text) for text in index])
+            for values, index in self._columns
         ]
         return RowBatch(self.table.name, self.rows, tuple(columns))
 
 
 class _TextIndex(dict[str, int]):
-    """Text -> its index, given out in the order in which texts first come."""
+    """Maps each text to its index; new texts get the next index."""
 
     def __missing__(self, text: str) -> int:
-        place = self[text] = len(self)
-        return place
+        index = self[text] = len(self)
+        return index

@@ -1,4 +1,4 @@
-"""Statistics: frozen answers about consumers, publishers, pools and the whole; all that console and metrics read."""
+"""Statistics: immutable figures of consumers, queues, publishers, pools and the broker, for the console and metrics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry, pause_reason
 
 SLICE = 256
-"""Consumers counted in one go."""
+"""Consumers counted between two pauses."""
 CLOSE_SLICE = 16
-"""Consumers looked at closely in one go."""
+"""Consumers whose full figures are taken between two pauses."""
 
 
 class ConsumerStats(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     client: str
     filter: str
     consumer: str
-    """Which of the client's on that queue: channel and tag. Empty where there is but one."""
+    """Channel and consumer tag, where one client has several consumers on a queue; else empty."""
     listener: str
     protocol: str
     connected: bool
@@ -55,11 +55,11 @@ class ConsumerStats(msgspec.Struct, frozen=True):
 
 
 class QueueStats(msgspec.Struct, frozen=True):
-    """One queue, of AMQP; a shared subscription's group shows as its members."""
+    """One AMQP queue. The group of a shared subscription is shown as its members instead."""
 
     name: str
     records: int
-    """That wait for a consumer."""
+    """Records that wait for a consumer."""
     bytes: int
     age_ms: int
     unacknowledged: int
@@ -68,7 +68,7 @@ class QueueStats(msgspec.Struct, frozen=True):
     durable: bool
     handed_records: int
     dropped_records: dict[str, int]
-    """Left out, by reason; of those ``queue_length``, ``expired`` and ``rejected`` may have gone on as dead letters."""
+    """Records dropped, by reason. ``queue_length``, ``expired`` and ``rejected`` may have become dead letters."""
 
 
 class PublisherStats(msgspec.Struct, frozen=True):
@@ -79,11 +79,11 @@ class PublisherStats(msgspec.Struct, frozen=True):
     refused_records: int
     paused: bool
     waits_for: str
-    """Why it is paused, in words; empty: it is not."""
+    """Why the publisher is paused, in words; empty: it is not paused."""
     pauses: int
     stalled_ms: int
     lost_records: dict[str, int]
-    """Records of this publisher that some consumer was not given, by reason."""
+    """Records of this publisher that consumers skipped, by reason."""
 
 
 class PoolStats(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class PoolStats(msgspec.Struct, frozen=True):
     disk_limit_bytes: int
     disk_peak_bytes: int
     clients_bytes: int
-    """What clients take up besides records."""
+    """Memory that clients take up besides records."""
     clients_limit_bytes: int
     state_bytes: int
 
@@ -118,7 +118,7 @@ class BrokerStats(msgspec.Struct, frozen=True):
 
 
 class StatsSource(Protocol):
-    """What all figures are taken from: the broker."""
+    """The part of the broker that figures are taken from."""
 
     registry: Registry
     retained: Retained
@@ -126,8 +126,10 @@ class StatsSource(Protocol):
 
 
 class Census:
-    """All consumers, gone through a slice at a time, so that whoever has a loop to serve can let it go on between two
-    slices: how many there are, how they are, and the ``most`` with most lag. Who comes meanwhile is not in it."""
+    """Counts all consumers by state, and finds the ``most`` consumers with the most lag.
+
+    The count goes slice by slice, so that a loop can do other work between two slices. Sessions that come meanwhile are
+    not counted."""
 
     def __init__(self, broker: StatsSource, now: float, most: int = 0) -> None:
         self.subscriptions = 0
@@ -136,7 +138,7 @@ class Census:
         self.lag_bytes = 0
         self.lag_bytes_max = 0
         self.consumers: list[ConsumerStats] = []
-        """Those with most lag, the one with the most first."""
+        """Consumers with the most lag, the largest lag first."""
         self._broker = broker
         self._now = now
         self._most = most
@@ -171,7 +173,7 @@ class Census:
 
 
 def _each(session: Session) -> Iterator[Subscription | None]:
-    """Its subscriptions, and something for itself: who has none has to be passed, too."""
+    """The session's subscriptions, and first None for the session itself: sessions without any cost a step, too."""
     yield None
     yield from list(session.subscriptions.values())
 
@@ -181,7 +183,7 @@ def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
 
 
 def consumers(broker: StatsSource, now: float) -> list[ConsumerStats]:
-    """Every subscription, the one with most lag first; all at once, so not for a loop that others wait for."""
+    """All subscriptions, the largest lag first. It counts in one go, so it is not for the broker's loop."""
     shares: Shares = {}
     found = [
         consumer(broker, subscription, now, shares)
@@ -210,7 +212,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
 
 
 def queues(broker: StatsSource, now: float) -> list[QueueStats]:
-    """Every queue, the longest first; all at once."""
+    """All queues, the longest first, in one go."""
     found = [queue(queue_of(one), now) for one in broker.registry.router.queues.values()]
     return sorted(found, key=longest_first)
 
@@ -230,7 +232,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
 
 
 def publishers(broker: StatsSource, now: float) -> list[PublisherStats]:
-    """Every session that has published, also those that ended, the busiest first; all at once."""
+    """All sessions that have published, ended ones included, the busiest first, in one go."""
     sessions = [*broker.registry.sessions.values(), *broker.registry.ended_publishers.values()]
     found = [publisher(session, now) for session in sessions if has_published(session)]
     return sorted(found, key=lambda stats: -stats.published_records)
@@ -259,7 +261,7 @@ def pool(pool: Pool) -> PoolStats:
 
 
 def whole(broker: StatsSource, census: Census | None = None) -> BrokerStats:
-    """As of a census; without one, everybody is counted now."""
+    """The figures of the broker as of a census; without one, all consumers are counted now."""
     registry = broker.registry
     if census is None:
         census = Census(broker, 0.0)

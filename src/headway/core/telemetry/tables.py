@@ -1,13 +1,13 @@
-"""The tables of the telemetry lake: every column, what it holds, and the version of the whole.
+"""The tables of the telemetry lake: their columns, what each column holds, and the version of the schema.
 
-What the broker writes and what the pipeline reads are both made from these lists, and so is the table in docs/LAKE.md.
+The broker's writer, the pipeline's reader and the tables in docs/LAKE.md are all made from these lists.
 
 Rules:
-- Counters are cumulative (since the subscription, the lane or the broker began), so a lost file only makes an interval
-  longer, and a file read twice changes nothing.
-- A row is known by its table's ``key``: two rows with the same key are the same row.
-- A column is never renamed and never changes its meaning; a new one may be added at the end. What would break a reader
-  raises ``VERSION``, and readers refuse files newer than themselves.
+- Counters are cumulative since the subscription, the lane or the broker began. So a lost file only makes an interval
+  longer, and a file that is read twice changes nothing.
+- The ``key`` of a table identifies its rows: two rows with the same key are the same row.
+- A column is never renamed and never changes its meaning. New columns are added at the end. A change that would break
+  readers raises ``VERSION``; readers refuse files that are newer than themselves.
 """
 
 from __future__ import annotations

@@ -49,16 +49,17 @@ style: $(SPARK_STAMP)
 types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
-# mypy uses one core for most of a minute where it has no cache yet, so it runs beside the tests.
+# mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
 test: style mosquitto java
 	@$(MAKE) -j 2 suite types
 
-# Three workers, of whom one has all that shares a Spark session (tests/conftest.py). JOBS=0: one after the other.
+# Four workers on two cores, as each waits for others now and then; one has all that shares a Spark session
+# (tests/conftest.py). JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
 suite: $(SPARK_STAMP)
 	@$(BIN)/python -m compileall -q src tests bench demo
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),3) --dist loadfile $(ARGS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),4) --dist loadfile $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)

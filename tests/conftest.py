@@ -1,4 +1,4 @@
-"""Who runs what when several run at once: ``make test`` has three workers (``pytest -n 3 --dist loadfile``), as each
+"""Who runs what when several run at once: ``make test`` has four workers (``pytest -n 4 --dist loadfile``), as each
 waits for others now and then.
 
 Rules:
@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,19 @@ TESTS = Path(__file__).parent
 SESSION, CLUSTER = "the Spark session", "the cluster"
 SHARED = {"spark: SparkSession": SESSION, "cluster: Cluster": CLUSTER}
 """By what a test that shares it asks for."""
-LONGEST_FIRST = (SESSION, "interop", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "crash", "fuzz", "sim")
+LONGEST_FIRST = (SESSION, "interop", "crash", "fuzz", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "sim")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector from what the imports of all tests make: a million objects that stay. Some tests ask
+    for a full collection, which took a second each."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,6 +28,7 @@ def loop() -> Iterator[Loop]:
     yield pretended
     collector.stop()
     gc.unfreeze()
+    gc.freeze()  # as the tests have it (tests/conftest.py)
     assert gc.get_threshold() == before
 
 

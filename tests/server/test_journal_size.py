@@ -15,18 +15,18 @@ from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log import Place
 from headway.core.log.ledger import MAIN, Fact
-from headway.server.journal import journal_writer, snapshot
+from headway.server.journal import snapshot, snapshot_schedule
 from headway.server.journal.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
 from headway.store.journal.batch import Entry
 from headway.store.journal.verify import verify
 from headway.wire.mqtt.dialect import MqttDialect
 
-TOLD_BYTES = 4000
+METADATA_BYTES = 4000
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "TOLD_BYTES", TOLD_BYTES)
+    monkeypatch.setattr(snapshot_schedule, "METADATA_BYTES", METADATA_BYTES)
 
 
 def come(stage: JournalStage, name: str) -> Session:
@@ -67,7 +67,7 @@ def talk(stage: JournalStage, times: int) -> int:
 
 def test_what_came_and_went_takes_up_no_room() -> None:
     stage = JournalStage()
-    assert churn(stage, 200) < 8 * TOLD_BYTES
+    assert churn(stage, 200) < 8 * METADATA_BYTES
     stage.journal.close()
     again = JournalStage(stage.files)
     assert list(again.broker.registry.sessions) == ["client"], "who has just connected"
@@ -80,12 +80,12 @@ def test_nor_while_an_old_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     publisher.publish("q", 1)
     stage.turn()
     come(stage, "keeper")
-    assert churn(stage, 200) < 8 * TOLD_BYTES
+    assert churn(stage, 200) < 8 * METADATA_BYTES
     publisher.publish("q", 2)
     stage.turn()
-    assert churn(stage, 200) < 12 * TOLD_BYTES
+    assert churn(stage, 200) < 12 * METADATA_BYTES
     assert publisher.told == [1, 2]
-    assert talk(stage, 200) < 16 * TOLD_BYTES
+    assert talk(stage, 200) < 16 * METADATA_BYTES
 
     folded, fact = [], Folding.fact
 
@@ -113,7 +113,7 @@ def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) ->
         return encode_positions(places, sequence, POSITIONS if kind == SNAPSHOT_POSITIONS else kind)
 
     monkeypatch.setattr(snapshot, "encode_positions", never_last)
-    stage.journal._snapshot_due = True
+    stage.journal._snapshots.requested = True
     stage.declare("q2")
     stage.turn()
     whole = stage.journal._tidying.snapshots[:-1]
@@ -129,7 +129,7 @@ def test_nothing_is_removed_before_what_says_it_again_is_on_disk(seed: int) -> N
     stage = JournalStage(config='fsync = "off"\n')
     come(stage, "keeper")
     churn(stage, 12 + seed)
-    stage.journal._snapshot_due = True
+    stage.journal._snapshots.requested = True
     come(stage, "last but one")
     come(stage, "last")
     stage.loop.pass_time(6.0)

@@ -17,10 +17,13 @@ from tests.sim.queues.outlet import QueueOutlet
 from headway.core.base.errors import Reason
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest
+from headway.core.log.chunk import Chunk
+from headway.core.log.loose import LooseEnds
 from headway.core.queue.queue import queue_of
 from headway.server.journal.needs import Needs
 from headway.server.journal.slices import PAUSE_S
 from headway.server.journal.snapshot import Snapshot
+from headway.server.journal.unneeded import SequenceRange, UnneededRanges
 from headway.wire.mqtt.dialect import MqttDialect
 
 FEW, MANY = 2000, 10_000
@@ -58,7 +61,7 @@ class Crowded:
                 asked = SubscribeRequest(f"t/{client}/{number}", MqttDialect(5), qos=1)
                 stage.broker.subscribe(session, asked, stage.now)
         self.publisher = Publisher(stage)
-        self.turns_until(lambda: not stage.journal._snapshot_due)
+        self.turns_until(lambda: not stage.journal._snapshots.requested)
 
     def turn(self) -> int:
         """Its steps, and those of what the writer answers."""
@@ -78,7 +81,7 @@ class Crowded:
     def snapshot(self) -> tuple[int, int]:
         journal = self.stage.journal
         before = journal._tidying.snapshots[-1]
-        journal._snapshot_due = True
+        journal._snapshots.requested = True
         self.publisher.publish("q", 1)
         return self.turns_until(lambda: journal._tidying.snapshots[-1] > before)
 
@@ -90,19 +93,41 @@ class Crowded:
             turns, longest = self.turns_until(lambda: not journal._tidying.under_way)
         return 1 + turns, max(taken, longest)
 
+    def search(self) -> tuple[int, int]:
+        """An old record of the queue waits, and there are new snapshots behind it."""
+        for _ in range(2):
+            self.snapshot()
+        self.tidying()
+        searched = self.stage.journal._tidying._searched_snapshot
+        found = self.tidying()
+        assert self.stage.journal._tidying._searched_snapshot > searched
+        return found
 
-@pytest.mark.parametrize("work", [Crowded.snapshot, Crowded.tidying])
+    def many_unloaded(self) -> tuple[int, int]:
+        """There are as many chunks whose bytes are only in the journal as there are subscriptions."""
+        chunks = {Chunk(0, number): 2**62 for number in range(len(self.stage.journal.ledger.kept))}
+        self.stage.journal.chunk_cache.unloaded.update(chunks)
+        return self.tidying()
+
+
+@pytest.mark.parametrize("work", [Crowded.snapshot, Crowded.tidying, Crowded.search])
 def test_a_turn(work: Callable[[Crowded], tuple[int, int]]) -> None:
     (few_turns, few), (many_turns, many) = (work(Crowded(size)) for size in (FEW, MANY))
     assert many_turns > 3 * few_turns, "it goes on in other turns"
     assert many < 1.2 * few
 
 
+def test_a_turn_with_many_unloaded_chunks() -> None:
+    places_only, _ = Crowded(FEW).tidying()
+    turns, _ = Crowded(FEW).many_unloaded()
+    assert turns > 1.8 * places_only, "they are looked at in turns of their own"
+
+
 def test_it_goes_on_without_traffic() -> None:
     crowd = Crowded(FEW)
     journal = crowd.stage.journal
     before = journal._tidying.snapshots[-1]
-    journal._snapshot_due = True
+    journal._snapshots.requested = True
     crowd.publisher.publish("q", 1)
     crowd.turn()
     for _ in range(100):
@@ -115,10 +140,10 @@ def test_who_closes_in_the_middle_of_a_snapshot_has_the_one_before() -> None:
     crowd = Crowded(FEW)
     stage, journal = crowd.stage, crowd.stage.journal
     before = list(journal._tidying.snapshots)
-    journal._snapshot_due = True
+    journal._snapshots.requested = True
     crowd.publisher.publish("q", 1)
     crowd.turn()
-    assert journal._snapshot is not None
+    assert journal._snapshots.current is not None
     journal._thread.submit(journal.close)
     store, journal.store.close = journal.store, lambda: None  # type: ignore[method-assign]
     crowd.writer.work()
@@ -134,12 +159,12 @@ def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None
     crowd = Crowded(FEW)
     stage, journal = crowd.stage, crowd.stage.journal
     before = journal._tidying.snapshots[-1]
-    journal._snapshot_due = True
+    journal._snapshots.requested = True
     crowd.publisher.publish("q", 1)
     snapshot_seen: list[Snapshot] = []
 
     def has_seen_it() -> bool:
-        snapshot_seen.extend([journal._snapshot] if journal._snapshot is not None else [])
+        snapshot_seen.extend([journal._snapshots.current] if journal._snapshots.current is not None else [])
         return bool(snapshot_seen) and "c0" in snapshot_seen[-1]._clients
 
     crowd.turns_until(has_seen_it)
@@ -192,8 +217,8 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     ledger = crowd.stage.journal.ledger
     sequence = crowd.stage.broker.registry.sequence
     needs = Needs(ledger, sequence, ["t/0/+"])
-    needs.go_on(10**9)
-    assert needs.whole
+    needs.advance()
+    assert needs.done
     assert needs.main == needs.of_topic["t/0/+"] == sequence + 1
 
     kept = next(one for one in ledger.kept.values() if list(one.filters()) == ["t/0/7"])
@@ -201,7 +226,7 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     kept.moved()
     commit = ledger.take(sequence)
     assert commit is not None
-    needs.told(commit.places)
+    needs.on_commit(commit.places)
     assert needs.main == needs.of_topic["t/0/+"] == sequence
 
 
@@ -214,5 +239,34 @@ def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
     queue = queue_of(crowd.stage.broker.registry.router.queues["q"])
     assert queue.kept is not None
     kept.cursors = list(queue.kept.cursors)
-    needs.told([])
+    needs.on_commit([])
     assert needs.main == sequence + 1
+
+
+def test_a_chunk_that_is_unloaded_while_others_are_looked_at_is_seen() -> None:
+    crowd = Crowded(FILTERS_EACH)
+    journal = crowd.stage.journal
+    crowd.publisher.publish("q", 1)
+    crowd.turns_until(lambda: journal.committed_sequence >= crowd.stage.broker.registry.sequence)
+    journal._tidying.begin()
+    lane = queue_of(crowd.stage.broker.registry.router.queues["q"]).backlog.cursor.lane
+    assert journal.chunk(lane, lane.first) is not None
+    needs = journal._tidying._needs
+    assert needs is not None
+    assert needs.unloaded == lane.first.sequence_of(0)
+
+
+def test_a_place_with_new_loose_ends_keeps_its_range() -> None:
+    crowd = Crowded(FILTERS_EACH)
+    ledger, sequence = crowd.stage.journal.ledger, crowd.stage.broker.registry.sequence
+    ranges = [SequenceRange(sequence - 3, sequence - 2), SequenceRange(sequence - 1, sequence)]
+    search = UnneededRanges(crowd.stage.broker, ledger, (), ranges)
+    search.advance()
+    assert list(search.found) == ranges
+    kept = next(iter(ledger.kept.values()))
+    kept.cursors.append(LooseEnds(kept, sequence, sequence))
+    kept.moved()
+    commit = ledger.take(sequence)
+    assert commit is not None
+    search.on_commit(commit.places)
+    assert list(search.found) == ranges[:1]

@@ -43,7 +43,7 @@ class Watched(Churn):
     def compare(self, snapshot: Snapshot, now: float) -> None:
         tape, sequence = self.tape, self.broker.registry.sequence
         at_once = Snapshot(self.broker, tape.ledger, NothingRecorded())
-        at_once.go_on()
+        at_once.advance()
         found = [one.entries(sequence, tape.ledger.reserved)[1:] for one in (snapshot, at_once)]
         slowly, fast = (facts_in(entries, tape.ledger.kept) for entries in found)
         assert {of: data for of, data in slowly.items() if of[0] != "flight"} == {
@@ -129,14 +129,14 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     tape = world.tape
     queue = queue_of(world.broker.registry.router.queues["q1"])
     assert queue.kept is not None
-    snapshot.go_on()
+    snapshot.advance()
     request = SubscribeRequest("$queue/q1", PLAIN, qos=1, polling=True, name=(1, "get", "q1"))
     got = [world.broker.queues.get(world.operator, world.channel, queue, request, NO_LIMIT, world.now) for _ in "ab"]
     assert got[1] is not None
     world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
     commit = tape.ledger.take(world.broker.registry.sequence)
     assert commit is not None
-    snapshot.told([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
     standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.kept.number]
     first, second = sorted(tape.written)
     assert not standing.covers(first)
@@ -159,10 +159,10 @@ def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
     queues.bind(world.operator, Binding("e1", Destination("queue", "q1"), ""), world.now)
     world.tape.take(world.now)
     snapshot = Snapshot(world.broker, ledger, NothingRecorded())
-    snapshot.go_on()
+    snapshot.advance()
     queues.delete(queues.queue(world.operator, "q1"), world.now)
     commit = ledger.take(0)
     assert commit is not None
-    snapshot.told([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
     found = facts_in(snapshot.entries(1, 0), ())
     assert not [of for of in found if of[0] in ("exchange", "binding", "queue")]

@@ -25,7 +25,7 @@ from headway.server.journal.needs import Needs
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.tidying import SequenceRange, unneeded_ranges
+from headway.server.journal.unneeded import SequenceRange, UnneededRanges
 from headway.store.journal.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
@@ -122,6 +122,7 @@ class Tape:
         """Is shown each snapshot that is to be written."""
         self._snapshot: Snapshot | None = None
         self._needs: Needs | None = None
+        self._search: UnneededRanges | None = None
         self.main, self.retained = TapeStream(), TapeStream()
         self.broker = broker
         self.dialect = dialect
@@ -149,9 +150,11 @@ class Tape:
         told = [(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts]
         entries += [entry for _, entry in told]
         if self._snapshot is not None:
-            self._snapshot.told(told, commit.places)
+            self._snapshot.on_commit(told, commit.places)
         if self._needs is not None:
-            self._needs.told(commit.places)
+            self._needs.on_commit(commit.places)
+        if self._search is not None:
+            self._search.on_commit(commit.places)
         for fact in commit.facts:
             if isinstance(fact.terms, SubscriptionTerms | QueueKeptTerms):
                 self.began.setdefault(fact.terms.place, fact.sequence)
@@ -176,17 +179,20 @@ class Tape:
     def _go_through(self, now: float) -> None:
         """The real one looks at both in a slice, and writes what was not whole before it in the next turn."""
         if self._snapshot is not None:
-            self._snapshot.go_on(self.slices)
-            if self._snapshot.whole:
+            self._snapshot.advance(self.slices)
+            if self._snapshot.done:
                 self._begin_segment(self._snapshot, now)
                 self._snapshot = None
         if self._needs is not None:
-            self._needs.go_on(self.slices)
-            if self._needs.whole:
+            self._needs.advance(self.slices)
+            if self._needs.done:
                 self.freed += self.main.free(self._needs.main)
-                idle = unneeded_ranges(self.broker, self.ledger, (), self.main.ranges())
-                self.freed_between += self.main.free_between(idle)
-                self._needs = None
+                self._needs, self._search = None, UnneededRanges(self.broker, self.ledger, (), self.main.ranges())
+        if self._search is not None:
+            self._search.advance(self.slices)
+            if self._search.done:
+                self.freed_between += self.main.free_between(list(self._search.found))
+                self._search = None
 
     def _begin_segment(self, snapshot: Snapshot, now: float) -> None:
         sequence = self.broker.registry.sequence
@@ -194,7 +200,7 @@ class Tape:
             self.seen(snapshot, now)
         self.main.roll(sequence)
         self.main.write(snapshot.entries(sequence, self.ledger.reserved)[1:], now)
-        if self._needs is None:
+        if self._needs is None and self._search is None:
             self._needs = Needs(self.ledger, sequence, ())
 
     def restored(self, now: float) -> tuple[Broker, Ledger]:

@@ -8,10 +8,10 @@ from headway.server.journal.opening import start, streams_in
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.journal.retained import RetainedLog
 from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.tidying import snapshot_ranges, unneeded_ranges
+from headway.server.journal.unneeded import UnneededRanges, snapshot_ranges
 
 __all__ = [
     "Archive", "BACKLOG_BYTES_MAX", "ChunkCache", "decode_runs", "JournalWriter", "PREFIX", "RecordedTopic",
     "restore", "restore_retained", "RETAINED", "RetainedLog", "RUN", "Snapshot", "snapshot_ranges", "start",
-    "stream_name", "streams_in", "unneeded_ranges",
+    "stream_name", "streams_in", "UnneededRanges",
 ]

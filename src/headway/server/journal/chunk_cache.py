@@ -73,10 +73,6 @@ class ChunkCache:
         self._made.move_to_end(chunk)
         return data
 
-    def needed_sequence(self) -> int:
-        """What comes before this one is not wanted by any chunk."""
-        return min(self.unloaded.values(), default=2**63)
-
     def forget(self, chunk: Chunk) -> None:
         self.unloaded.pop(chunk, None)
         self._made.pop(chunk, None)

@@ -1,17 +1,17 @@
-"""The journal: writes what the ledger collects, tells who waits for it, and frees what nobody needs.
+"""The journal writer: writes what the ledger collects, and tells those who wait for it.
 
-Theory of operation. At the end of a turn everything that came for the journal is made into entries. While the writer (a
-thread of its own) is at work, turns add to what waits; when it is done, all of that is written and synced together. So
-the slower the disk the larger its bites, and the loop never waits for it.
+Theory of operation. At the end of a turn, everything that came for the journal is made into entries. A thread of its
+own writes them. While it writes, turns add to the next commit; when it is done, the whole of that is written and synced
+together. So a slower disk gets larger commits, and the loop never waits for the disk.
 
 Rules:
-- Nobody is told that something is kept before the writer said so, in the order in which it was said.
-- When the writer fails, nothing is kept until it has written all of it again elsewhere, which it tries once a second.
-  Meanwhile all of it is in memory; who adds more than ``BACKLOG_BYTES_MAX`` to it waits.
-- It is written at the end of a turn and at no other time: a snapshot has to know all that came before it.
-- What goes through all there is (a snapshot, tidying) does so in slices, one at the end of a turn and not at each one.
-- The oldest segment of the main stream begins with a snapshot, so it says by itself how the runs in it and behind it
-  were routed. A snapshot has a sequence of its own, so its segment is not free before it.
+- Confirms follow the commit, in order.
+- After a failed write nothing is confirmed until all of it is written again elsewhere; that is tried once a second.
+  Meanwhile it stays in memory. A publisher that adds to more than ``BACKLOG_BYTES_MAX`` waits.
+- Commits begin at the end of a turn only, because a snapshot must know everything that was written before it.
+- A snapshot and the tidying look at everything there is; they do so in slices, at the ends of turns.
+- The oldest segment of the main stream begins with a snapshot. It says how the runs behind it were routed. A snapshot
+  has a sequence of its own, so that its segment is not freed before it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -32,11 +31,13 @@ from headway.core.log import MAIN, Chunk, Lane, Ledger
 from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.archive import Archive
 from headway.server.journal.chunk_cache import ChunkCache, JournalChunk
+from headway.server.journal.commit import CommitResult, CommitStep, Work, commit_steps, sync_if_much
 from headway.server.journal.entry_codec import encode_metadata, encode_positions, encode_run
 from headway.server.journal.recovery import RETAINED
 from headway.server.journal.retained import RetainedLog
-from headway.server.journal.slices import Slices
-from headway.server.journal.snapshot import SLICE_ITEMS, Snapshot
+from headway.server.journal.slices import SlicePacer
+from headway.server.journal.snapshot import Snapshot
+from headway.server.journal.snapshot_schedule import SnapshotSchedule
 from headway.server.journal.tidying import Tidying
 from headway.server.loop import Pulse
 from headway.store.journal.batch import Entry
@@ -47,52 +48,34 @@ log = logging.getLogger("headway")
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 LOADED = 0.6
-"""From this part of a core on the loop is at work all the time."""
+"""The loop is loaded when its thread uses more than this part of a core."""
 LOADED_GATHER_S = 0.012
-"""Then what is to be written waits for more, for each commit takes the interpreter from the loop; the turns that others
-have to wait for are as long."""
-UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
-"""Where nothing is synced before it is confirmed, so much is kept in memory until it is."""
+"""While the loop is loaded a commit gathers for at least this long, because each commit takes the interpreter from the
+loop. Turns take as long by then."""
 MEND_EVERY_S = 1.0
 TIDY_EVERY_S = 5.0
-TOLD_BYTES = 2 * 1024 * 1024
-TOLD_TIMES = 4
-"""A snapshot is due when there are more bytes of facts and places since the last one than this, and than so many times
-what that had: what is read at a start goes with what is alive, and snapshots cost a part of what is written anyway."""
-PLACES_SHARE = 4
-"""Places count for a quarter of their bytes: they are read faster, and written with every acknowledgement."""
-
-Work = dict[str, list[Entry]]
-
-
-class _CommitStep(NamedTuple):
-    """What is written at once, and which streams begin a segment with it; ``snapshot``: makes what more there is."""
-
-    work: Work
-    rolled: list[str]
-    snapshot: Callable[[], list[Entry]] | None = None
 
 
 class JournalStats(msgspec.Struct, frozen=True):
-    """What people are told of the journal."""
+    """The journal's figures, for the admin API and the metrics."""
 
     path: str
     bytes: int
     streams: dict[str, int]
-    """Bytes of each."""
+    """Bytes by stream."""
     commits: int
     longest_commit_ms: float
     waiting_bytes: int
-    """Not known to be on disk yet."""
+    """Bytes that are not known to be on disk yet."""
     places: int
-    """Durable subscriptions and queues that have one."""
+    """Durable subscriptions and queues."""
     error: str
-    """Why nothing is confirmed; empty: all is well."""
+    """Why nothing is confirmed; empty while all is well."""
     failures: int
 
 
 class CommitWaiter(Protocol):
-    """Somebody who is to be told."""
+    """A client of the writer that is told when a commit is on disk."""
 
     def on_commit(self, number: int) -> None:
         """Everything up to this commit is on disk."""
@@ -111,7 +94,7 @@ class JournalWriter:
         """The last commit that is on disk."""
         self.committed_sequence = 0
         self.error = ""
-        """Why nothing is kept at the moment; empty: all is well."""
+        """Why nothing is confirmed at the moment; empty while all is well."""
         self.commits = 0
         self.failures = 0
         self.pulse = Pulse()
@@ -127,7 +110,7 @@ class JournalWriter:
         self._work: Work = {}
         self._work_bytes = 0
         self._handed_bytes = 0
-        """With the writer."""
+        """Bytes that the writer's thread has."""
         self._work_s = 0.0
         self._work_number = self._work_sequence = 0
         self._busy = False
@@ -136,23 +119,19 @@ class JournalWriter:
         self._tidying = Tidying(broker, self.ledger, streams, archive, self.chunk_cache, self._retained, topics,
                                 self._submit)  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None
-        self._snapshot_due = True
-        self._snapshot: Snapshot | None = None
-        """That is being collected, or is to be written next."""
-        self._slices = Slices(loop, now, turn_soon)
+        self._snapshots = SnapshotSchedule(lambda: Snapshot(broker, self.ledger, archive))
+        self._pacer = SlicePacer(loop, now, turn_soon)
         self._segments: Counter[str] = Counter()
-        """Bytes written to each stream since its last segment was begun."""
-        self._told_bytes = self._told_bytes_max = 0
-        """Of facts and places since the last snapshot, weighed; and with how many the next one is due."""
+        """Bytes in the current segment of each stream."""
         self.loaded = False
-        """The loop has no time to spare."""
+        """The loop's thread is at work nearly all the time."""
         self._load_at = now(), 0.0
         self._tidied_s = now()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-journal")
 
     def load(self, now: float, cpu_s: float) -> None:
-        """Now and then: how much of a core the loop's thread has used so far."""
+        """Measures how loaded the loop is. ``cpu_s``: the CPU time that its thread has used so far."""
         since_s, used_s = now - self._load_at[0], cpu_s - self._load_at[1]
         self.loaded = used_s > LOADED * since_s
         self._load_at = now, cpu_s
@@ -166,13 +145,13 @@ class JournalWriter:
 
     @property
     def _waiting_bytes(self) -> int:
-        """What is not confirmed."""
+        """Bytes that are not confirmed."""
         return self._work_bytes + self._handed_bytes
 
-    # -- what is to be kept -----------------------------------------------------------------------------------------
+    # -- collecting -------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """The end of a turn: what it brought is to be written."""
+        """Ends a turn: what the turn brought is written soon."""
         ledger = self.ledger
         commit = ledger.take(self._broker.registry.sequence)
         if commit is not None:
@@ -186,47 +165,50 @@ class JournalWriter:
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
             told = [(fact, encode_metadata(fact, offset)) for fact in commit.facts]
-            self._told_bytes += sum([self._add(MAIN, entry) for _, entry in told])
-            if self._snapshot is not None:
-                self._snapshot.told(told, commit.places)
-            self._tidying.told(commit.places)
+            self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in told]))
+            if self._snapshots.current is not None:
+                self._snapshots.current.on_commit(told, commit.places)
+            self._tidying.on_commit(commit.places)
             if commit.places:
-                self._told_bytes += self._add(MAIN, encode_positions(commit.places, commit.sequence)) // PLACES_SHARE
+                self._snapshots.on_positions(self._add(MAIN, encode_positions(commit.places, commit.sequence)))
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
         self._go_through(now)
         self._write_soon(now)
 
     def _go_through(self, now: float) -> None:
-        """Another slice of what looks at all there is."""
+        """Does another slice of the work over everything there is."""
         idle = not (self._busy or self.error)
         if now - self._tidied_s > TIDY_EVERY_S and idle:
             self._tidied_s = now
             self._tidying.begin()
-        if (self._snapshot is not None or self._tidying.under_way) and self._slices.due(now):
-            if self._snapshot is not None:
-                self._snapshot.go_on(SLICE_ITEMS)
-            self._tidying.go_on()
-            more = self._snapshot is not None and not self._snapshot.whole
-            self._slices.over(more=more or self._tidying.under_way)
-        if idle and self._tidying.due:  # before the next work: a writer that always has some would never come to it
+        if (self._snapshots.current is not None or self._tidying.under_way) and self._pacer.due(now):
+            self._snapshots.advance()
+            self._tidying.advance()
+            self._pacer.slice_done(more=self._has_more_to_look_at)
+        if idle and self._tidying.due:  # before the next commit: a writer that is always busy would never tidy
             self._tidying.tidy(now, self.committed_sequence)
+            self._pacer.slice_done(more=self._has_more_to_look_at)
+
+    @property
+    def _has_more_to_look_at(self) -> bool:
+        return self._tidying.under_way or self._snapshots.collecting
 
     def _add(self, stream: str, entry: Entry) -> int:
-        """Returns how many bytes it has."""
+        """Returns the entry's size in bytes."""
         self._work.setdefault(stream, []).append(entry)
         size = sum(map(len, entry.data))
         self._work_bytes += size
         return size
 
     def restored(self, reserved: int, snapshots: list[int]) -> None:
-        """What there is has been read: sequences up to ``reserved`` may have been used, and where snapshots are."""
+        """Ends a start. ``reserved``: the last sequence that may have been used; ``snapshots``: their sequences."""
         self.ledger.drop(reserved)
         self.committed_sequence = reserved
         self._tidying.snapshots = snapshots
 
     def wait(self, waiter: CommitWaiter) -> int:
-        """Have somebody told when all that came so far is kept. Returns the commit with which it is; 0: it is."""
+        """Tells the waiter when everything so far is on disk. Returns the number of that commit; 0: it is on disk."""
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         if number <= self.committed:
             return 0
@@ -234,14 +216,14 @@ class JournalWriter:
         return number
 
     async def flush(self) -> None:
-        """Returns when all that came so far is on disk."""
+        """Returns when everything so far is on disk."""
         self._turn_soon()
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         while self.committed < number:
             await asyncio.wait([self.next_commit()])
 
     def next_commit(self) -> asyncio.Future[None]:
-        """Is done when more is on disk."""
+        """A future that is done when the next commit is on disk."""
         if self._next is None:
             self._next = self._loop.create_future()
         return self._next
@@ -249,8 +231,7 @@ class JournalWriter:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def _write_soon(self, now: float) -> None:
-        whole = self._snapshot is not None and self._snapshot.whole
-        if self._busy or self.error or not (self._work or whole):
+        if self._busy or self.error or not (self._work or self._snapshots.ready):
             return
         gather_s = max(self._table.gather_s, LOADED_GATHER_S if self.loaded else 0.0)
         left_s = self._work_s + gather_s - now
@@ -276,56 +257,38 @@ class JournalWriter:
         for name in rolled:
             self._segments[name] = 0
         told = {MAIN: work.pop(MAIN)} if MAIN in work else {}
-        # That a record is settled is on disk no sooner than a dead letter of it, which may be in another stream.
-        steps = [_CommitStep(work, rolled), _CommitStep(told, []), *self._snapshot_to_write()]
+        # A dead letter is on disk before its record is settled there; the two may be in different streams.
+        steps = [CommitStep(work, rolled), CommitStep(told, []), *self._snapshot_to_write()]
         self._busy, self._began_s = True, now
         self._thread.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
-    def _snapshot_to_write(self) -> list[_CommitStep]:
-        """One that is due is begun; one that is whole is to be written behind all that came so far."""
-        told_much = self._told_bytes > self._told_bytes_max
-        due = self._snapshot_due or told_much or self._segments[MAIN] > self._table.segment_bytes
-        if self._snapshot is None and due:
-            self._snapshot = Snapshot(self._broker, self.ledger, self.archive)
-            self._snapshot.go_on(SLICE_ITEMS)
-            self._slices.over(more=not self._snapshot.whole)
-        snapshot, registry = self._snapshot, self._broker.registry
-        if snapshot is None or not snapshot.whole:
+    def _snapshot_to_write(self) -> list[CommitStep]:
+        """Begins a snapshot that is due. Returns a step for one that is ready, to be written behind all that came."""
+        if self._snapshots.begin_if_due(segment_full=self._segments[MAIN] > self._table.segment_bytes):
+            self._pacer.slice_done(more=self._has_more_to_look_at)
+        snapshot, registry = self._snapshots.take(), self._broker.registry
+        if snapshot is None:
             return []
-        self._snapshot = None
-        self._snapshot_due, self._told_bytes, self._segments[MAIN] = False, 0, 0
+        self._segments[MAIN] = 0
         registry.sequence += 1
         self._tidying.snapshots.append(registry.sequence)
-        return [_CommitStep({}, [MAIN], partial(snapshot.entries, registry.sequence, self.ledger.reserved))]
+        return [CommitStep({}, [MAIN], partial(snapshot.entries, registry.sequence, self.ledger.reserved))]
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._thread.submit(work)
 
-    def _commit(self, steps: list[_CommitStep], time_us: int, number: int, sequence: int) -> None:
-        """In the writer's thread. Without steps: mend."""
-        error: Exception | None = None
-        size = 0
-        for work, roll, snapshot in steps or [_CommitStep({}, [])]:
-            try:
-                if snapshot is not None:
-                    work[MAIN] = snapshot()
-                    size = sum(len(data) for entry in work[MAIN] for data in entry.data)
-                if work:
-                    self.store.commit(work, time_us, sync=self._table.sync, roll=roll)
-                elif not steps:
-                    self.store.mend()
-            except Exception as failed:  # noqa: BLE001  the loop's thread says what it is
-                error = failed
-        self._loop.call_soon_threadsafe(self._done, number, sequence, error, size)
-        if error is None and self.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            with suppress(OSError):  # it is broken then, and the next commit says so
-                self.store.commit({}, time_us)
+    def _commit(self, steps: list[CommitStep], time_us: int, number: int, sequence: int) -> None:
+        """Runs in the writer's thread. Without steps it mends the journal."""
+        result = commit_steps(self.store, steps, time_us, sync=self._table.sync)
+        self._loop.call_soon_threadsafe(self._done, number, sequence, result)
+        if result.error is None:
+            sync_if_much(self.store, time_us)
 
-    def _done(self, number: int, sequence: int, error: Exception | None, snapshot_bytes: int) -> None:
+    def _done(self, number: int, sequence: int, result: CommitResult) -> None:
         began = self.pulse.begin()
-        if snapshot_bytes:
-            self._told_bytes_max = max(TOLD_BYTES, TOLD_TIMES * snapshot_bytes)
-        self._answered(number, sequence, error)
+        if result.snapshot_bytes:
+            self._snapshots.written(result.snapshot_bytes)
+        self._answered(number, sequence, result.error)
         self.pulse.end("journal", began)
 
     def _answered(self, number: int, sequence: int, error: Exception | None) -> None:
@@ -333,7 +296,7 @@ class JournalWriter:
         if isinstance(error, OSError):
             self._failed(error, number, sequence)
             return
-        if error is not None:  # a bug of ours: nothing can be kept any more, and that is said
+        if error is not None:  # a bug of ours: nothing more can be written, and the log says so
             self.error = f"internal error: {error}"
             log.critical("the journal has failed; nothing is confirmed until a new start", exc_info=error)
             return
@@ -342,7 +305,7 @@ class JournalWriter:
         if self.error:
             log.info("the journal is written again; everything that waited is on disk")
             self.error = ""
-            self._snapshot_due = True
+            self._snapshots.requested = True
         self.commits += 1
         for recorded in self.archive.recorded.values():
             while recorded.pending and recorded.pending[0].sequence <= recorded.stream.last_sequence:
@@ -377,23 +340,24 @@ class JournalWriter:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def chunk(self, lane: Lane, chunk: Chunk) -> JournalChunk | None:
-        """The chunk as the journal has it; None: it has not, or not yet."""
+        """A handle to the chunk's bytes in the journal; None: the journal may not have all of them, or not yet."""
         if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
         if self._tidying.may_be_gone(chunk):
-            return None  # somebody who is not durable still wants what the journal may have let go of
+            return None  # a consumer that is not durable still reads what the journal no longer has
+        self._tidying.on_unload(chunk.sequence_of(0))
         return JournalChunk(self.chunk_cache, chunk, lane.dialect)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write what there is, and let go of the files."""
+        """Writes what is left and closes the files."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.turn(self._now())
         if self._work:
             self._write(self._now())
-        self._slices.close()
+        self._pacer.close()
         self._thread.shutdown(wait=True)
         self.store.close()

@@ -1,15 +1,40 @@
-"""Slices: what has to look at all there is does so a little at a time, at the ends of turns that are not too close."""
+"""Slices: work over everything there is, done a part at a time at the ends of turns.
+
+A ``SlicedPass`` is the work. ``SlicePacer`` says when the next slice is due, so that other work runs between slices.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 
 PAUSE_S = 0.01
-"""Between two slices there is time for everybody else."""
+"""From the end of one slice to the next."""
 
 
-class Slices:
+class SlicedPass(ABC):
+    """One look at everything there is; each call of ``advance`` does a slice of it."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._remaining = self._steps()
+
+    @abstractmethod
+    def _steps(self) -> Iterator[int]:
+        """Does one step at a time and yields how many items it looked at."""
+
+    def advance(self, items: int | None = None) -> None:
+        """Looks at about this many items; None looks at all that remain."""
+        for looked_at in self._remaining:
+            if items is not None:
+                items -= looked_at
+                if items <= 0:
+                    return
+        self.done = True
+
+
+class SlicePacer:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], turn_soon: Callable[[], None]
     ) -> None:
@@ -22,8 +47,8 @@ class Slices:
     def due(self, now: float) -> bool:
         return now >= self._next_s
 
-    def over(self, *, more: bool) -> None:
-        """There was one; and a turn for the next one there will be, if there is ``more``."""
+    def slice_done(self, *, more: bool) -> None:
+        """Starts the pause after a slice. ``more`` asks for a turn at its end."""
         self._next_s = self._now() + PAUSE_S
         if more and self._timer is None:
             self._timer = self._loop.call_later(PAUSE_S, self._ring)

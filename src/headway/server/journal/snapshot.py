@@ -28,6 +28,7 @@ from headway.server.journal.entry_codec import (
     encode_metadata,
     encode_positions,
 )
+from headway.server.journal.slices import SlicedPass
 from headway.store.journal.batch import Entry
 from headway.store.journal.files import Buffer
 
@@ -43,14 +44,12 @@ class _Client:
         self.subscriptions: dict[object, Buffer] = {}
 
 
-class Snapshot:
+class Snapshot(SlicedPass):
     def __init__(self, broker: Broker, ledger: Ledger, clock: Clock) -> None:
-        self.whole = False
-        """It has seen all there is."""
+        super().__init__()
         self._broker = broker
         self._ledger = ledger
         self._clock = clock
-        self._looks = self._look()
         self._exchanges: dict[str, Buffer] = {}
         self._queues: dict[str, Buffer] = {}
         self._bindings: dict[Binding, Buffer] = {}
@@ -64,17 +63,7 @@ class Snapshot:
 
     # -- collecting -------------------------------------------------------------------------------------------------
 
-    def go_on(self, items: int | None = None) -> None:
-        """Look at some more, or at all there is."""
-        for work in self._looks:
-            if items is not None:
-                items -= work
-                if items <= 0:
-                    return
-        self.whole = True
-
-    def _look(self) -> Iterator[int]:
-        """Yields how much work it was."""
+    def _steps(self) -> Iterator[int]:
         for fact in self._ledger.all_facts():
             if fact is not None:
                 self._fact(fact, encode_metadata(fact, self._clock.wall_offset_s).data[0])
@@ -90,7 +79,7 @@ class Snapshot:
             self._end_unused(name)
             yield 1
 
-    def told(self, facts: Iterable[tuple[Fact, Entry]], places: Iterable[Place]) -> None:
+    def on_commit(self, facts: Iterable[tuple[Fact, Entry]], places: Iterable[Place]) -> None:
         """There was another commit."""
         for fact, entry in facts:
             self._fact(fact, entry.data[0])

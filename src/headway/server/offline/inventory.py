@@ -20,12 +20,12 @@ from headway.server.journal import (
     ChunkCache,
     RetainedLog,
     Snapshot,
+    UnneededRanges,
     restore,
     restore_retained,
     snapshot_ranges,
     stream_name,
     streams_in,
-    unneeded_ranges,
 )
 from headway.server.offline.reader import open_streams
 from headway.server.protocols import QUEUES
@@ -135,7 +135,7 @@ def _write_anew(journal: Journal, again: _RestoredBroker) -> None:
     sequence = registry.sequence
     archive = Archive(lambda: again.wall_offset_s)
     snapshot = Snapshot(again.broker, again.ledger, archive)
-    snapshot.go_on()
+    snapshot.advance()
     log = RetainedLog(again.broker.retained, retained, archive)
     kept = [log.entry(topic) for topic in again.broker.retained.topics()]
     roll = [MAIN, RETAINED] if kept else [MAIN]
@@ -148,7 +148,9 @@ def _write_anew(journal: Journal, again: _RestoredBroker) -> None:
         main.free_before(max(passed))
     snapshots = [*marks, sequence]
     between = snapshot_ranges(snapshots, again.broker.writers.needed_sequence())
-    main.free_between({one.first for one in unneeded_ranges(again.broker, again.ledger, (), between)}, snapshots)
+    search = UnneededRanges(again.broker, again.ledger, (), between)
+    search.advance()
+    main.free_between({one.first for one in search.found}, snapshots)
 
 
 def _trim(streams: Mapping[str, Stream], settings: Settings, again: _RestoredBroker) -> None:

@@ -1,0 +1,79 @@
+"""The glossary and ARCHITECTURE.md name files, folders, classes and functions that exist."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "docs" / "GLOSSARY.md", ROOT / "docs" / "ARCHITECTURE.md"]
+SOURCES = [path for top in ("src", "tests", "examples", "bench", "demo") for path in (ROOT / top).rglob("*.py")]
+PATHS = {path.relative_to(ROOT).as_posix() for path in SOURCES}
+PATHS |= {parent.relative_to(ROOT).as_posix() for path in SOURCES for parent in path.parents if ROOT in parent.parents}
+ELSEWHERE = {"DataFrame", "Protocol", "CONNACK", "DISCONNECT", "PUBLISH"}
+"""Names that are not Headway's own."""
+
+
+def spans(text: str) -> list[str]:
+    """Texts in backticks, without blocks of code."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def paths(text: str) -> set[str]:
+    """Files and folders in backticks; NAME stands for any protocol."""
+    found = {span for span in spans(text) if re.fullmatch(r"[\w./]+(\.py|/)", span)}
+    return {path.replace("NAME", "mqtt") for path in found}
+
+
+def names(text: str) -> set[str]:
+    """Dotted names in backticks that begin with a class."""
+    return {span.removesuffix("()") for span in spans(text) if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*(\.\w+)*(\(\))?", span)}
+
+
+def is_there(path: str) -> bool:
+    return any(one == path.rstrip("/") or one.endswith("/" + path.rstrip("/")) for one in PATHS)
+
+
+def defined() -> set[str]:
+    """Every class, function, attribute and variable of the sources."""
+    found = set(dir(builtins))
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = paths(page.read_text())
+    assert len(named) > 20
+    assert not sorted(path for path in named if not is_there(path))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_name_that_a_page_gives_is_defined(page: Path) -> None:
+    known = defined() | ELSEWHERE
+    missing = {name for name in names(page.read_text()) if not set(name.split(".")) <= known}
+    assert not sorted(missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "classes"),
+    [
+        ("| `core/log/lane.py` | `Lane.append` and `NOT_ONE` |", {"core/log/lane.py"}, {"Lane.append"}),
+        ("`wire/NAME/codec.py`, `store/journal/`, `evaluate`", {"wire/mqtt/codec.py", "store/journal/"}, set()),
+        ("```\n`Gone` `gone.py`\n```\n`Journal()`", set(), {"Journal"}),
+    ],
+)
+def test_what_counts_as_a_name(text: str, files: set[str], classes: set[str]) -> None:
+    assert paths(text) == files
+    assert names(text) == classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headway.core.base import ConfigError
 from headway.core.clients import SubscriptionTerms
 from headway.core.consumer import SubscribeRequest
 from headway.core.log import Fact
@@ -36,6 +37,11 @@ def test_what_they_say_of_themselves() -> None:
     assert next(iter(PROTOCOLS)) == "mqtt", "what a listener without one is shown as an example"
     assert AmqpDialect() == QUEUES.dialect
     assert (peer_of("mqtt"), peer_of("amqp")) == (MqttPeer, AmqpPeer)
+
+
+def test_a_dialect_that_no_protocol_knows_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"the dialect 'tagged'.* \(it knows .*\): start the release that wrote"):
+        again(Tagged(4, 2))
 
 
 def test_a_subscription_comes_back_in_the_dialect_it_was_kept_in(monkeypatch: pytest.MonkeyPatch) -> None:

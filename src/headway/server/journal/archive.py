@@ -1,7 +1,7 @@
-"""The archive: recorded topics, to be read from any offset or time.
+"""The archive: reads recorded topics from any offset or time.
 
-Each ``[[topic]]`` with ``keep`` has a stream of its own in the journal. An offset is the broker-wide sequence: it goes
-up within a topic, is never used twice, and orders topics among each other, so a wildcard needs but one.
+Each ``[[topic]]`` with ``keep`` has a stream of its own in the journal. An offset is the broker-wide sequence. It goes
+up within a topic, is never used twice, and orders topics among each other; so one offset is enough for a wildcard.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headway.store.journal.stream import Stream
 
 PREFIX = "topic-"
 BYTES_A_LOOK = 1024
-"""To read so much from the disk is as much work as to look at a record."""
+"""Reading so many bytes counts as much work as looking at one record."""
 
 
 def stream_name(filter: str) -> str:
-    """The stream of a recorded topic: readable, and no other topic's."""
+    """The name of a recorded topic's stream: readable and unique."""
     words = re.sub(r"[^a-z0-9]+", "-", filter.lower()).strip("-")[:40]
     return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
 
@@ -35,7 +35,7 @@ class RecordedTopic(NamedTuple):
     filter: str
     stream: Stream
     pending: deque[KeptRun]
-    """Published, and not in the stream yet."""
+    """Runs that are published and not in the stream yet."""
 
 
 class Archive:
@@ -43,7 +43,7 @@ class Archive:
         """``wall_offset``: the wall clock less the monotonic one, in seconds, as it is now."""
         self._wall_offset = wall_offset
         self.recorded: dict[str, RecordedTopic] = {}
-        """By the name of the stream, in the order of the configuration."""
+        """The recorded topics by the name of their stream, in the order of the configuration."""
         self._tests: list[tuple[Callable[[str], object], str]] = []
 
     @property
@@ -56,25 +56,25 @@ class Archive:
         self._tests.append((matcher(filter), name))
 
     def stream_of(self, topic: str) -> str:
-        """Where the records of a topic are; empty: it is not recorded."""
+        """The name of the stream with a topic's records; empty: the topic is not recorded."""
         return next((name for matches, name in self._tests if matches(topic)), "")
 
     def _of(self, filter: str) -> list[RecordedTopic]:
         return [recorded for recorded in self.recorded.values() if overlaps(recorded.filter, filter)]
 
-    # -- where what is ----------------------------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------------------------------
 
     def earliest(self, filter: str) -> int | None:
-        """The first offset from which on all its records are there, as far as they are recorded; None: none are."""
+        """The first offset from which no recorded record is deleted; None: the filter's topics are not recorded."""
         found = self._of(filter)
         return max(recorded.stream.freed_upto for recorded in found) + 1 if found else None
 
     def complete(self, filter: str) -> bool:
-        """Every record it matches is recorded."""
+        """Whether every topic that the filter matches is recorded."""
         return any(covers(recorded.filter, filter) for recorded in self._of(filter))
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
-        """What there is from an offset on, of all topics recorded with those that the filter touches."""
+        """The lag of a reader at an offset, over all recorded topics that overlap the filter."""
         last, size, oldest_us = 0, 0, None
         for recorded in self._of(filter):
             pending = recorded.pending[-1] if recorded.pending else None
@@ -87,7 +87,7 @@ class Archive:
         return ArchiveLag(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
-        """The last offset before a time (wall clock), to within a commit."""
+        """The last offset before a time (wall clock), with the precision of a commit."""
         found = [(one.stream.sequence_at(int(time_s * 1e6)), one.stream.last_sequence) for one in self._of(filter)]
         end = max((last for _, last in found), default=0)
         return min((first for first, last in found if first <= last), default=end + 1) - 1
@@ -97,8 +97,8 @@ class Archive:
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
-        """The records a subscription is to have with ``after`` < offset <= ``upto``, one at a time (a source of a
-        backfill); read from disk as they are asked for. Raises OSError."""
+        """The accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the source
+        of a backfill. Yields None after it has looked at many others. Raises OSError."""
         matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto):
             looks += 1 + len(run.data) // BYTES_A_LOOK
@@ -117,13 +117,13 @@ class Archive:
                 yield None
 
     def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        """Runs of the topics recorded with ``filter``, with their first offset and their time; those at the ends may
-        have records beyond."""
+        """The runs of recorded topics that overlap the filter, with their first offset and their time. The first and
+        the last run may have records outside of the range."""
         return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
 
     def _runs(self, recorded: RecordedTopic, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
         at, looked_from = after + 1, [0, 0]
-        while at <= upto and looked_from[-2:] != [at, at]:  # twice, for the writer may have come between
+        while at <= upto and looked_from[-2:] != [at, at]:  # twice: a commit may come between
             looked_from.append(at)
             try:
                 for time_us, batch in recorded.stream.read(at, upto):
@@ -133,7 +133,7 @@ class Archive:
                             yield run, first, time_us / 1e6 - self.wall_offset_s
             except Corrupt as error:
                 raise OSError(str(error)) from error
-            # What is not in the stream yet is pending; what is neither there nor pending is of other topics.
+            # Runs that are not in the stream yet are pending. Offsets that are in neither belong to other topics.
             kept = next((kept for kept in recorded.pending if kept.sequence + len(kept.run) > at), None)
             if kept is None or kept.sequence > upto:
                 return

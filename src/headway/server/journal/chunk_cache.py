@@ -1,8 +1,8 @@
-"""Chunks whose bytes are in the journal: made again from there when they are wanted.
+"""The chunk cache: reads chunks whose bytes are only in the journal.
 
-The journal has records as they were published, a lane has them as they are sent, so a chunk read back is written anew
-in its lane's dialect. That gives the very bytes that were there before, for nothing in it depends on when it is done.
-Few chunks are kept in memory, for one consumer reads a chunk in many pieces.
+The journal has records as they were published; a lane has them encoded for sending. So a chunk that is read back is
+encoded again in its lane's dialect. The result has the same bytes as before, since the encoding does not depend on the
+time. The cache keeps a few chunks in memory, because one consumer reads a chunk in many pieces.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from headway.core.message import Dialect, Run
 from headway.core.routing import part_of
 from headway.server.journal.entry_codec import DecodedRun, decode_runs
 from headway.store.journal.errors import Corrupt
-from headway.store.journal.stream import Stream
+from headway.store.journal.readable import ReadableStream
 
 CHUNKS_MAX = 32
 
 
 class JournalChunk:
-    """A ``SpillHandle``. There is no file it could be sent from as it is: ``fd`` is -1."""
+    """A ``SpillHandle`` to a chunk in the journal. ``fd`` is -1: no file has the chunk's bytes as they are sent."""
 
     fd = -1
     offset = 0
@@ -48,20 +48,19 @@ class JournalChunk:
 class Clock(Protocol):
     @property
     def wall_offset_s(self) -> float:
-        """The wall clock less the monotonic one."""
+        """The wall clock less the monotonic one, in seconds."""
 
 
 class ChunkCache:
-    """``streams``: where records may be."""
-
-    def __init__(self, streams: Collection[Stream], clock: Clock) -> None:
+    def __init__(self, streams: Collection[ReadableStream], clock: Clock) -> None:
+        """``streams``: the streams in which records of chunks may be."""
         self._streams = streams
         self._clock = clock
         self.unloaded: dict[Chunk, int] = {}
-        """Chunks that are only here, and the first sequence of each."""
+        """The chunks whose bytes are only in the journal, and the first sequence of each."""
         self._made: OrderedDict[Chunk, bytes] = OrderedDict()
         self._found: list[DecodedRun] = []
-        """The runs of the batch that was read last."""
+        """The runs of the last batch that was read."""
         self._firsts: list[int] = []
 
     def data(self, chunk: Chunk, dialect: Dialect) -> bytes:

@@ -18,7 +18,7 @@ Work = dict[str, list[Entry]]
 
 
 class CommitStep(NamedTuple):
-    """What is written and synced together."""
+    """Entries that are written and synced together."""
 
     work: Work
     rolled: list[str]

@@ -1,7 +1,8 @@
-"""What the journal's entries say: runs, facts and places as bytes, and back.
+"""The codec of the journal's entries: runs, metadata and positions as bytes, and back.
 
-A run is written as it came: a head (what all its records share), where they end and begin, and its own bytes, which are
-not copied. Facts are msgpack. Times are the wall clock's, for the monotonic one begins anew with each boot.
+A run is written as it came: a header with what all its records share, the positions at which records end and begin, and
+the run's own bytes, which are not copied. Metadata is msgpack. Times are the wall clock's, because the monotonic clock
+begins anew with each boot.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headway.core.base import ConfigError
 from headway.core.clients import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
 from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.log import Fact, KeptRun, Place
@@ -23,11 +25,11 @@ from headway.server.protocols import DIALECTS, QUEUES
 from headway.store.journal.batch import Entry, StoredEntry
 
 RUN, METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
-"""Kinds of entries. A snapshot is all there is, at the beginning of a segment."""
+"""The kinds of entries. A snapshot has all metadata and positions, at the beginning of a segment."""
 METADATA_KINDS = frozenset((METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS))
 MERGED_BYTES = 64 * 1024
 _PREFIX = struct.Struct("<IIIdB")
-"""Bytes of the head, records, bytes before the data, when they expire (0: never), and which positions are ranges."""
+"""Bytes of the header, records, bytes before the data, when they expire (0: never), and which positions are ranges."""
 _RANGE = struct.Struct("<II")
 
 
@@ -81,7 +83,7 @@ class DecodedRun(NamedTuple):
 
 
 class _RawRun(NamedTuple):
-    """A run's entry, taken apart."""
+    """The parts of a run's entry, not decoded."""
 
     head: bytes
     expires: float
@@ -135,8 +137,8 @@ def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:
 
 
 def decode_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[DecodedRun]:
-    """The runs of a batch. Neighbours that have all in common come as one, so that many small ones cost little; but not
-    where something happened between them, at one of the sequences of ``apart``."""
+    """The runs of a batch. Neighbours with the same header are merged, so that many small runs cost little. Nothing is
+    merged across a sequence of ``apart``, because metadata changed there."""
     waiting: list[_RawRun] = []
     first = following = size = 0
     for stored in batch:
@@ -173,7 +175,7 @@ def _merged(parts: list[_RawRun], sequence: int, wall_offset_s: float) -> Decode
 
 
 class _StoredRequest(msgspec.Struct):
-    """A ``SubscribeRequest``, its dialects aside."""
+    """A ``SubscribeRequest`` whose dialects are not decoded."""
 
     filter: str
     dialect: Any
@@ -239,8 +241,17 @@ def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> Fact:
 
 
 def _dialect(raw: Any) -> Dialect | None:
-    """As its codec wrote it."""
-    return None if raw is None else msgspec.convert(raw, DIALECTS[raw.get("dialect")])
+    """Raises ConfigError where the protocol that wrote it is not installed."""
+    if raw is None:
+        return None
+    tag = raw.get("dialect")
+    if tag not in DIALECTS:
+        raise ConfigError(
+            f"journal: a subscription is kept in the dialect {tag!r}, and this Headway has no protocol that knows it "
+            f"(it knows {', '.join(map(repr, DIALECTS))}): start the release that wrote the journal, or choose another "
+            "journal.path"
+        )
+    return msgspec.convert(raw, DIALECTS[tag])
 
 
 def _table(arguments: tuple[tuple[str, object], ...]) -> bytes:

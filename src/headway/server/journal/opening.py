@@ -1,4 +1,4 @@
-"""The journal of a server: opened, read, and from then on kept."""
+"""The start of a server's journal: opens it, restores the broker from it, and returns its writer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(
     now: Callable[[], float], turn_soon: Callable[[], None], wall_offset: Callable[[], float], *, repair: bool = False,
     files: Files = REAL,
 ) -> JournalWriter:  # fmt: skip
-    """Raises ConfigError, with what is to be done."""
+    """Raises ConfigError, which says what to do."""
     folder, began, progress = table.folder, time.monotonic(), Progress()
     store = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
     recorded = [topic.filter for topic in topics if topic.keep is not None]
@@ -60,7 +60,7 @@ def start(
 
 
 def streams_in(folder: Path) -> list[str]:
-    """The streams that a journal's folder has."""
+    """The names of the streams in a journal's folder."""
     if not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != STAGED)

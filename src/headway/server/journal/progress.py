@@ -1,4 +1,4 @@
-"""Progress: a start that takes longer than anybody expects says how far it is, every two seconds."""
+"""Progress: logs every two seconds how far a long start has come."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Progress:
         self._checked_bytes = 0
 
     def checked(self, size: int) -> None:
-        """So many more bytes are whole."""
+        """Counts bytes whose checksums are right."""
         self._checked_bytes += size
         self._say(f"{format_size(self._checked_bytes)} are checked")
 
     def read(self, facts: int) -> None:
-        """So many facts, in all."""
+        """``facts``: how many were read so far."""
         self._say(f"{facts:,} changes of clients, queues and bindings are read")
 
     def made(self, records: int) -> None:
-        """So many records, in all."""
+        """``records``: how many were restored so far."""
         self._say(f"{records:,} records are back")
 
     def _say(self, text: str) -> None:

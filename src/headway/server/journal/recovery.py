@@ -1,9 +1,12 @@
-"""Start: everything the journal has is made again (core/clients/restoring.py), and the journal goes on from there."""
+"""Recovery: at a start, makes everything again that the journal has.
+
+Metadata is read first, then runs are replayed into lanes in the order of their sequences (core/clients/restoring.py).
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from math import inf
 from typing import NamedTuple
@@ -27,12 +30,13 @@ from headway.server.journal.entry_codec import (
     decode_runs,
 )
 from headway.server.journal.progress import Progress
-from headway.store.journal.stream import Stream
+from headway.store.journal.readable import ReadableStream
 
 RETAINED = "retained"
-"""The stream of retained records: of each topic's, the last one counts."""
+"""The stream of retained records. The last one of each topic counts."""
 
 RUNS_A_STEP = 500
+"""Pools are relieved of memory after so many runs."""
 
 
 class Restored(NamedTuple):
@@ -41,13 +45,13 @@ class Restored(NamedTuple):
     queues: int
     records: int
     reserved: int
-    """Sequences up to this one may have been used."""
+    """The last sequence that may have been used."""
     snapshots: list[int]
-    """Where those are that are whole."""
+    """The sequences of complete snapshots."""
 
 
 class _ReplayItem(NamedTuple):
-    """A run, or what is told; ordered by sequence, what is told behind the run that ends with it."""
+    """A run, or a change of metadata. ``at`` is its sequence; metadata comes after the run that ends there."""
 
     at: float
     run: DecodedRun | None
@@ -57,14 +61,14 @@ class _ReplayItem(NamedTuple):
 
 
 class _MetadataReplay(Folding):
-    """What the main stream tells, the runs aside."""
+    """The metadata of the main stream, folded."""
 
     def __init__(self) -> None:
         super().__init__()
         self.snapshots: list[int] = []
-        """Those that are whole."""
+        """The sequences of complete snapshots."""
 
-    def read(self, stream: Stream, wall_offset_s: float, progress: Progress) -> None:
+    def read(self, stream: ReadableStream, wall_offset_s: float, progress: Progress) -> None:
         mark: int | None = None
         facts = 0
         for _, batch in stream.scan(METADATA_KINDS | {entry_codec.SNAPSHOT_MARK}):
@@ -85,10 +89,10 @@ class _MetadataReplay(Folding):
 
 
 def restore(
-    broker: Broker, streams: dict[str, Stream], chunk_cache: ChunkCache, now: Callable[[], float], wall_offset_s: float,
-    dialect: Dialect, progress: Progress | None = None,
+    broker: Broker, streams: Mapping[str, ReadableStream], chunk_cache: ChunkCache, now: Callable[[], float],
+    wall_offset_s: float, dialect: Dialect, progress: Progress | None = None,
 ) -> Restored:  # fmt: skip
-    """``dialect``: that of queues. Raises Corrupt, OSError."""
+    """``dialect``: the dialect of queues. Raises ConfigError, Corrupt, OSError."""
     metadata, progress = _MetadataReplay(), progress or Progress()
     metadata.read(streams[MAIN], wall_offset_s, progress)
     restoring, told = broker.restoring(dialect, metadata.standings()), metadata.told()
@@ -119,19 +123,19 @@ def restore(
                     registry.sequence, metadata.snapshots)  # fmt: skip
 
 
-def restore_retained(broker: Broker, stream: Stream, now: float, wall_offset_s: float) -> int:
-    """Returns how many there are. Raises Corrupt, OSError."""
+def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float) -> int:
+    """Returns how many records are retained. Raises Corrupt, OSError."""
     for time_us, batch in stream.scan(None):
         for stored in batch:
             run, _, _ = decode_run(stored, wall_offset_s)
             if run.expires_s is None or run.expires_s > now:
-                with suppress(Refused):  # the limits are others now
+                with suppress(Refused):  # the limits may be lower now
                     broker.retained.put(run.record(0, 1, time_us / 1e6 - wall_offset_s))
     return len(broker.retained)
 
 
 def _runs(
-    broker: Broker, name: str, stream: Stream, first: int, wall_offset_s: float, apart: set[int]
+    broker: Broker, name: str, stream: ReadableStream, first: int, wall_offset_s: float, apart: set[int]
 ) -> Iterator[_ReplayItem]:
     if not first:
         return
@@ -143,7 +147,7 @@ def _runs(
 
 
 def _spill(broker: Broker, chunk_cache: ChunkCache, now: float) -> None:
-    """What pools have no memory for is left to the journal, which has it already."""
+    """Leaves to the journal what does not fit into the memory of pools; the journal has it already."""
     for lane, chunks in broker.spill(now):
         for chunk in chunks:
             broker.spilled(lane, chunk, chunk.size, JournalChunk(chunk_cache, chunk, lane.dialect), "", now)

@@ -1,8 +1,8 @@
-"""Retained records in the journal: a stream of which, for each topic, the last entry counts.
+"""Retained records in the journal: a stream of its own in which the last entry of each topic counts.
 
-Theory of operation. A change is one more entry, and an empty payload ends a topic. When the stream is twice as large as
-what counts in it, every topic is written once more, some at each commit; what stood before the first of these then
-counts no longer.
+Theory of operation. Each change appends an entry; an empty payload ends a topic. When the stream is twice as large as
+the entries that count, every topic is written once more, some with each commit. Then everything before the first of
+these entries is freed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from headway.store.journal.batch import Entry
 from headway.store.journal.stream import Stream
 
 AGAIN_RECORDS = 500
-"""Written once more at a time."""
+"""Topics that are written once more with one commit."""
 SPARE_BYTES = 16 * 1024 * 1024
-"""A stream smaller than this is left alone."""
+"""A stream is not rewritten for less than this."""
 RECORD_BYTES = 100
-"""What an entry takes up beside its payload, about."""
+"""Overhead of an entry beside its payload, about."""
 
 
 class RetainedLog:
@@ -34,14 +34,14 @@ class RetainedLog:
         self._done = 0
 
     def entry(self, topic: str) -> Entry:
-        """What the topic has now."""
+        """An entry with the topic's current record."""
         self._number += 1
         record = self._retained.get(topic) or Record(topic, b"", retain=True)
         run = record.run()
         return encode_run(KeptRun("", run, self._number, ""), self._clock.wall_offset_s)
 
     def some_again(self) -> list[Entry]:
-        """Entries to be written with the next commit so that older ones can go."""
+        """Entries that repeat older ones, to be written with the next commit."""
         if not self._left and not self._done:
             live = self._retained.bytes + RECORD_BYTES * len(self._retained)
             if self._stream.bytes > 2 * live + SPARE_BYTES:
@@ -55,6 +55,6 @@ class RetainedLog:
         return entries
 
     def done_upto(self) -> int:
-        """Entries before this one count no longer; 0: there are none of which that is new."""
+        """Entries before this one count no longer; 0: nothing changed since the last call."""
         done, self._done = self._done, 0
         return done

@@ -1,15 +1,15 @@
-"""A snapshot: all the facts and places there are at one moment, collected while everything goes on.
+"""A snapshot: all metadata and positions as of one commit, collected while everything goes on.
 
-Theory of operation. What there is is looked at in slices, one at the end of a turn, so that a turn takes no longer with
-many clients. Meanwhile the snapshot hears all that the journal is told: of what it has it changes what it knows, what
-it has not come to it will see as it is by then. So once it has seen all it is as of the last commit, and stays so until
-it is written. What is left to be done for each thing then is the writer's (``entries``).
+Theory of operation. The snapshot looks at everything in slices, at the ends of turns, so that a turn takes no longer
+with many clients. Meanwhile it hears every commit. A commit updates what the snapshot has already; what it has not come
+to yet, it will see in its later state. So once it has seen everything it is as of the last commit, and stays so until
+it is written. The writer's thread makes the entries (``entries``).
 
 Rules:
-- Facts and places are folded as a start folds them (core/clients/folding.py): what ends takes with it what was its own,
-  also what nobody says of it; of a client that is not known nothing is known.
-- Facts are kept as the bytes they are written in, and those stand in an order in which they can be made again.
-- It is gone on with right after a commit, for then nothing is settled that no place has told of.
+- Metadata and positions are folded as a start folds them (core/clients/folding.py). Whatever ends takes with it all
+  that belongs to it, even where no entry says so. Entries of an unknown client are ignored.
+- Metadata is held as encoded bytes, in an order in which it can be restored.
+- A slice comes right after a commit, because then every settled record is in a position that was told.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Snapshot(SlicedPass):
         self._queues: dict[str, Buffer] = {}
         self._bindings: dict[Binding, Buffer] = {}
         self._at: dict[Destination, dict[Binding, None]] = {}
-        """Bindings by what they lead to, and by what they lead from."""
+        """Bindings by both of their ends."""
         self._clients: dict[str, _Client] = {}
         self._client_of: dict[object, _Client] = {}
-        """By subscription."""
+        """Clients by the numbers of their subscriptions."""
         self._others: dict[tuple[str, object], Buffer] = {}
         self._places: dict[int, Standing] = {}
 
@@ -75,18 +75,18 @@ class Snapshot(SlicedPass):
                 yield 1 + len(place.settled)
             else:
                 yield 1
-        for name in list(self._exchanges):  # some may have gone with bindings that were not looked at yet
+        for name in list(self._exchanges):  # an exchange may have gone with bindings that were not looked at yet
             self._end_unused(name)
             yield 1
 
     def on_commit(self, facts: Iterable[tuple[Fact, Entry]], places: Iterable[Place]) -> None:
-        """There was another commit."""
+        """Takes over the changes of a commit."""
         for fact, entry in facts:
             self._fact(fact, entry.data[0])
         for place in places:
             known = self._places.get(place.number)
             if known is None:
-                self._places[place.number] = Standing(place)  # it is new, or it is going to be looked at
+                self._places[place.number] = Standing(place)  # new, or not looked at yet
             else:
                 known.add(place)
 
@@ -99,7 +99,7 @@ class Snapshot(SlicedPass):
                 self._under_way(self._clients.get(client), (what, name), data, there=terms is not None)
             case "subscription", _:
                 self._subscription(name, terms, data)
-            case "exchange", str():  # if it is told of it is another one than there was
+            case "exchange", str():  # the old one of this name is gone, whatever comes
                 self._exchanges.pop(name, None)
                 self._unbind(Destination("exchange", name))
                 if terms is not None:
@@ -150,7 +150,7 @@ class Snapshot(SlicedPass):
             self._client_of[number] = client
 
     def _unbind(self, end: Destination) -> None:
-        """It is no more."""
+        """Drops the bindings of an exchange or queue that is gone."""
         for binding in list(self._at.get(end, ())):
             self._binding_ended(binding)
 
@@ -164,7 +164,7 @@ class Snapshot(SlicedPass):
         self._end_unused(binding.source)
 
     def _end_unused(self, name: str) -> None:
-        """An exchange that went with its last binding, of which nobody says so."""
+        """Drops an exchange that went with its last binding; no entry says that it did."""
         exchange = self._broker.registry.router.exchanges.by_name.get(name)
         if (exchange is None or not exchange.durable) and self._exchanges.pop(name, None) is not None:
             self._unbind(Destination("exchange", name))
@@ -172,7 +172,7 @@ class Snapshot(SlicedPass):
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def entries(self, sequence: int, reserved: int) -> list[Entry]:
-        """All of it, as of this sequence. May be called in another thread when no more is told to it."""
+        """The snapshot's entries, as of this sequence. Another thread may call this after the last ``on_commit``."""
         first = encode_metadata(Fact(sequence, "reserved", None, reserved), 0.0).data[0]
         entries = [Entry(SNAPSHOT_MARK, sequence, 1, (b"",))]
         entries += (Entry(SNAPSHOT_METADATA, sequence, 0, (data,)) for data in (first, *self._facts()))
@@ -193,5 +193,5 @@ class Snapshot(SlicedPass):
 
 
 def _ends(binding: Binding) -> set[Destination]:
-    """One, if it leads from an exchange to itself."""
+    """Both ends, which are one if an exchange is bound to itself."""
     return {Destination("exchange", binding.source), binding.destination}

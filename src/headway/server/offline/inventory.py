@@ -33,6 +33,7 @@ from headway.store.journal.errors import Corrupt, Locked
 from headway.store.journal.files import REAL
 from headway.store.journal.journal import Journal
 from headway.store.journal.losses import read_losses
+from headway.store.journal.readable import ReadableStream
 from headway.store.journal.reader import StreamReader
 from headway.store.journal.stream import Stream
 
@@ -58,7 +59,7 @@ class Inventory(NamedTuple):
 class _RestoredBroker:
     """A broker as it would be after a start, and its ledger."""
 
-    def __init__(self, settings: Settings, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, settings: Settings, streams: Mapping[str, ReadableStream]) -> None:
         """Raises Corrupt, OSError."""
         now, self.wall_offset_s = time.monotonic, time.time() - time.monotonic()
         self.ledger = Ledger()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headway.core.message import KeyExtractor, Run, matcher
 from headway.core.routing import part_of
 from headway.server.journal import decode_runs
-from headway.store.journal.stream import Stream
+from headway.store.journal.readable import ReadableStream
 
 SCANNED_BYTES_MAX = 256 * 1024 * 1024
 """Beyond this an answer is cut short, though it may not have ``max_bytes`` yet."""
@@ -21,7 +21,7 @@ SCANNED_BYTES_MAX = 256 * 1024 * 1024
 class RecordedStream(NamedTuple):
     """A stream with recorded topics, and how to find a record's key; None: there is none."""
 
-    stream: Stream
+    stream: ReadableStream
     key: KeyExtractor | None
 
 

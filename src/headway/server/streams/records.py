@@ -39,7 +39,7 @@ from headway.server.recorded import (
     to_json_lines,
 )
 from headway.store.journal.errors import Corrupt
-from headway.store.journal.stream import Stream
+from headway.store.journal.readable import ReadableStream
 
 log = logging.getLogger("headway")
 
@@ -257,7 +257,7 @@ def _words(error: Exception) -> str:
     return str(error)
 
 
-def _times(stream: Stream) -> tuple[int | None, int | None]:
+def _times(stream: ReadableStream) -> tuple[int | None, int | None]:
     """Times of the first record and the last, microseconds."""
     segments = [segment for segment in stream.segments if segment.first_time_us is not None]
     return (segments[0].first_time_us, segments[-1].last_time_us) if segments else (None, None)

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,22 +19,19 @@ from headway.store.journal.batch import BadBatch, header_of
 from headway.store.journal.files import REAL, Files
 from headway.store.journal.index import SegmentIndex
 from headway.store.journal.losses import Numbers, is_accepted, read_losses
+from headway.store.journal.readable import ReadableStream
 from headway.store.journal.segment import HEADER_BYTES, BadHeader, SegmentReader, ordinal_of
-from headway.store.journal.stream import Stream
 
 TRIES_MAX = 10
 """Segments are freed while they are looked at; then it is begun anew."""
 
 
-class StreamReader(Stream):
-    """For reading only: what writes must not be called."""
-
+class StreamReader(ReadableStream):
     def __init__(self, folder: Path, files: Files = REAL) -> None:
         super().__init__(files, folder)
 
-    def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
-        """Returns a sentence for each place that cannot be read. Raises OSError."""
-        del repair, checked
+    def open(self) -> list[str]:
+        """Finds the batches. Returns a sentence for each place that cannot be read. Raises OSError."""
         for tries_left in reversed(range(TRIES_MAX)):
             try:
                 segments, said = indexed(self._files, self.folder)

@@ -13,16 +13,16 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from headway.store.journal.batch import Entry, Packed, StoredEntry, pack
-from headway.store.journal.catalogue import Catalogue, SegmentStats
+from headway.store.journal.batch import Entry, Packed, pack
 from headway.store.journal.files import Buffer, Files, write_all
 from headway.store.journal.index import SegmentIndex
 from headway.store.journal.losses import FREED, joined, read_losses, write_losses
+from headway.store.journal.readable import ReadableStream
 from headway.store.journal.recovery_scan import recovery_scan
 from headway.store.journal.repair import repair_stream
 from headway.store.journal.segment import SegmentHeader, file_name, pack_header
@@ -30,16 +30,14 @@ from headway.store.journal.segment import SegmentHeader, file_name, pack_header
 SEGMENT_BYTES = 64 * 1024 * 1024
 
 
-class Stream:
+class Stream(ReadableStream):
     """To be opened before anything else. ``append`` to ``close`` are for one thread; reading is for all."""
 
     def __init__(self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.folder = folder
+        super().__init__(files, folder)
         self.broken: OSError | None = None
         """Why what was appended since the last sync is only in memory; None while all is well."""
-        self._files = files
         self._segment_bytes = segment_bytes
-        self._catalogue = Catalogue(files)
         self._token = 0
         self._current: SegmentIndex | None = None
         self._fd: int | None = None
@@ -74,7 +72,7 @@ class Stream:
     def close(self) -> None:
         """Closes at once; unsynced batches may be lost."""
         self._close_fd()
-        self._catalogue.close()
+        super().close()
 
     def check(self) -> None:
         """Assert what always holds between two calls. It goes through all segments."""
@@ -341,58 +339,3 @@ class Stream:
         if self._folder_dirty:
             self._files.sync_folder(self.folder)
             self._folder_dirty = False
-
-    # -- reading, from any thread -----------------------------------------------------------------------------------
-
-    @property
-    def first_sequence(self) -> int:
-        """The first that there is; ``last_sequence + 1`` if there is none."""
-        return self._catalogue.first_sequence
-
-    @property
-    def last_sequence(self) -> int:
-        """The last that was appended, also when its segment is freed by now; 0 if there never was one."""
-        return self._catalogue.last_sequence
-
-    @property
-    def freed_upto(self) -> int:
-        """The last sequence that was freed; 0 if none was."""
-        return self._catalogue.freed_upto
-
-    @property
-    def bytes(self) -> int:
-        return self._catalogue.bytes
-
-    @property
-    def segments(self) -> list[SegmentStats]:
-        """The oldest first."""
-        return self._catalogue.stats()
-
-    def batch_with(self, sequence: int) -> list[StoredEntry] | None:
-        """The batch that covers this sequence, or the next one after it; None at the end. Raises Corrupt, OSError."""
-        found = self._catalogue.batch_with(sequence)
-        return None if found is None else found.entries
-
-    def read(self, first: int, last: int) -> Iterator[tuple[int, list[StoredEntry]]]:
-        """The batches that overlap these sequences, in order, each with its time. Batches of facts alone are passed
-        over. What is freed meanwhile is left out. Raises Corrupt, OSError."""
-        while first <= last:
-            found = self._catalogue.batch_with(first)
-            if found is None or found.header.first_sequence > last:
-                return
-            yield found.header.time_us, found.entries
-            first = found.header.last_sequence + 1
-
-    def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Bytes from this sequence on, to within a stretch of the index, and when the first of them was written."""
-        return self._catalogue.behind(sequence)
-
-    def sequence_at(self, time_us: int) -> int:
-        """The first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is none."""
-        return self._catalogue.sequence_at(time_us)
-
-    def scan(self, kinds: Collection[int] | None = None) -> Iterator[tuple[int, list[StoredEntry]]]:
-        """Every batch in order, each with its time and its entries of these kinds, which may be none. For start-up:
-        nothing may be written or freed meanwhile. Raises Corrupt, OSError."""
-        for found in self._catalogue.scan(kinds):
-            yield found.header.time_us, found.entries

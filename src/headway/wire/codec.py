@@ -9,26 +9,26 @@ from headway.core.message import Dialect
 
 
 class QueueForm(NamedTuple):
-    """How queues keep what is published to them, and the journal what is said of them, whoever speaks to them."""
+    """The form in which queues keep records, and the journal their arguments, whatever protocol their clients speak."""
 
     dialect: Dialect
     write_table: Callable[[dict[str, Any]], bytes]
-    """Arguments of exchanges and bindings,"""
+    """Writes the arguments of exchanges and bindings."""
     read_table: Callable[[bytes], dict[str, Any]]
-    """... and back."""
+    """Reads arguments that ``write_table`` wrote."""
     read_headers: Callable[[bytes], dict[str, Any]]
-    """Native properties that exchanges may route by."""
+    """Reads the headers that exchanges route by from a record's native properties."""
 
 
 class Codec(NamedTuple):
     port: int
-    """Where clients look for it."""
+    """Default port."""
     packet_bytes_max: int
-    """Default limit of a packet; of a message where a packet is only a part of one."""
+    """Default limit of a packet; of a message, where a message may have several packets."""
     in_flight_max: int
-    """Default window of a client that asks for none."""
+    """Default window of a client that does not set one."""
     dialects: tuple[type[Dialect], ...] = ()
-    """Dialects of subscriptions that the journal keeps: msgspec structs, each tagged with a name of its own as
-    ``dialect``. One may be without, for it was the first there was."""
+    """Dialects of subscriptions that the journal keeps: msgspec structs, each with a tag of its own as ``dialect``. One
+    dialect may lack the tag, as the first one does."""
     queues: QueueForm | None = None
-    """One protocol has it."""
+    """Set by one protocol."""

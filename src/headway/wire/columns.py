@@ -1,9 +1,9 @@
-"""Frames of one size, looked at many at a time. The innermost loops of all scanners: how far do frames with one header
-reach, and where are their parts?
+"""Scans frames of one size, many at a time. These are the innermost loops of all scanners: they find how far frames
+with one header reach, and where their parts are.
 
-A few frames are compared one by one. Of many with a short header the bytes at one place of all headers are a slice with
-the size as its step, a *column*, and whether these are all equal is found in C: a nanosecond for each byte of a frame's
-header. Long headers are cut out, all with one call of ``struct``, and counted: 50 ns for each frame.
+A few frames are compared one by one. For many frames with a short header, the bytes at one position of all headers form
+a *column*: a slice whose step is the frame size. C compares a column, in a nanosecond per byte of a frame's header.
+Long headers are cut out with one call of ``struct`` and counted, in 50 ns per frame.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 from struct import Struct
 
 FEW = 16
-"""So many are compared one by one before anything is tried that takes some time to set up."""
+"""Frames compared one by one before a method is tried that takes time to set up."""
 COLUMNS_MAX = 32
-"""A longer header is cut out."""
+"""Longer headers are cut out."""
 
 
 def same_frames(data: bytes, header: bytes, pos: int, size: int, trailer: bytes = b"") -> int:
-    """Where the frames of ``size`` bytes from ``pos`` on stop to begin with ``header`` and to end with ``trailer``."""
+    """Returns the end of the frames of ``size`` bytes from ``pos`` on that begin with ``header`` and end with
+    ``trailer``."""
     startswith = data.startswith
     last = len(data) - size
     few = min(last, pos + FEW * size)
@@ -38,8 +39,8 @@ def same_frames(data: bytes, header: bytes, pos: int, size: int, trailer: bytes 
 
 
 def _same_columns(data: bytes, wanted: bytes, pos: int, size: int, count: int) -> int:
-    """In how many frames in a row, of ``count``, do these bytes stand, ``pos`` being their place in the first?"""
-    for at in range(len(wanted) - 1, -1, -1):  # topics that differ do so at their ends
+    """Counts the frames in a row, of ``count``, that have these bytes; ``pos`` is their position in the first frame."""
+    for at in range(len(wanted) - 1, -1, -1):  # topics mostly differ at their ends
         byte = wanted[at : at + 1]
         column = data[pos + at : pos + count * size : size]
         if column != byte * count:
@@ -50,7 +51,7 @@ def _same_columns(data: bytes, wanted: bytes, pos: int, size: int, count: int) -
 
 
 def _same_pieces(data: bytes, header: bytes, pos: int, size: int, trailer: bytes) -> int:
-    """By more and more at a time, so that not much is cut out in vain."""
+    """Cuts out headers in growing portions, so that few are cut out in vain."""
     left = (len(data) - pos) // size
     tried = FEW
     while left:
@@ -68,14 +69,14 @@ def _same_pieces(data: bytes, header: bytes, pos: int, size: int, trailer: bytes
 
 
 def equal_pieces(data: bytes, start: int, size: int, step: int, count: int) -> tuple[bytes, ...]:
-    """``count`` pieces of ``size`` bytes, each ``step`` bytes behind the one before, in less than half the time that
-    as many slices take."""
+    """``count`` pieces of ``size`` bytes, each ``step`` bytes after the one before. It takes less than half the time of
+    as many slices."""
     form = f"{size}s{step - size}x" * (count - 1) + f"{size}s" if count else ""
     return Struct(form).unpack_from(data, start)
 
 
 def equal_pairs(data: bytes, sizes: tuple[int, int], count: int) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """``data`` is ``count`` pairs of pieces of these sizes: the first of all, and the second."""
+    """Splits ``data``, which is ``count`` pairs of pieces of these sizes, into all first and all second pieces."""
     one, other = sizes
     pieces = Struct(f"{one}s{other}s" * count).unpack_from(data)
     return pieces[::2], pieces[1::2]

@@ -1,4 +1,4 @@
-"""Partial input of every codec: bytes that have not come whole, and fields taken from those that have."""
+"""Partial input, for every codec: keeps the start of an incomplete frame, and reads the fields of complete frames."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from abc import ABC, abstractmethod
 from headway.core.base import ProtocolError
 
 ALL = 1 << 62
-"""More items than come in any number of bytes."""
+"""More items than any input can have."""
 
 
 class Tail:
-    """The received part of a frame. It is not looked at again before the frame can be whole."""
+    """The received part of a frame. It is not parsed again until the frame can be complete."""
 
     __slots__ = ("data", "need_bytes")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.need_bytes = 0
-        """With fewer the frame cannot be whole."""
+        """Least size of the complete frame."""
 
     @property
     def missing_bytes(self) -> int:
         return max(0, self.need_bytes - len(self.data)) if self.data else 0
 
     def join(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """Joins the kept part and the new bytes; None: still too little, and kept."""
+        """Joins the kept part and the new bytes; None: the frame is still incomplete, and the bytes are kept."""
         if self.data:
             if len(self.data) + len(data) < self.need_bytes:
                 self.data += data
@@ -34,12 +34,12 @@ class Tail:
         return data if type(data) is bytes else bytes(data)
 
     def keep(self, data: bytes, start: int) -> None:
-        """Keeps the bytes from ``start`` on, and nothing else."""
+        """Keeps only the bytes from ``start`` on."""
         self.data = bytearray(data[start:])
 
 
 class BytesReader(ABC):
-    """Fields of one frame, read from front to back; what ends behind ``end`` is ``malformed``."""
+    """Reads the fields of one frame in order; a field that goes beyond ``end`` is ``malformed``."""
 
     __slots__ = ("data", "end", "pos")
 
@@ -51,10 +51,10 @@ class BytesReader(ABC):
     @staticmethod
     @abstractmethod
     def malformed(text: str) -> ProtocolError:
-        """The protocol's way to say that the bytes do not parse."""
+        """The protocol's error for bytes that do not parse."""
 
     def take(self, size: int, what: str) -> int:
-        """Step over ``size`` bytes; where they start."""
+        """Skips ``size`` bytes and returns their start."""
         at = self.pos
         if at + size > self.end:
             raise self.malformed(f"ends within its {what}")

@@ -1,4 +1,4 @@
-"""Acknowledgements, by the batch: an ack frame has 21 bytes, and a busy consumer sends one for each message."""
+"""Acknowledgements in batches: an ack frame has 21 bytes, and a busy consumer sends one per message."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TAG = f"{_HEADER_BYTES}xQ2x"
 
 
 class AckBatch(NamedTuple):
-    """Neighbouring ``basic.ack`` of one channel, all of them single, or all ``multiple``; tags in the order they came.
-    """
+    """Neighbouring ``basic.ack`` of one channel, all single or all ``multiple``; tags in the order in which they
+    came."""
 
     channel: int
     tags: tuple[int, ...]
@@ -24,7 +24,7 @@ class AckBatch(NamedTuple):
 
 
 def read_acks(data: bytes, pos: int, channel: int) -> tuple[int, AckBatch]:
-    """The acks from ``pos`` on, where one is known to stand whole, and where they stop."""
+    """Reads the acks from ``pos`` on, the first of which is complete. Returns their end, and the acks."""
     flag = pos + _FLAG_AT
     header, trailer = data[pos : pos + _HEADER_BYTES], data[flag : flag + 2]
     stop = pos + FRAME_BYTES

@@ -1,4 +1,4 @@
-"""AMQP, to those who know no protocol. Who sets no prefetch wants whatever there is."""
+"""The codec of AMQP for code that knows no protocol. A consumer without a prefetch gets as much as there is."""
 
 from __future__ import annotations
 

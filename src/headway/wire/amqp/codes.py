@@ -1,4 +1,4 @@
-"""Reply codes (0-9-1, 1.2 of the reference). Soft ones close a channel, hard ones the connection."""
+"""Reply codes (0-9-1, 1.2 of the reference). Soft codes close a channel, hard codes the connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReplyCode(IntEnum):
 
     @property
     def word(self) -> str:
-        """As clients show it, in front of the text."""
+        """The code's name, which clients show in front of the text."""
         return self.name
 
 

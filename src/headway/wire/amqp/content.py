@@ -6,7 +6,7 @@ from headway.wire.amqp.scan import FRAME_END, FRAME_OVERHEAD
 
 
 class Content:
-    """``frame_bytes_max`` 0: there is no limit."""
+    """Writes contents in frames of at most ``frame_bytes_max`` bytes; 0: no limit."""
 
     __slots__ = ("_body", "_header", "most")
 
@@ -18,19 +18,19 @@ class Content:
         """The largest part of a body that fits into a frame."""
 
     def header_lead(self, header_bytes: int) -> bytes:
-        """The bytes in front of a header."""
+        """The bytes before a header."""
         return self._header + header_bytes.to_bytes(4, "big")
 
     def header(self, header: bytes) -> bytes:
-        """The frame of a header: class, weight, size of the body, properties."""
+        """The header frame. ``header``: class, weight, size of the body, properties."""
         return self.header_lead(len(header)) + header + FRAME_END
 
     def body_lead(self, body_bytes: int) -> bytes:
-        """The bytes in front of a body that fits into one frame."""
+        """The bytes before a body that fits into one frame."""
         return self._body + body_bytes.to_bytes(4, "big")
 
     def body(self, body: bytes) -> bytes:
-        """In as many frames as it needs: an empty one in none."""
+        """The body in as many frames as it needs; an empty body needs none."""
         most = self.most
         if len(body) <= most:
             return self.body_lead(len(body)) + body + FRAME_END if body else b""

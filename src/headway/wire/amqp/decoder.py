@@ -1,18 +1,19 @@
-"""Decodes one AMQP client's bytes, frame by frame: methods as ``pamqp`` commands, acks by the batch, messages as runs.
+"""Decodes one AMQP client's bytes, frame by frame: methods to ``pamqp`` commands, acks to batches, messages to runs.
 
-Theory of operation. A frame is split off by hand, for there may be only part of it. A ``basic.publish`` all of whose
-message has come begins a run (scan.py); what has come in part, or needs several body frames, is put together channel by
-channel. Properties are not read: they are passed on as they came, and whoever needs one reads them (properties.py).
+Theory of operation. The decoder itself finds the ends of frames, for a frame may have come only in part. A complete
+message begins a run at its ``basic.publish`` (scan.py). A message that has come in part, or has several body frames, is
+put together per channel. Properties are not read but passed on as they came; code that needs one reads it
+(properties.py).
 
 Rules:
-- ``feed`` never raises. After bad input ``error`` is set, what came before it is still returned, and everything after
-  it is ignored.
-- Errors are ``ProtocolError`` with the specification's reply code; all those found here end the connection (0-9-1,
-  4.2). They name the frame by the place of its first byte in all that was sent.
-- How the bytes were cut when they came makes no difference, but to how many messages are in a run, and acks in a batch.
-- Whoever asks for a little at a time (``items_max``) feeds nothing more before ``waits`` is false.
-- A frame longer than ``frame_bytes_max`` is refused when its length is read, before it is buffered. Of a message that
-  has come in part at most ``message_bytes_max`` are kept, and of each channel one.
+- ``feed`` never raises. After bad input ``error`` is set; items before it are still returned, and bytes after it are
+  ignored.
+- Errors are ``ProtocolError`` with the specification's reply code; all errors of the decoder end the connection (0-9-1,
+  4.2). The text names the frame by the offset of its first byte in the client's stream.
+- The sizes of the reads make no difference, except to the number of messages in a run and of acks in a batch.
+- A caller that limits the number of items (``items_max``) feeds no more bytes until ``waits`` is false.
+- A frame longer than ``frame_bytes_max`` is refused when its length is read, before it is buffered. Each channel has at
+  most one incomplete message, of at most ``message_bytes_max``.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ ACCESS_REQUEST = 30 << 16 | 10
 CHANNEL_CLOSE_OK = 20 << 16 | 41
 PUBLISH = 60 << 16 | 40
 PUBLISHES_MAX = 1000
-"""So many different publish frames are remembered as read."""
+"""Different publish frames whose arguments are cached."""
 _FRAME = struct.Struct(">BHI")
 _FRAME_HEADER_BYTES = 7
 
 
 class _Content:
-    """A message that has come in part."""
+    """An incomplete message."""
 
     __slots__ = ("address", "body", "properties", "waiting")
 
@@ -63,7 +64,7 @@ class _Content:
         self.properties: bytes | None = None
         self.waiting = 0
         self.body: bytearray | None = bytearray()
-        """None: it is not kept."""
+        """Received part of the body; None: the body is skipped."""
 
 
 class AmqpDecoder:
@@ -81,42 +82,43 @@ class AmqpDecoder:
         self.version: Version | None = None
         self.error: ProtocolError | None = None
         self.packets = 0
-        """Frames taken so far, those of each message counted as one packet."""
+        """Number of frames so far; the frames of a message count as one."""
         self._bytes = 0
-        """Taken so far."""
+        """Number of bytes decoded so far."""
         self._refused = False
         self._contents: dict[int, _Content] = {}
         self._publishes: dict[bytes, Address] = {}
         self._tail = Tail()
         self._rest: tuple[bytes, int] | None = None
-        """The received bytes that were not decoded yet, from that position on."""
+        """Received bytes that are not decoded yet, from this position on."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of frames and messages that have not come whole."""
+        """Bytes held of incomplete frames and messages."""
         if not self._contents:
             return len(self._tail.data)
         return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
     @property
     def missing_bytes(self) -> int:
-        """Counts the bytes still to come of those."""
+        """Bytes still to come of incomplete frames and messages."""
         waiting = sum(content.waiting for content in self._contents.values() if content.body is not None)
         return max(waiting, self._tail.missing_bytes)
 
     def forget(self, channel: int) -> None:
-        """We close the channel: of the message that has come in part nothing is kept, and the rest of it is skipped."""
+        """Drops the channel's incomplete message, and skips the rest of it: the broker closes the channel."""
         content = self._contents.get(channel)
         if content is not None:
             content.body = None
 
     @property
     def waits(self) -> bool:
-        """There is more than was asked for."""
+        """More items have come than were asked for."""
         return self._rest is not None
 
     def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
-        """The items that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
+        """Returns the items that ``data`` completes, in order, at most ``items_max``; calls without data return the
+        rest."""
         if self.error is not None or self._refused:
             return []
         rest = self._rest
@@ -140,7 +142,7 @@ class AmqpDecoder:
         return items
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        """Decode complete frames from ``pos`` on; where the first begins that is not complete, or not asked for."""
+        """Decodes frames from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""
         n = len(data)
         if self.version is None and items_max:
             if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
@@ -189,7 +191,7 @@ class AmqpDecoder:
     # -- methods ----------------------------------------------------------------------------------------------------
 
     def _method(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:
-        """The method frame at ``data[pos:end]``, and all that belongs with it; where that stops."""
+        """Decodes the method frame at ``data[pos:end]`` and the frames that belong to it; returns their end."""
         version = self.version or AMQP_0_9_1
         if end - pos < FRAME_OVERHEAD + 4:
             raise _fault(ReplyCode.SYNTAX_ERROR, "is a method without class and method ids")
@@ -198,7 +200,7 @@ class AmqpDecoder:
             if given != CHANNEL_CLOSE_OK:
                 text = f"is a method on channel {channel}, in the middle of a message"
                 raise _fault(ReplyCode.UNEXPECTED_FRAME, text)
-            del self._contents[channel]  # we closed the channel, so the client gave up what it was saying
+            del self._contents[channel]  # the broker closed the channel, and the client gave up the message
         if (given >> 16 == CONNECTION) != (channel == 0):
             which = "for the connection, and on" if channel else "for a channel, and on"
             raise _fault(ReplyCode.COMMAND_INVALID, f"is a method {which} channel {channel}")
@@ -240,7 +242,7 @@ class AmqpDecoder:
         return stop
 
     def _address(self, arguments: bytes) -> Address:
-        """Read once for all publish frames that are equal."""
+        """Reads the arguments of a publish frame; equal frames are read once."""
         address = self._publishes.get(arguments)
         if address is None:
             try:

@@ -1,6 +1,6 @@
-"""The form in which AMQP's queues keep their records (lane.py). Nothing in it is any consumer's own: no ids, no holes.
+"""The form in which AMQP's queues keep their records (lane.py). It is the same for all consumers: no ids, no holes.
 
-How a consumer is written to from it is the affair of its envelope (envelope.py).
+An envelope writes the deliveries for one consumer from it (envelope.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headway.wire.columns import equal_pieces
 
 
 class AmqpDialect(msgspec.Struct, frozen=True):
-    """All are equal. No run comes in this form, so ``form`` is that of none."""
+    """All instances are equal. No run arrives in this form, so ``form`` is None."""
 
     @property
     def form(self) -> object:
@@ -27,7 +27,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         return 0
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        """A lead for each size of body; where there is but one, nothing is done for each record here."""
+        """Makes one lead per size of body. If all bodies have one size, there is no work per record."""
         leads = Leads(run.exchange, run.topic, properties_of(run.properties, run.qos))
         data, ends, bodies = run.data, run.ends, run.bodies
         count, size = len(ends), ends[0] - bodies[0]
@@ -43,7 +43,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
     def decode(self, frame: bytes) -> Record:
-        """With all properties a publisher gave it, lifetime aside."""
+        """The record with all properties of its publisher except its lifetime."""
         return read_message(frame).record()
 
     def encode_record(
@@ -56,7 +56,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """The record as it stands in a lane; what is a delivery's own is not part of it."""
+        """The record as it is in a lane, without the parts of a delivery."""
         return self.encode(record.run(), record.sequence).data
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:

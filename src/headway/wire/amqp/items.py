@@ -13,20 +13,20 @@ from headway.wire.amqp.versions import Version
 
 
 class Opening(NamedTuple):
-    """The first eight bytes; ``version`` None: they ask for one there is not, and nothing more is decoded."""
+    """The first eight bytes. ``version`` None: they ask for an unknown version, and nothing more is decoded."""
 
     version: Version | None
 
 
 class Method(NamedTuple):
-    """Any but ``basic.publish`` and ``basic.ack``. Its command's arguments have not been looked at."""
+    """A method other than ``basic.publish`` and ``basic.ack``. The values of its arguments are not checked."""
 
     channel: int
     command: base.Frame
 
 
 class Access(NamedTuple):
-    """``access.request`` of 0-8 and 0-9: whoever asks is given ticket 1."""
+    """``access.request`` of 0-8 and 0-9; every client gets ticket 1."""
 
     channel: int
 
@@ -36,7 +36,7 @@ class Heartbeat(NamedTuple):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A ``basic.publish``. ``topic``: that of its routing key."""
+    """The arguments of a ``basic.publish``. ``topic`` is the topic of its routing key."""
 
     exchange: str
     routing_key: str
@@ -46,8 +46,8 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class PublishedRun(NamedTuple):
-    """Messages that are equal but for their bodies. ``properties``: flags and values as they came, not looked at; nor
-    has the run any but topic and exchange."""
+    """Messages that differ only in their bodies. ``properties`` are flags and values as they came, not parsed; of the
+    run only topic and exchange are set."""
 
     channel: int
     address: Address
@@ -56,7 +56,7 @@ class PublishedRun(NamedTuple):
 
 
 class Oversize(NamedTuple):
-    """A message that is larger than allowed; its body is not kept. The channel is to be closed with 311."""
+    """A message that is larger than allowed; its body is skipped. The channel is to be closed with 311."""
 
     channel: int
     address: Address

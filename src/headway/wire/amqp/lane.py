@@ -1,9 +1,9 @@
-"""Records as they stand in a lane: what is the same for every consumer of AMQP.
+"""Records in a lane: the part of a delivery that is the same for every AMQP consumer.
 
     u16 address bytes | address | u32 header bytes | header | body
 
-The address is exchange and routing key, as short strings; the header is that of a content: class, weight, size of the
-body, properties. All but the body is the *lead*; it is of one length wherever address and properties are the same.
+The address is exchange and routing key, as short strings. The header is a content header: class, weight, size of the
+body, properties. Everything before the body is the *lead*; its length depends only on address and properties.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headway.wire.amqp.properties import read, write
 from headway.wire.amqp.scan import CONTENT
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
-"""Class, weight and size of the body, in front of the properties."""
+"""Size of class, weight and body size, which come before the properties."""
 REMEMBERED_BYTES_MAX = 256
-"""Properties up to this size are read once for many records."""
+"""Properties up to this size are cached when read."""
 _read_lately = lru_cache(1024)(read)
 
 
 class Message(NamedTuple):
-    """A record taken out of a lane. ``properties``: flags and values."""
+    """A record of a lane. ``properties``: flags and values."""
 
     exchange: str
     routing_key: str
@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class RecordParts(NamedTuple):
-    """A record as it is written."""
+    """The parts of a record, as written."""
 
     address: bytes
     header: bytes
@@ -59,7 +59,7 @@ def read_message(record: bytes) -> Message:
 
 
 class Leads:
-    """The leads of one address with the same properties, one for each size of body; ``size``: that of each lead."""
+    """Leads of one address and the same properties, one per size of body; ``size``: the size of each lead."""
 
     __slots__ = ("_after", "_before", "size")
 
@@ -75,7 +75,7 @@ class Leads:
 
 
 def write_address(exchange: str, key: str) -> bytes:
-    """Topics may be longer than routing keys; such a key is cut off, for a client must be told something."""
+    """Writes an address. A topic may be longer than a routing key can be; such a key is cut off."""
     raw = key.encode()
     if len(raw) > SHORT_BYTES_MAX:
         raw = raw[:SHORT_BYTES_MAX].decode(errors="ignore").encode()
@@ -83,5 +83,5 @@ def write_address(exchange: str, key: str) -> bytes:
 
 
 def properties_of(properties: Properties, qos: int) -> bytes:
-    """As the publisher wrote them, or written for the first time."""
+    """The properties as their publisher wrote them; those of other protocols are written anew."""
     return write(properties, qos) if properties.native is None else properties.native

@@ -15,7 +15,7 @@ class Login(NamedTuple):
 
 
 def read_login(mechanism: str, response: str | bytes) -> Login | None:
-    """Reads the login of ``connection.start-ok``. None: a mechanism that was not offered."""
+    """Reads the login of ``connection.start-ok``; None: the mechanism was not offered."""
     raw = response.encode() if isinstance(response, str) else response
     match mechanism:
         case "PLAIN":
@@ -26,7 +26,7 @@ def read_login(mechanism: str, response: str | bytes) -> Login | None:
 
 
 def _plain(raw: bytes) -> Login:
-    """NUL-separated: on whose behalf (nobody's, or the user's own), user, password (RFC 4616)."""
+    """PLAIN (RFC 4616): authorization identity, which is ignored, user and password, separated by NUL."""
     parts = raw.split(b"\0", 2)
     if len(parts) != 3:
         raise malformed("has no user and password in its response")

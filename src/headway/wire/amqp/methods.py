@@ -1,8 +1,8 @@
-"""Methods: the arguments of ``pamqp``'s commands, read and written.
+"""Methods: reads and writes the arguments of ``pamqp``'s commands.
 
-``pamqp`` says what each method is called, what its arguments are and of which type. Reading and writing is done here:
-strictly (primitives.py), and without the rules about names that ``pamqp`` has and other brokers do not. The bits of a
-method are neighbours, and all of them fit into one byte.
+``pamqp`` has the names of methods and the names and types of their arguments. This module reads and writes them:
+strictly (primitives.py), and without ``pamqp``'s rules for names, which other brokers do not have. The bits of a method
+are adjacent, and fit into one byte.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ FROM_CLIENT: frozenset[type[base.Frame]] = frozenset({
     commands.Basic.Nack,
     commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback, commands.Confirm.Select,
 })  # fmt: skip
-"""All others only a server says."""
+"""Methods that a client may send; only a server sends the others."""
 
 
 _KINDS: list[type[base.Frame]] = list(commands.INDEX_MAPPING.values())
 _ARGUMENTS = {kind: tuple((name, kind.amqp_type(name)) for name in kind.__slots__) for kind in _KINDS}
-"""Name and type of each."""
+"""Names and types of each method's arguments."""
 
 
 def read_arguments(kind: type[base.Frame], reader: AmqpReader, version: Version) -> base.Frame:
-    """The command with the arguments at the reader. Bytes behind the last one are no error: later versions append."""
+    """Reads the arguments of a command. Bytes after the last argument are no error: later versions add arguments."""
     command = kind.__new__(kind)  # every argument is set below, and one of the constructors warns
     optional = kind.__slots__[-1] if kind.index in version.shorter else None
     bits = place = 0

@@ -1,15 +1,15 @@
-"""The data types of AMQP, read from and written to bytes; field tables above all.
+"""Reads and writes the data types of AMQP, above all field tables.
 
 Rules:
-- What does not fit within what holds it is a :class:`ProtocolError` with SYNTAX_ERROR: a string that ends behind its
-  frame, an entry that ends behind its table, tables in tables in tables beyond ``DEPTH_MAX``.
-- Types of table values are those that brokers and clients really use, which are not quite the specification's
+- A value that goes beyond its container is a :class:`ProtocolError` with SYNTAX_ERROR: a string beyond its frame, an
+  entry beyond its table. So are tables nested deeper than ``DEPTH_MAX``.
+- The types of table values are those that brokers and clients use, which differ from the specification
   (rabbitmq.com/docs/amqp-0-9-1-errata).
-- What is read of a table can be written again: long strings that are not UTF-8 are ``bytes``, byte arrays
-  ``bytearray``. Written, every integer has 64 bits and every float is a double, so nothing is lost but their width.
+- A table that was read can be written again: long strings that are not UTF-8 become ``bytes``, byte arrays
+  ``bytearray``. Integers are written with 64 bits and floats as doubles, so only their width is lost.
 
-Why not ``pamqp`` for this: it reads strings behind the end of what holds them, copies the rest of a table for each of
-its entries, dies of deep nesting, and makes floats of doubles. The commands are its own (methods.py).
+``pamqp`` is not used for this: it reads strings beyond the end of their container, copies the rest of a table for each
+entry, fails on deep nesting, and narrows doubles to floats. Its commands are used (methods.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headway.wire.partial import BytesReader
 
 SHORT_BYTES_MAX = 255
 DEPTH_MAX = 32
-"""So many tables and arrays may stand in one another."""
+"""Nesting of tables and arrays."""
 
 _FIXED = {
     tag: struct.Struct(f">{form}")
@@ -38,12 +38,12 @@ _TIMESTAMP_MAX = 253_402_300_799
 
 
 def malformed(text: str) -> ProtocolError:
-    """The bytes do not parse."""
+    """The error for bytes that do not parse."""
     return ProtocolError(text, reason=Reason.MALFORMED, code=ReplyCode.SYNTAX_ERROR)
 
 
 class TableField(NamedTuple):
-    """A field of a table. The value, with its type in front, is written at ``start:end``."""
+    """A field of a table. Its value, with the type in front, is at ``start:end``."""
 
     name: str
     value: object
@@ -52,7 +52,7 @@ class TableField(NamedTuple):
 
 
 class AmqpReader(BytesReader):
-    """Arguments or properties, read from front to back."""
+    """Reads arguments or properties in order."""
 
     __slots__ = ()
     malformed = staticmethod(malformed)
@@ -75,7 +75,7 @@ class AmqpReader(BytesReader):
         return self.data[at : at + size]
 
     def long(self, what: str) -> str | bytes:
-        """Text, or bytes where it is none."""
+        """Reads a long string: text, or bytes if it is not UTF-8."""
         raw = self.long_bytes(what)
         try:
             return raw.decode()
@@ -104,7 +104,7 @@ class AmqpReader(BytesReader):
 
     def value(self, what: str, depth: int) -> object:
         tag = self.data[self.take(1, what)]
-        if tag == 0x53:  # S, which most are
+        if tag == 0x53:  # S, the most frequent
             return self.long(what)
         fixed = _FIXED.get(tag)
         if fixed is not None:
@@ -132,12 +132,12 @@ class AmqpReader(BytesReader):
 
 
 def read_bare_table(raw: bytes, what: str) -> dict[str, object]:
-    """A table that fills ``raw``, without the length in front (as in AMQPLAIN)."""
+    """Reads a table that fills ``raw``, without a length in front, as in AMQPLAIN."""
     return AmqpReader(len(raw).to_bytes(4, "big") + raw).table(what)
 
 
 def _time(value: int) -> datetime | int:
-    """Seconds, as they should be; some write milliseconds, and it is not for us to guess."""
+    """A timestamp in seconds. A value beyond year 9999 stays an integer: some clients write milliseconds."""
     return datetime.fromtimestamp(value, UTC) if value <= _TIMESTAMP_MAX else value
 
 
@@ -161,7 +161,7 @@ def write_table(table: Mapping[str, object]) -> bytes:
 
 
 def write_entries(entries: Mapping[str, bytes]) -> bytes:
-    """A table of values that are written already."""
+    """Writes a table from values that are encoded already."""
     return write_long(b"".join([write_short(name) + value for name, value in entries.items()]))
 
 

@@ -1,11 +1,12 @@
-"""Properties of a message: the flags and values in its content header, behind the size of the body.
+"""Properties of a message: the flags and values in its content header, after the size of the body.
 
 Rules:
-- They are passed on as they came (``Properties.native``). What is made of them here is for others than consumers of
-  AMQP: :class:`Facts`, equal for equal bytes.
-- Only their form is checked. A text that is no UTF-8, or that MQTT has no room for, is left out of what MQTT gets.
-- Whoever alters one property leaves the bytes of all others alone; of the headers, those that stay the same.
-- ``reply-to`` is a routing key, so its topic has the separators exchanged (core/message/record.py).
+- AMQP consumers get the properties as they came (``Properties.native``). The broker, and consumers of other protocols,
+  use :class:`Facts`, which are equal for equal bytes.
+- Only the form of properties is checked. A text that is not UTF-8, or too long for MQTT, is left out for MQTT
+  consumers.
+- A function that changes one property keeps the bytes of all others, and of the headers that stay the same.
+- ``reply-to`` is a routing key, so its topic has the separators swapped (core/message/record.py).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ NAMES = (
     "content-type", "content-encoding", "headers", "delivery-mode", "priority", "correlation-id", "reply-to",
     "expiration", "message-id", "timestamp", "type", "user-id", "app-id", "cluster-id",
 )  # fmt: skip
-"""The first has the highest flag; the two lowest flags have no property."""
+"""In the order of their flags, from the highest; the two lowest flags have no property."""
 _FLAGS = {name: 0x8000 >> place for place, name in enumerate(NAMES)}
 _SIZES = {"headers": -4, "delivery-mode": 1, "priority": 1, "timestamp": 8}
-"""Negative: that of the length in front. All others are short strings."""
+"""Sizes in bytes; negative: the size of the length in front. All other properties are short strings."""
 _NUMBERS = ("delivery-mode", "priority", "timestamp")
 
 NONE = b"\0\0"
@@ -46,13 +47,13 @@ NONE = b"\0\0"
 PERSISTENT = 2
 EXPIRATION_MS_MAX = 0xFFFF_FFFF
 TEXT_BYTES_MAX = 65_535
-"""Longer ones do not fit into MQTT."""
+"""Longest text that fits into MQTT."""
 CORRELATION_HEADER = "x-correlation-id"
-"""For correlation data of MQTT that is longer than a short string, or no text."""
+"""Header for MQTT correlation data that is no text, or longer than a short string."""
 
 
 class BadExpiration(ProtocolError):
-    """An expiration that is no number of milliseconds. Only the channel is to be closed."""
+    """An expiration that is no number of milliseconds. Only the channel is closed."""
 
     def __init__(self, raw: bytes) -> None:
         shown = raw[:32].decode(errors="replace")
@@ -64,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     properties: Properties
     headers: dict[str, object]
-    """Not to be altered: they are shared by all who ask."""
+    """Headers; not to be changed, for cached facts share them."""
     delivery_mode: int | None = None
     priority: int = 0
     expiration_ms: int | None = None
@@ -73,7 +74,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def qos(self) -> int:
-        """A persistent message is one to be delivered at least once."""
+        """QoS of the message: a persistent message is delivered at least once."""
         return int(self.delivery_mode == PERSISTENT)
 
 
@@ -84,14 +85,14 @@ class _Span(NamedTuple):
 
 @lru_cache(256)
 def _there(flags: int) -> tuple[tuple[str, int], ...]:
-    """Which properties there are, and the size of each."""
+    """The properties that the flags announce, and the size of each."""
     if flags & 3:
         raise malformed("has flags of properties that there are not")
     return tuple((name, _SIZES.get(name, -1)) for name, flag in _FLAGS.items() if flags & flag)
 
 
 def _places(raw: bytes) -> dict[str, _Span]:
-    """Where the value of each property stands."""
+    """The position of each property's value."""
     n, pos = len(raw), 2
     if n < 2:
         raise malformed("ends within its property flags")
@@ -108,7 +109,7 @@ def _places(raw: bytes) -> dict[str, _Span]:
 
 
 def read(raw: bytes) -> Facts:
-    """Decodes properties. Cached by ``raw``: equal bytes, equal facts."""
+    """Decodes properties; the result is cached by ``raw``."""
     if raw == NONE:
         return Facts(Properties(native=raw), {})
     places = _places(raw)
@@ -148,7 +149,7 @@ def _text(raw: bytes | None) -> str | None:
 
 
 def _topic(key: str | None) -> str | None:
-    """The topic of a routing key, if there can be one."""
+    """The topic of a routing key; None: there is no valid one."""
     if key is None:
         return None
     try:
@@ -166,7 +167,7 @@ def _milliseconds(raw: bytes | None) -> int | None:
 
 
 def _user_text(name: str, value: object) -> str | None:
-    """A header as a user property of MQTT; None: it has no text, or none that fits."""
+    """A header as the text of an MQTT user property; None: it has no text, or none that fits."""
     match value:
         case bool():
             text = "true" if value else "false"
@@ -183,11 +184,11 @@ def _user_text(name: str, value: object) -> str | None:
 
 
 def write(properties: Properties, qos: int) -> bytes:
-    """Those of a message that did not come by AMQP; what does not fit into a short string is left out."""
+    """Writes the properties of a message of another protocol; texts too long for a short string are left out."""
     if properties is NO_PROPERTIES and not qos:
         return NONE
     headers: dict[str, object] = {}
-    for name, text in properties.user:  # a name may stand there again, but not in a table
+    for name, text in properties.user:  # names may repeat in user properties, but not in a table
         if len(name.encode()) <= SHORT_BYTES_MAX:
             headers.setdefault(name, text)
     values: dict[str, bytes] = {}
@@ -212,7 +213,7 @@ def _fits(text: str | None) -> bool:
 
 
 def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
-    """With these headers instead of its own. Values that are the same keep their types, which Python does not have."""
+    """Replaces the headers. Unchanged values keep their bytes, and so their AMQP types, which Python lacks."""
     places = _places(raw)
     values = _values(raw, places)
     own_entries = AmqpReader(raw, places["headers"].start).entries("headers") if "headers" in places else []

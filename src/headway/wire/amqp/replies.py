@@ -1,7 +1,7 @@
-"""The server's methods as frames, in the client's version.
+"""Writes the server's methods as frames, in the client's version.
 
-Whatever has arguments only is written by ``write_method`` from ``pamqp``'s command. Helpers are here for what takes
-more: texts that may be too long, names that ``pamqp`` takes exception to, contents, and what must be fast.
+``write_method`` writes any ``pamqp`` command. The other functions are for methods that need more: texts that may be too
+long, names that ``pamqp`` refuses, contents, and speed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ _ACK_LEAD = (13).to_bytes(4, "big") + ACK.to_bytes(4, "big")
 
 
 def write_method(version: Version, channel: int, command: base.Frame) -> bytes:
-    """A method frame."""
     return _frame(channel, version.from_091(command.index), write_arguments(command, version))
 
 
@@ -43,7 +42,7 @@ def _frame(channel: int, index: int, arguments: bytes) -> bytes:
 
 
 def shortened(text: str) -> str:
-    """As much of it as a short string takes."""
+    """The text, cut to the length of a short string."""
     raw = text.encode()
     return text if len(raw) <= SHORT_BYTES_MAX else raw[: SHORT_BYTES_MAX - 3].decode(errors="ignore") + "..."
 
@@ -52,7 +51,7 @@ def shortened(text: str) -> str:
 
 
 def write_start(version: Version, mechanisms: str = MECHANISMS) -> bytes:
-    """The first thing a server says."""
+    """Writes ``connection.start``, the server's first method."""
     about: common.FieldTable = {
         "product": "Headway",
         "version": __version__,
@@ -65,7 +64,7 @@ def write_start(version: Version, mechanisms: str = MECHANISMS) -> bytes:
 
 
 def write_close_connection(version: Version, code: ReplyCode, text: str, method: int = 0) -> bytes:
-    """``method``: class id << 16 | method id of what it is about, as 0-9-1 counts them; 0: nothing in particular."""
+    """``method``: class id << 16 | method id, in 0-9-1, of the method at fault; 0: none."""
     class_id, method_id = divmod(version.from_091(method), 1 << 16)
     return write_method(version, 0, commands.Connection.Close(
         reply_code=code, reply_text=reply_text(code, text), class_id=class_id, method_id=method_id,
@@ -80,17 +79,17 @@ def write_close_channel(version: Version, channel: int, code: ReplyCode, text: s
 
 
 def reply_text(code: ReplyCode, text: str) -> str:
-    """The code's word and the text: clients show nothing else."""
+    """The code's name and the text, which is all that clients show."""
     return shortened(f"{code.word} - {text}")
 
 
 def write_blocked(reason: str) -> bytes:
-    """To a client that said it understands it (``connection.blocked``), so of 0-9-1."""
+    """Writes ``connection.blocked``, for clients that announced that they understand it; so always of 0-9-1."""
     return write_method(AMQP_0_9_1, 0, commands.Connection.Blocked(reason=shortened(reason)))
 
 
 def write_access_ok(channel: int) -> bytes:
-    """The answer to ``access.request``: everybody has ticket 1, and nobody asks for it."""
+    """Writes the reply to ``access.request``: ticket 1, which is never checked."""
     return _frame(channel, ACCESS_OK, TICKET)
 
 
@@ -98,14 +97,14 @@ def write_access_ok(channel: int) -> bytes:
 
 
 def write_declare_ok(version: Version, channel: int, queue: str, messages: int, consumers: int) -> bytes:
-    """``pamqp`` has its own idea of what a queue may be called."""
+    """Writes ``queue.declare-ok`` with any name; ``pamqp`` refuses some names that other brokers allow."""
     command = commands.Queue.DeclareOk("", messages, consumers)
     command.queue = queue
     return write_method(version, channel, command)
 
 
 def write_ack(channel: int, tag: int, multiple: bool = False) -> bytes:
-    """A message, or all up to it, is confirmed to its publisher."""
+    """Writes ``basic.ack``, which confirms a message, or all up to it, to its publisher."""
     end = b"\x01\xce" if multiple else b"\x00\xce"
     return b"\x01" + channel.to_bytes(2, "big") + _ACK_LEAD + tag.to_bytes(8, "big") + end
 
@@ -114,7 +113,7 @@ def write_get_ok(
     channel: int, delivery_tag: int, record: bytes, message_count: int, frame_bytes_max: int, *,
     redelivered: bool = False,
 ) -> bytes:  # fmt: skip
-    """The answer to ``basic.get``, from a record as it stands in a lane."""
+    """Writes the reply to ``basic.get``, from a record of a lane."""
     address, header, body = split_record(record)
     flag = b"\x01" if redelivered else b"\x00"
     arguments = delivery_tag.to_bytes(8, "big") + flag + address + message_count.to_bytes(4, "big")
@@ -126,7 +125,7 @@ def write_return(
     channel: int, code: ReplyCode, text: str, exchange: str, routing_key: str, properties: bytes, body: bytes,
     frame_bytes_max: int,
 ) -> bytes:  # fmt: skip
-    """A message that nobody wants goes back to its publisher."""
+    """Writes ``basic.return``, which sends an unroutable message back to its publisher."""
     arguments = code.to_bytes(2, "big") + write_short(shortened(text)) + write_address(exchange, routing_key)
     header = CONTENT + len(body).to_bytes(8, "big") + properties
     content = Content(channel, frame_bytes_max)

@@ -1,9 +1,9 @@
-"""The hot loop: how far does a run of messages reach?
+"""The hot loop of the AMQP decoder: finds the end of a run of messages.
 
-Rules. A message is a ``basic.publish`` frame, a content header frame and, unless it is empty, one body frame; one that
-needs more body frames is no part of a run. Messages belong to one run when publish frame and properties are equal, byte
-for byte; what may differ is the size of the body. Nothing is raised here: the scan stops before whatever does not fit,
-and the decoder looks at that afresh.
+Rules. A message is a ``basic.publish`` frame, a content header frame and, unless it is empty, one body frame; a message
+with more body frames is not part of a run. Messages of one run have publish frames and properties that are equal byte
+for byte; their bodies may differ in size. The scan raises no errors: it stops at the first message that does not fit,
+and the decoder parses that one again.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from headway.wire.columns import same_frames
 
 FRAME_END = b"\xce"
 FRAME_OVERHEAD = 8
-"""Frame header and end."""
+"""Bytes of a frame's header and end."""
 CONTENT = b"\x00\x3c\x00\x00"
-"""Start of a content header of class basic: class and weight."""
+"""Start of a content header of class basic: class id and weight."""
 BODY_SIZE_AT = 7 + 4
-"""Where in a header frame the size of the body stands, in 8 bytes."""
+"""Position of the 8-byte body size in a header frame."""
 PROPERTIES_AT = BODY_SIZE_AT + 8
 HEADER_BYTES_MIN = PROPERTIES_AT + 2 + 1
-"""A header frame with no properties: their flags are there."""
+"""Size of a header frame without properties; it has their flags."""
 
 
 class Whole(NamedTuple):
-    """A message all of which has come: positions in the data."""
+    """A complete message, as positions in the data."""
 
     publish_end: int
     header_end: int
@@ -38,7 +38,7 @@ class Whole(NamedTuple):
 def find_whole(
     data: bytes, start: int, publish_end: int, payload_bytes_max: int, frame_bytes_max: int
 ) -> Whole | None:
-    """The message whose publish frame is ``data[start:publish_end]``; None: it has not come whole, or is not so."""
+    """The message whose publish frame is ``data[start:publish_end]``; None: it is incomplete, or cannot be in a run."""
     n = len(data)
     if publish_end + 7 > n or data[publish_end] != 2 or not _same_channel(data, start, publish_end):
         return None
@@ -70,10 +70,11 @@ def _same_channel(data: bytes, frame: int, other: int) -> bool:
 def extend_run(
     data: bytes, start: int, first: Whole, payload_bytes_max: int
 ) -> tuple[int, Sequence[int], Sequence[int]]:
-    """The run whose first message is ``data[start:first.end]``; bodies of more than ``payload_bytes_max`` end it.
+    """Extends the run that begins with the message ``data[start:first.end]``. A body of more than
+    ``payload_bytes_max`` ends it.
 
-    Returns where it stops in ``data``, and the ends and starts of the payloads, counted from ``start``: ranges where
-    all are of one size.
+    Returns the end of the run in ``data``, and the ends and starts of the payloads, counted from ``start``: as ranges
+    if all have one size.
     """
     n = len(data)
     startswith = data.startswith
@@ -85,7 +86,7 @@ def extend_run(
     bodies: list[int] = []
     at, payload, payload_end, end = start, first.payload, first.payload_end, first.end
     while True:
-        # One message, data[at:end], is known to fit. Those after it of the same size and header fit as well.
+        # The message data[at:end] is known to fit, and so do the next ones of the same size and header.
         size = end - at
         header = data[at:payload]
         pos = end

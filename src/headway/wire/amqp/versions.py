@@ -1,12 +1,12 @@
-"""Versions: what a client's first eight bytes ask for, and where the methods of older ones differ from 0-9-1.
+"""Versions of AMQP: how a client asks for one, and how the methods of older versions differ from 0-9-1.
 
-The differences are those between the specifications' XML files. Fields that 0-9-1 calls reserved are the same bytes
-that older versions gave a meaning to (tickets, capabilities, realms), so only these remain:
+The differences are those between the specifications' XML files. Fields that 0-9-1 calls reserved have the same bytes as
+the fields that older versions used (tickets, capabilities, realms). These differences remain:
 
 - 0-8 closes a connection with methods 60 and 61 instead of 50 and 51; its ``channel.open-ok`` has no argument, and its
   ``basic.consume`` no table of arguments;
 - 0-9 has ``basic.recover-sync`` at 102 (answered with 101) instead of 110 (111);
-- both ask for access tickets (class 30) before they declare or publish anything.
+- clients of both ask for access tickets (class 30) before they declare or publish.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ HEADER_BYTES = 8
 class Version(NamedTuple):
     name: str
     major: int
-    """As ``connection.start`` says it."""
+    """Major version in ``connection.start``."""
     minor: int
     own: dict[int, int]
     """Method indexes (class id << 16 | method id) of this version by those of 0-9-1, where they differ."""
     shorter: frozenset[int]
-    """Methods, by their index in 0-9-1, that have no last argument yet. Read, it may be there all the same."""
+    """Methods, by their index in 0-9-1, that lack the last argument. A client may send it all the same."""
     has_tickets: bool
-    """Whether clients ask for access tickets."""
+    """Clients ask for access tickets."""
 
     def to_091(self, index: int) -> int:
-        """-1: it has no such method."""
+        """The method's index in 0-9-1; -1: this version has no such method."""
         if index in self.own:
             return -1
         return next((new for new, old in self.own.items() if old == index), index)
@@ -50,15 +50,15 @@ AMQP_0_8 = Version(
 )  # fmt: skip
 
 OFFERED = b"AMQP\x00\x00\x09\x01"
-"""The answer to an unknown protocol header, before the server closes (0-9-1, 4.2.2)."""
+"""The reply to an unknown protocol header, before the server closes (0-9-1, 4.2.2)."""
 _HEADERS = {
     OFFERED: AMQP_0_9_1,
     b"AMQP\x01\x01\x00\x09": AMQP_0_9,
-    b"AMQP\x01\x01\x08\x00": AMQP_0_8,  # what clients of 0-8 send
-    b"AMQP\x01\x01\x09\x01": AMQP_0_8,  # what the text of its specification says
+    b"AMQP\x01\x01\x08\x00": AMQP_0_8,  # sent by clients of 0-8
+    b"AMQP\x01\x01\x09\x01": AMQP_0_8,  # in the text of its specification
 }
 
 
 def version_asked(header: bytes) -> Version | None:
-    """The version that the first eight bytes of a connection ask for; None: no version there is here."""
+    """The version that the first eight bytes of a connection ask for; None: an unknown version."""
     return _HEADERS.get(header)

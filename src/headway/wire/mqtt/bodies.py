@@ -1,7 +1,7 @@
-"""The bodies of all packets but PUBLISH, from bytes to structs.
+"""Reads the bodies of all packets except PUBLISH into structs.
 
-Each function gets a reader that stands behind the fixed header of one complete packet, and must use it up: bytes left
-over are malformed. First bytes (types and flags) have been checked by the decoder.
+Each function gets a reader at the end of the fixed header of one complete packet, and must read all of it: bytes left
+over are malformed. The decoder has checked the first byte (type and flags).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from headway.wire.mqtt.properties import Fields, read_properties
 
 
 def read_level(reader: MqttReader) -> tuple[bytes, int]:
-    """The protocol name and level that a CONNECT begins with."""
+    """Reads the protocol name and level at the start of a CONNECT."""
     return reader.binary("protocol name"), reader.u8("protocol level")
 
 
 def check_level(name: bytes, level: int) -> int:
-    """The version, if it is one spoken here."""
+    """Returns the level if it is supported; else raises."""
     if name == b"MQTT" and level in (4, 5):
         return level
     if name == b"MQIsdp" and level == 3:
@@ -62,7 +62,7 @@ def check_level(name: bytes, level: int) -> int:
 
 
 def read_connect(reader: MqttReader, version: int) -> Connect:
-    """The part of CONNECT behind the protocol level."""
+    """Reads a CONNECT from the end of the protocol level on."""
     flags = reader.u8("connect flags")
     _check_connect_flags(flags, version)
     clean = bool(flags & 0x02)
@@ -299,4 +299,4 @@ FROM_SERVER: dict[int, Body] = {
     2: _connack, 4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 9: _suback, 11: _unsuback, 13: _pingresp,
     14: _server_disconnect, 15: _server_auth,
 }
-"""By packet type; CONNECT and PUBLISH are the decoder's own."""
+"""Readers by packet type. The decoder reads CONNECT and PUBLISH itself."""

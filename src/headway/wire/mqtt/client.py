@@ -1,4 +1,4 @@
-"""Encodes a client's packets: for the load driver, the demo's consumers, and the tests."""
+"""Encodes a client's packets, for the load driver, the demo's consumers and the tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headway.wire.mqtt.properties import Fields, UserProperties, write_message, 
 
 
 def encode_connect(connect: Connect) -> bytes:
-    """CONNECT, in the version it names."""
+    """Encodes a CONNECT, in its ``version``."""
     will = connect.will
     flags = connect.clean_start << 1
     if will is not None:
@@ -54,7 +54,7 @@ def _will(will: WillMessage, version: int) -> bytes:
 
 
 def connect(client_id: str, version: int = 5, *, keep: bool = False, keep_alive_s: int = 0) -> bytes:
-    """A plain CONNECT; ``keep`` wants the session kept for ever."""
+    """Encodes a plain CONNECT; ``keep`` asks for a session that never expires."""
     return encode_connect(
         Connect(version, client_id, not keep, keep_alive_s, session_expiry_s=NEVER if keep else 0)
     )
@@ -74,7 +74,7 @@ def encode_publish(
     alias: int | None = None,
     identifiers: tuple[int, ...] = (),
 ) -> bytes:
-    """PUBLISH. With an ``alias`` the topic may be empty. ``identifiers`` are a server's affair (and a test's)."""
+    """Encodes a PUBLISH. With an ``alias`` the topic may be empty. Only servers send ``identifiers``."""
     first = 0x30 | dup << 3 | qos << 1 | retain
     head = write_text(topic) + (packet_id.to_bytes(2, "big") if qos else b"")
     if version == 4:
@@ -114,7 +114,7 @@ def encode_unsubscribe(
 
 
 def encode_ack(kind: int, packet_id: int, code: int = 0) -> bytes:
-    """PUBACK, PUBREC, PUBREL, PUBCOMP are the kinds 4, 5, 6, 7. A ``code`` is for version 5."""
+    """Encodes a PUBACK, PUBREC, PUBREL or PUBCOMP (``kind`` 4 to 7). A ``code`` needs version 5."""
     first = kind << 4 | (2 if kind == 6 else 0)
     return write_frame(first, packet_id.to_bytes(2, "big"), bytes((code,)) if code else b"")
 
@@ -124,7 +124,7 @@ def encode_pingreq() -> bytes:
 
 
 def encode_disconnect(disconnect: Disconnect | None = None, *, version: int = 5) -> bytes:
-    """DISCONNECT; what it says beyond going is for version 5."""
+    """Encodes a DISCONNECT; version 4 has neither code nor properties."""
     if version == 4 or disconnect is None or disconnect == Disconnect():
         return b"\xe0\x00"
     fields = Fields(

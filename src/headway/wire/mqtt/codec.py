@@ -1,4 +1,4 @@
-"""MQTT, to those who know no protocol."""
+"""The codec of MQTT for code that knows no protocol."""
 
 from __future__ import annotations
 

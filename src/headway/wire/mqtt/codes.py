@@ -1,4 +1,4 @@
-"""MQTT 5 reason codes, and which of them a :class:`~headway.core.base.errors.Reason` becomes on the wire."""
+"""MQTT 5 reason codes, and the code of each :class:`~headway.core.base.errors.Reason`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headway.core.base import Reason
 
 
 class ReasonCode(IntEnum):
-    """Every reason code of MQTT 5. Codes below 0x80 mean success."""
+    """All reason codes of MQTT 5. Codes below 0x80 mean success."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01
@@ -110,19 +110,19 @@ _CLOSE_SILENTLY = frozenset({
 
 
 def find_code(reason: Reason) -> ReasonCode:
-    """The code that tells a client of ``reason``. Whoever could not keep up is told *quota exceeded*."""
+    """The code of a reason. All reasons of slow consumers have the code *quota exceeded*."""
     return _CODE_OF.get(reason, ReasonCode.QUOTA_EXCEEDED)
 
 
 def connack_code(code: int) -> int:
-    """``code``, or its nearest neighbour that a CONNACK of MQTT 5 may carry."""
+    """``code`` if a CONNACK of MQTT 5 may carry it, else the closest code that it may carry."""
     if code in CONNACK_CODES:
         return code
     return _CONNACK_INSTEAD.get(code, ReasonCode.UNSPECIFIED_ERROR)
 
 
 def connack_code_3_1_1(code: int) -> int | None:
-    """The return code of a 3.1.1 CONNACK; None where that version has the server close without a word."""
+    """The return code of a 3.1.1 CONNACK; None: that version closes the connection without a CONNACK."""
     if code in _CLOSE_SILENTLY:
         return None
     return _CONNACK_3_1_1.get(code, 3)

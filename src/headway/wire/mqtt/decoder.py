@@ -1,14 +1,14 @@
-"""From received bytes to packets and runs, for one connection.
+"""Decodes one connection's bytes to packets and runs.
 
 Rules:
-- ``feed`` never raises. After bad input ``error`` is set, what came before it is still returned, and everything after
-  it is ignored.
-- Before CONNECT (for a client: CONNACK) nothing else is taken, and the very first byte is looked at at once, so that
-  nobody can make the broker hold bytes by speaking another protocol.
+- ``feed`` never raises. After bad input ``error`` is set; packets before it are still returned, and bytes after it are
+  ignored.
+- The first packet must be a CONNECT (for a client: a CONNACK). The very first byte is checked at once, so that a client
+  of another protocol cannot make the broker buffer bytes.
 - A packet longer than ``packet_bytes_max`` is refused when its length is read, before it is buffered.
-- Of what has come, at most one unfinished packet is kept, and it is not looked at again before it can be complete; and
-  what was not asked for yet (``items_max``). Whoever asks for a little at a time feeds nothing more before ``waits`` is
-  false, and finds a fault only when it is its turn.
+- At most one incomplete packet is kept, and it is not parsed again until it can be complete. Packets that the caller
+  did not ask for yet (``items_max``) are kept, too. Such a caller feeds no more bytes until ``waits`` is false, and
+  sees an error only when its packet is due.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headway.wire.partial import ALL, Tail
 Role = Literal["server", "client"]
 
 FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
-"""``Run.form`` of frames that any plain QoS 0 subscription of that version may be sent as they are."""
+"""``Run.form`` of frames that can be sent unchanged to any plain QoS 0 subscription of that version."""
 
 _NO_FIELDS = Fields()
 
@@ -52,9 +52,9 @@ _FIRST_BYTES_5 = {
 class MqttDecoder:
     """Decodes one peer's bytes, packet by packet.
 
-    ``role`` is ours: a server reads what clients send. A client must say which ``version`` it speaks; a server takes it
-    from CONNECT (``version`` is 0 until then; after a refused CONNECT it is the one to refuse in). ``packet_bytes_max``
-    and ``topic_alias_max`` may be changed between feeds.
+    ``role`` is the decoder's side: a server reads packets of clients. A client sets its ``version``. A server takes it
+    from CONNECT: it is 0 until then, and after a refused CONNECT it is the version of the refusal. ``packet_bytes_max``
+    and ``topic_alias_max`` may change between feeds.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class MqttDecoder:
         self.version = version
         self.error: ProtocolError | None = None
         self.packets = 0
-        """Packets taken so far, each message of a run counted."""
+        """Number of packets so far; each message of a run counts."""
         self._role = role
         self._form = FORMS.get(version)
         self._bodies = FROM_CLIENT if role == "server" else FROM_SERVER
@@ -84,25 +84,26 @@ class MqttDecoder:
         self._aliases: dict[int, str] = {}
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
-        """The received bytes that were not decoded yet, from that position on."""
+        """Received bytes that are not decoded yet, from this position on."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of a packet that has not come whole."""
+        """Bytes held of an incomplete packet."""
         return len(self.tail.data)
 
     @property
     def missing_bytes(self) -> int:
-        """Counts the bytes still to come of that packet, as far as is known."""
+        """Bytes still to come of the incomplete packet, as far as is known."""
         return self.tail.missing_bytes
 
     @property
     def waits(self) -> bool:
-        """There is more than was asked for."""
+        """More packets have come than were asked for."""
         return self._rest is not None
 
     def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
-        """The packets that ``data`` completes, in order; at most so many, and the others when nothing is fed."""
+        """Returns the packets that ``data`` completes, in order, at most ``items_max``; calls without data return the
+        rest."""
         items: list[Item] = []
         if self.error is not None:
             return items
@@ -124,7 +125,7 @@ class MqttDecoder:
         return items
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        """Decode complete packets from ``pos`` on; where the first begins that is not complete, or not asked for."""
+        """Decodes packets from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""
         n = len(data)
         bodies = self._bodies
         try:
@@ -185,7 +186,7 @@ class MqttDecoder:
 
     def _connect(self, reader: MqttReader) -> Packet:
         name, level = read_level(reader)
-        # Also when refused: it is the version the refusal is written in.
+        # Set before the check, for a refusal is written in this version.
         self.version = 5 if level >= 5 else 4
         connect = read_connect(reader, check_level(name, level))
         self._opened()
@@ -211,7 +212,7 @@ class MqttDecoder:
     # Messages.
 
     def _publish(self, data: bytes, start: int, body: int, end: int, items: list[Item]) -> int:
-        """The PUBLISH at ``data[start:end]``, and at QoS 0 the run it begins; where they stop."""
+        """Decodes the PUBLISH at ``data[start:end]``, and at QoS 0 the run that it begins. Returns their end."""
         first = data[start]
         qos = first >> 1 & 3
         pos = body + 2
@@ -256,7 +257,7 @@ class MqttDecoder:
         if fields is _NO_FIELDS:
             items.append(Run(topic, data[start:stop], ends, bodies, None if retain else self._form, 0, retain))
             return stop
-        # Properties that travel on unaltered leave the frames fit to be sent as they are; the others do not.
+        # Frames can be sent on unchanged unless they have a property that the broker must change.
         expiry_s, identifiers = fields.message_expiry, fields.identifiers
         fit = fields.topic_alias is None and expiry_s is None and not identifiers and not retain
         run = Run(topic, data[start:stop], ends, bodies, self._form if fit else None, 0, retain, properties)
@@ -267,7 +268,7 @@ class MqttDecoder:
         return stop
 
     def _resolve(self, raw: bytes, alias: int) -> str:
-        """The topic of a message that carries an alias."""
+        """The topic of a message with a topic alias."""
         if alias > self.topic_alias_max:
             raise violation(
                 f"has the topic alias {alias} (at most {self.topic_alias_max})", ReasonCode.TOPIC_ALIAS_INVALID

@@ -1,14 +1,14 @@
-"""The wire forms of one kind of MQTT subscription each: records in, PUBLISH frames out.
+"""MQTT's wire forms: each encodes records as PUBLISH frames for one kind of subscription.
 
 Rules:
-- The QoS of a delivery is the lower of the record's and the subscription's. Only from QoS 1 on is there a packet id, so
-  only there do frames have holes; a QoS 0 record on a QoS 1 lane is the same for everyone.
+- The QoS of a delivery is the lower of the record's and the subscription's. Only frames of QoS 1 and 2 have a packet
+  id, and so a hole. A QoS 0 record on a QoS 1 lane is the same for all consumers.
 - Positions (ends, holes, expiries) count from the start of ``EncodedRun.data``. Zeros stand there until they are filled
   in. In a frame the packet id comes before the properties, and an expiry is the first of the properties.
-- MQTT 3.1.1 has no properties: they, the expiry and gaps are left out there.
-- Topic aliases towards clients are not used: they would make each connection's bytes its own.
-- A run that comes in this very form is passed on as received; ``form`` of a dialect that adds something to each message
-  (identifier, offset) equals that of no run.
+- MQTT 3.1.1 has no properties, so properties, expiry and gaps are left out.
+- Topic aliases to clients are not used: with them, the bytes would differ per connection.
+- A run whose ``form`` is the dialect's is passed on as received. A dialect that adds an identifier or offset to each
+  message has a ``form`` that no run has.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from headway.wire.mqtt.properties import UserProperties, read_properties, write_
 
 
 class MqttDialect(msgspec.Struct, frozen=True):
-    """How the messages of a subscription look on the wire.
+    """The wire form of a subscription's messages.
 
-    ``identifier`` is the subscription identifier, ``offsets`` adds each record's sequence as the user property *offset*
+    ``identifier`` is the subscription identifier; ``offsets`` adds each record's sequence as the user property *offset*
     (both version 5 only). Without ``retain_as_published`` the retain flag of live messages is cleared.
     """
 
@@ -87,7 +87,8 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return EncodedRun(b"".join(parts), ends, holes if qos else None, expiries or None)
 
     def _leads(self, run: Run, before: bytes, first_sequence: int) -> Iterator[tuple[bytes, int]]:
-        """Per record: what stands between fixed header and payload, and where in that the expiry is (0: nowhere)."""
+        """Yields, per record, the bytes between fixed header and payload, and the expiry's position in them (0:
+        none)."""
         if self.version == 4:
             return repeat((before, 0))
         expires = b"\0\0\0\0" if run.expires_s is not None else None
@@ -109,7 +110,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return block
 
     def decode(self, frame: bytes) -> Record:
-        """Without what this dialect added: identifier, offset, remaining lifetime."""
+        """The record without the dialect's additions: identifier, offset, remaining lifetime."""
         first = frame[0]
         reader = MqttReader(frame, 1)
         reader.varint("remaining length")
@@ -135,7 +136,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """One frame, nothing left to be filled in. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
+        """A complete frame, without holes. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
         qos = min(record.qos, self.qos) if delivery_id else 0
         first = 0x30 | qos << 1 | retain | (8 if redelivered and qos else 0)
         before = write_text(record.topic) + (delivery_id.to_bytes(2, "big") if qos else b"")
@@ -152,8 +153,8 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return write_frame(first, before, write_varint(len(block)), block, record.payload)
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
-        """The gap's four user properties go behind the others. The frame grows, and so may its length field: fill in
-        packet id and expiry first."""
+        """Appends the gap's four user properties. The frame grows, and its length field may, so packet id and expiry
+        must be filled in before."""
         if self.version == 4:
             return None
         reader = MqttReader(frame, 1)
@@ -168,14 +169,14 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return write_frame(frame[0], before, write_varint(len(block)), block, frame[reader.pos + size :])
 
     def redelivered(self, frame: bytes) -> bytes:
-        """At QoS 0 there is no such mark."""
+        """Sets DUP; a frame of QoS 0 stays as it is."""
         if not frame[0] & 6:
             return frame
         return bytes((frame[0] | 8,)) + frame[1:]
 
 
 def remaining_seconds(expires_s: float, now: float) -> int:
-    """The lifetime to write: whole seconds, a begun one counted, never below 0."""
+    """The remaining lifetime in whole seconds, rounded up, and not below 0."""
     return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)
 
 
@@ -192,7 +193,7 @@ def _offset(sequence: int) -> bytes:
 
 
 def _without_offset(user: UserProperties) -> UserProperties:
-    """Ours stands behind any that the publisher may have set."""
+    """Removes the dialect's offset, which comes after any that the publisher set."""
     for index in range(len(user) - 1, -1, -1):
         if user[index][0] == _OFFSET_NAME:
             return user[:index] + user[index + 1 :]

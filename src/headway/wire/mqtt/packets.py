@@ -1,7 +1,7 @@
-"""Packets as the decoder yields them, one struct each.
+"""Packets that the decoder returns, one struct each.
 
-Consecutive QoS 0 messages come as a bare :class:`~headway.core.message.Run`; everything else is one of these. Both
-protocol versions give the same structs: what 3.1.1 does not have keeps its default.
+Consecutive QoS 0 messages are a bare :class:`~headway.core.message.Run`; everything else is one of these structs. They
+are the same for both protocol versions; fields that 3.1.1 lacks keep their defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headway.core.message import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.properties import Fields, UserProperties
 
 NEVER = 0xFFFF_FFFF
-"""The session expiry that means: keep it for ever."""
+"""Session expiry of a session that never expires."""
 
 PACKET_NAMES = (
     "packet type 0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBSCRIBE", "SUBACK",
@@ -21,7 +21,7 @@ PACKET_NAMES = (
 
 
 class WillMessage(msgspec.Struct, frozen=True):
-    """The message a client leaves for the case that it vanishes."""
+    """The message to publish if the client's connection breaks."""
 
     topic: str
     payload: bytes
@@ -33,7 +33,7 @@ class WillMessage(msgspec.Struct, frozen=True):
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """``session_expiry_s`` is filled for 3.1.1 as well: 0 for a clean session, NEVER for a kept one."""
+    """``session_expiry_s`` is also set for 3.1.1: 0 for a clean session, else NEVER."""
 
     version: int
     client_id: str
@@ -54,9 +54,10 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Messages that need more than a run: QoS 1 or 2 (always one record), or an expiry (``packet_id`` is 0 at QoS 0).
+    """Messages that need more than a run: of QoS 1 or 2 (always one record), or with an expiry (``packet_id`` is 0 at
+    QoS 0).
 
-    The codec has no clock: ``expiry_s`` is the lifetime as published, and ``run.expires_s`` is yet to be filled in.
+    The codec has no clock: ``expiry_s`` is the lifetime as published, and the server sets ``run.expires_s``.
     """
 
     run: Run
@@ -65,7 +66,7 @@ class Publish(msgspec.Struct, frozen=True):
     dup: bool = False
     expiry_s: int | None = None
     identifiers: tuple[int, ...] = ()
-    """Subscription identifiers: only ever from a server."""
+    """Subscription identifiers; only a server sends them."""
 
 
 class PubAck(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +132,7 @@ class Auth(msgspec.Struct, frozen=True):
     user: UserProperties = ()
 
 
-# From a server to its client.
+# Packets that only a server sends.
 
 
 class ConnAck(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""The data types of MQTT, read from and written to bytes.
+"""Reads and writes the data types of MQTT.
 
-:class:`MqttReader` walks the body of one complete packet; any read past its end, bad UTF-8 or overlong integer is a
+:class:`MqttReader` reads the body of one complete packet; a read beyond its end, bad UTF-8 and an overlong integer are
 :class:`ProtocolError`. Writers are plain functions that return bytes.
 """
 
@@ -12,7 +12,7 @@ from headway.wire.partial import BytesReader
 
 VARINT_MAX = 268_435_455
 PACKET_BYTES_MAX = VARINT_MAX + 5
-"""The longest packet the protocol can express."""
+"""The longest packet that the protocol allows."""
 TEXT_BYTES_MAX = 65_535
 
 _TOPIC_CACHE_ENTRIES = 8192
@@ -20,17 +20,17 @@ _TOPIC_CACHE_BYTES = 256
 
 
 def malformed(text: str) -> ProtocolError:
-    """The bytes do not parse."""
+    """The error for bytes that do not parse."""
     return ProtocolError(text, reason=Reason.MALFORMED, code=ReasonCode.MALFORMED_PACKET)
 
 
 def violation(text: str, code: int = ReasonCode.PROTOCOL_ERROR) -> ProtocolError:
-    """The bytes parse, and say what the protocol does not allow."""
+    """The error for bytes that parse, but that the protocol does not allow."""
     return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
 
 
 class MqttReader(BytesReader):
-    """The body of one packet, read from front to back."""
+    """Reads the body of one packet in order."""
 
     __slots__ = ()
     malformed = staticmethod(malformed)
@@ -73,13 +73,13 @@ class MqttReader(BytesReader):
         return self.pos < self.end
 
     def finish(self) -> None:
-        """Raises unless all was read."""
+        """Raises unless all bytes were read."""
         if self.pos != self.end:
             raise malformed(f"has {self.end - self.pos} bytes too many")
 
 
 def read_text(raw: bytes, what: str) -> str:
-    """A UTF-8 string as MQTT has it: well-formed, without U+0000."""
+    """An MQTT string: well-formed UTF-8 without U+0000."""
     if b"\0" in raw:
         raise malformed(f"has a null character in its {what}")
     try:
@@ -103,9 +103,8 @@ def read_topic(raw: bytes, what: str = "topic") -> str:
 
 
 _topics: dict[bytes, str] = {}
-"""Topic names seen lately, by their bytes: validated once, and one string for all (a dict key hashed once).
-
-Shared by all connections; bounded by _TOPIC_CACHE_ENTRIES names of _TOPIC_CACHE_BYTES."""
+"""A cache of valid topic names by their bytes, for all connections, so that equal topics are one string, whose hash is
+cached, too. It has at most _TOPIC_CACHE_ENTRIES names of _TOPIC_CACHE_BYTES."""
 
 
 def check_topic(topic: str, what: str) -> None:
@@ -142,6 +141,6 @@ def write_text(text: str) -> bytes:
 
 
 def write_frame(first: int, *parts: bytes) -> bytes:
-    """A whole packet from its first byte and the pieces of its body."""
+    """Writes a packet from its first byte and the parts of its body."""
     body = b"".join(parts)
     return b"".join((bytes((first,)), write_varint(len(body)), body))

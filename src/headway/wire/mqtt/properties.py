@@ -1,6 +1,6 @@
-"""The properties of MQTT 5: one table says each one's number, type, and the packets that may carry it.
+"""The properties of MQTT 5: a table has the number and type of each property, and the packets that may carry it.
 
-:class:`Fields` holds whatever properties one packet has; reading and writing walk the same table.
+:class:`Fields` has the properties of one packet. Reading and writing use the same table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UserProperties = tuple[tuple[str, str], ...]
 
 
 class Fields(msgspec.Struct):
-    """The properties of one packet; None is absent."""
+    """The properties of one packet; None: absent."""
 
     payload_format: int | None = None
     message_expiry: int | None = None
@@ -56,7 +56,7 @@ class Fields(msgspec.Struct):
     shared_available: int | None = None
 
     def message(self) -> Properties:
-        """Those that travel with a message."""
+        """The properties that belong to the message, and go to its consumers."""
         if (
             self.payload_format is None and self.content_type is None and self.response_topic is None
             and self.correlation_data is None and not self.user
@@ -115,7 +115,7 @@ _BY_NUMBER = {row.number: row for row in PROPERTY_TABLE}
 
 
 def read_properties(reader: MqttReader, packet: str) -> Fields:
-    """The property block at the reader, length and all. ``packet`` is the name of what carries it (or WILL)."""
+    """Reads a property block with its length. ``packet`` is the name of the packet, or WILL."""
     size = reader.varint("property length")
     fields = Fields()
     if not size:
@@ -183,7 +183,7 @@ def _read_value(block: MqttReader, row: _Row) -> Any:
 
 
 def write_properties(fields: Fields) -> bytes:
-    """The property block of ``fields``, length first."""
+    """Writes the property block of ``fields``, with its length in front."""
     parts: list[bytes] = []
     for row in PROPERTY_TABLE:
         value = getattr(fields, row.name)
@@ -212,13 +212,13 @@ def _write_value(kind: str, value: Any) -> bytes:
 
 
 def write_user(pairs: UserProperties) -> bytes:
-    """User properties, without the length before a block."""
+    """Writes user properties, without the length of a block."""
     return b"".join([b"\x26" + write_text(name) + write_text(value) for name, value in pairs])
 
 
 def write_message(properties: Properties) -> bytes:
-    """Properties that travel with a message, without the length before a block. The order within a block is free but
-    for user properties, whose order is kept."""
+    """Writes the properties of a message, without the length of a block. User properties keep their order; the order of
+    the others does not matter."""
     if properties is NO_PROPERTIES:
         return b""
     parts: list[bytes] = []

@@ -1,8 +1,9 @@
 """Encodes the broker's packets for one client, in the client's version and within the size it accepts.
 
-Reason strings and user properties are for people: they are left out in 3.1.1, when the client does not want them
-(``problem_info`` off: then only CONNACK and DISCONNECT may have them), and when the packet would become longer than
-the client takes; user properties go first. What is too long without them is not sent (3.1.2.11.4): no bytes.
+Reason strings and user properties are for people. They are left out in 3.1.1, if the client does not want them
+(``problem_info`` off: then only CONNACK and DISCONNECT may have them), and if the packet would be longer than the
+client allows; user properties are left out first. A packet that is too long without them is not sent (3.1.2.11.4): the
+result is empty.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
 
 _DISPENSABLE = ("user", "reason_string", "response_info", "topic_alias_max", "max_packet_bytes", "receive_max")
-"""Properties left out of a packet that is too long, in this order. The last ones are limits of ours that a client must
-know to keep to: whoever is not told of them is not held to them."""
+"""Properties left out of a packet that is too long, in this order. The last ones are the broker's limits, which are not
+enforced on a client that was not told of them."""
 _REASON_CHARACTERS_MAX = 8192
-"""A reason string stays below the 65535 bytes of an MQTT string, whatever the characters."""
+"""So that a reason string has less than the 65,535 bytes of an MQTT string, whatever its characters."""
 
 
 class Replies:
-    """The packets for one client. ``version`` is 4 or 5 (or 0 while unknown: then only ``refuse`` can be asked)."""
+    """Encodes packets for one client. ``version`` is 4 or 5, or 0 while unknown: then only ``refuse`` works."""
 
     __slots__ = ("packet_bytes_max", "problem_info", "version")
 
@@ -34,14 +35,15 @@ class Replies:
 
     @classmethod
     def to(cls, connect: Connect) -> Replies:
-        """As this CONNECT asks for."""
+        """The replies that a CONNECT asks for."""
         return cls(connect.version, connect.max_packet_bytes, connect.request_problem_info)
 
     def connack(self, code: int = 0, *, session_present: bool = False, fields: Fields | None = None) -> bytes | None:
-        """Accept, or refuse with ``code`` (of MQTT 5). None: 3.1.1 has no word for it, just close.
+        """Accepts the client, or refuses it with ``code`` (of MQTT 5). None: 3.1.1 has no such code; close without
+        reply.
 
-        ``fields`` are the server's properties (its limits, the assigned client id, ``reason_string``, ``user``); those
-        for which the packet has no room are taken out of it."""
+        ``fields`` are the server's properties: its limits, the assigned client id, ``reason_string``, ``user``. Those
+        that do not fit into the packet are removed from it."""
         flags = session_present and not code
         if self.version == 4:
             old = connack_code_3_1_1(code)
@@ -69,7 +71,7 @@ class Replies:
         return self._fit(first, packet_id.to_bytes(2, "big") + bytes((code,)), fields)
 
     def suback(self, packet_id: int, codes: Sequence[int], reason: str = "", user: UserProperties = ()) -> bytes:
-        """One code per filter of the SUBSCRIBE: the QoS granted, or an error (3.1.1 knows only 0x80)."""
+        """``codes``: per filter of the SUBSCRIBE, the QoS granted or an error (in 3.1.1 always 0x80)."""
         if self.version == 4:
             return write_frame(0x90, packet_id.to_bytes(2, "big"), bytes(min(code, 0x80) for code in codes))
         return self._fit(0x90, packet_id.to_bytes(2, "big"), self._words(reason, user), bytes(codes))
@@ -85,7 +87,7 @@ class Replies:
     def disconnect(
         self, code: int = 0, reason: str = "", user: UserProperties = (), *, server_reference: str | None = None
     ) -> bytes | None:
-        """Tell the client that it goes, and why. None: 3.1.1 has no such packet, just close."""
+        """Tells the client why it is disconnected. None: 3.1.1 has no such packet."""
         if self.version == 4:
             return None
         if code not in SERVER_DISCONNECT_CODES:
@@ -96,12 +98,12 @@ class Replies:
         return self._fit(0xE0, bytes((code,)), fields)
 
     def disconnect_for(self, reason: Reason, text: str = "", user: UserProperties = ()) -> bytes | None:
-        """DISCONNECT with the code that stands for ``reason``; a slow consumer hears *quota exceeded*."""
+        """A DISCONNECT with the code of ``reason``; that of slow consumers is *quota exceeded*."""
         return self.disconnect(find_code(reason), text, user)
 
     def refuse(self, error: ProtocolError, connected: bool) -> bytes | None:
-        """The last word to a client that broke the protocol: DISCONNECT, or CONNACK before it was accepted. None: just
-        close, also for a ``version`` of 0, when what came was no CONNECT at all."""
+        """The last packet to a client that broke the protocol: DISCONNECT, or CONNACK if it is not connected yet. None:
+        close without a packet, as for a client whose first packet was no CONNECT (``version`` 0)."""
         if not self.version:
             return None
         code = error.code or find_code(error.reason)
@@ -110,7 +112,7 @@ class Replies:
         return self.connack(code, fields=Fields(reason_string=str(error)[:_REASON_CHARACTERS_MAX]))
 
     def auth(self, code: int, method: str, data: bytes | None = None, reason: str = "") -> bytes | None:
-        """A step of an extended authentication (version 5)."""
+        """AUTH, a step of an extended authentication (version 5)."""
         if self.version == 4:
             return None
         fields = self._words(reason, ())

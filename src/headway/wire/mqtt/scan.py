@@ -1,12 +1,13 @@
-"""The hot loop: how far does a run of QoS 0 messages reach?
+"""The hot loop of the MQTT decoder: finds the end of a run of QoS 0 messages.
 
-Rules. A *lead* is what a PUBLISH has between fixed header and payload: topic, and the properties in version 5. Frames
-belong to one run when their first byte and their lead are equal, byte for byte; so topic and properties are read once
-per run. Nothing is raised here: the scan stops before whatever does not fit, and the decoder looks at that afresh.
+Rules. The *lead* of a PUBLISH is everything between fixed header and payload: topic, and in version 5 the properties.
+Frames of one run have the same first byte and leads that are equal byte for byte, so topic and properties are read once
+per run. The scan raises no errors: it stops at the first frame that does not fit, and the decoder parses that one
+again.
 
-Why it is fast. Neighbours of the same size also have equal fixed headers, so one comparison of header and lead answers
-for type, flags, length and topic at once; and many are compared without a step of the interpreter for each
-(columns.py). Their positions are a range and stay one. Only where the size changes is the length decoded.
+Speed. Neighbours of one size also have equal fixed headers, so one comparison of header and lead checks type, flags,
+length and topic at once, and many frames are compared without a step of the interpreter per frame (columns.py). Their
+positions are a range. The length is decoded only where the size changes.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from headway.wire.columns import same_frames
 def extend_run(
     data: bytes, start: int, body: int, payload: int, end: int, frame_bytes_max: int
 ) -> tuple[int, Sequence[int], Sequence[int]]:
-    """The run whose first frame is ``data[start:end]``, with the lead ``data[body:payload]``.
+    """Extends the run that begins with the frame ``data[start:end]``, whose lead is ``data[body:payload]``.
 
-    Returns where it stops in ``data``, and the ends and the payload starts of its records, counted from ``start``:
-    ranges where all are of one size.
+    Returns the end of the run in ``data``, and the ends and payload starts of its records, counted from ``start``: as
+    ranges if all have one size.
     """
     startswith = data.startswith
     first = data[start]
     lead = data[body:payload]
     n = len(data)
     header_max = n - 1
-    # The run of one, which is all there is when topics alternate, is found out before anything is prepared.
+    # A run of one frame, the usual case when topics alternate, is detected before anything is prepared.
     if end >= header_max or data[end] != first:
         return end, [end - start], [payload - start]
     following = end + (2 if data[end + 1] < 128 else 3)
@@ -40,11 +41,11 @@ def extend_run(
     bodies: list[int] = []
     at = start
     while True:
-        # One frame, data[at:end], is known to fit. Those after it with the very same header fit as well.
+        # The frame data[at:end] is known to fit, and so do the next ones with the same header.
         size = end - at
         header = data[at:payload]
         pos = same_frames(data, header, end, size) if end + size <= n and startswith(header, end) else end
-        # Another size, or another message, or the end of what has come.
+        # Next: a frame of another size, another message, or the end of the data.
         if pos >= header_max or data[pos] != first:
             break
         length = data[pos + 1]
@@ -61,7 +62,7 @@ def extend_run(
             ends += range(end - start, pos - start + 1, size)
             bodies += range(payload - start, pos - start + 1, size)
         at, payload, end = pos, next_body + lead_bytes, next_end
-    # The + 1 matters here too: an empty payload starts where its frame ends.
+    # The + 1 is also needed for payload starts: an empty payload starts where its frame ends.
     last_ends, last_bodies = range(end - start, pos - start + 1, size), range(payload - start, pos - start + 1, size)
     if not ends:
         return pos, last_ends, last_bodies
@@ -71,8 +72,8 @@ def extend_run(
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:
-    """The remaining length at ``pos`` and where it ends; (-1, pos) when not all of it is there, (-2, pos) when it is
-    longer than allowed or than needed."""
+    """The remaining length at ``pos``, and its end; (-1, pos): it is incomplete, (-2, pos): it is longer than allowed
+    or needed."""
     value = 0
     for shift in (0, 7, 14, 21):
         if pos >= n:

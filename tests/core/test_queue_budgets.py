@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 import pytest
 from tests.core.queues_stage import QueueStage, run_of
+from tests.core.stage import STUCK, Stage
+from tests.core.test_idle import steps
 
+from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.broker import Broker
+from headway.core.broker import POLICY_WORK, Broker
+from headway.core.consumer.effects import Resume
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
+from headway.core.routing.registry import RESUME_WORK
 
 MANY = 3000
 DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK
@@ -196,3 +201,69 @@ def test_who_asks_a_queue_by_priority_waits_until_it_is_sorted() -> None:
     got = peer.get("q")
     assert got is not None
     assert got[0].number == MANY
+
+
+def test_members_of_a_queue_that_goes_by_other_names_get_other_policies_little_by_little(
+    turns: Callable[[Callable[[], int]], list[int]]
+) -> None:
+    stage = QueueStage("""
+    [[policy]]
+    name = "orders"
+    topics = ["$exchange/e/orders"]
+    """)  # fmt: skip
+    owner, peer = stage.peer("owner"), stage.peer("peer")
+    owner.declare("q")
+    owner.exchange("e")
+    members = [peer.consume("q", tag=f"tag {number}") for number in range(MANY)]
+    stage.turn()
+    changes = turns(lambda: sum(member.case.policy.name == "orders" for member in members))
+    owner.bind("q", "e", "orders")
+    stage.broker.queues.cancel(members.pop(), stage.now)
+    run_out(stage)
+    assert sum(changes) == MANY - 1
+    assert max(changes) <= DEFERRED_WORK_MAX // POLICY_WORK
+
+
+def test_very_many_publishers_go_on_little_by_little() -> None:
+    stage = QueueStage(memory="64MB")
+    registry = stage.broker.registry
+    sessions = [stage.peer(f"p{number}").session for number in range(MANY)]
+    stage.turn()
+    for session in sessions:
+        registry.pause(session, stage.pool, stage.now)
+    stage.broker.take_effects()
+    registry.resume(stage.pool, stage.now)
+    told = [stage.broker.take_effects()]
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+        told.append(stage.broker.take_effects())
+    assert max(map(len, told)) == DEFERRED_WORK_MAX // RESUME_WORK
+    assert [effect.session for effects in told for effect in effects if isinstance(effect, Resume)] == sessions
+    assert not any(session.paused_by for session in sessions)
+
+
+def test_a_gate_that_only_its_own_client_has_left_is_found_without_a_look_at_all_who_wait() -> None:
+    def of(publishers: int) -> int:
+        stage = Stage("""
+        [[policy]]
+        name = "block"
+        topics = ["t"]
+        [[policy.rule]]
+        when = { lag_records = 1 }
+        then = "block_publishers"
+        """)  # fmt: skip
+        own = stage.consumer("own", "t", 1, reads=STUCK, buffer=0)
+        other = stage.consumer("other", "t", 1, reads=STUCK, buffer=0)
+        waiting = [own, *(stage.client(f"p{number}") for number in range(publishers))]
+        for _ in range(2):
+            waiting[1].publish("t", 0, 3, qos=1)
+            stage.run(1)
+        for client in waiting:
+            client.publish("t", 9, qos=1)
+        assert all(client.session.paused_by for client in waiting)
+        gate = other.session.subscriptions["t"]
+        lines = steps(lambda: stage.broker._ending.open_gate(gate, stage.now))
+        assert [client for client in waiting if not client.session.paused_by] == [own]
+        return lines
+
+    assert of(200) <= of(20) + 50

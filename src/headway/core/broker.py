@@ -10,9 +10,18 @@ from __future__ import annotations
 from itertools import islice
 from math import inf
 
-from headway.core.base import Reason, format_size
+from headway.core.base import Reason, WorkSteps, format_size
 from headway.core.clients import Admission, Ending, Keeping, Polls, Queues, Restoring, Standing, Subscribing, Writers
-from headway.core.consumer import ConnectRequest, Effect, Outlet, Session, Spill, SubscribeRequest, Subscription
+from headway.core.consumer import (
+    ConnectRequest,
+    Effect,
+    Outlet,
+    Session,
+    SharedReader,
+    Spill,
+    SubscribeRequest,
+    Subscription,
+)
 from headway.core.delivery import Fanout, last_of_half_sent, tell
 from headway.core.governance import CUTS_MAX, LATE_S, SWEEP_S, Governor, pressure
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
@@ -33,6 +42,8 @@ from headway.core.routing import (
 __all__ = ["SWEEP_S", "Broker"]
 
 CLOSED_LOOKS_MAX = 1024
+POLICY_WORK = 4
+"""Work of giving a consumer another policy."""
 EVICTIONS_MAX = 256
 """Oldest chunks given up in one go; what is left over waits for the next turn."""
 
@@ -251,10 +262,18 @@ class Broker:
         self.registry.cuts.clear()
         self.queues.tidy(now)
         renamed, self.registry.renamed = self.registry.renamed, {}
-        for subscription in [member for queue in renamed for member in queue.members]:
-            self.governor.change_policy(subscription, now)
+        if renamed:
+            self.registry.deferred.begin(self._change_policies(renamed), now)
         for feed in {queue.feed: None for queue in woken}:
             feed.settle_down()
+
+    def _change_policies(self, queues: dict[SharedReader, None]) -> WorkSteps:
+        """Gives the members of queues the policies for the names that the queues go by now."""
+        for queue in queues:
+            for member in list(queue.members):
+                if not member.ended:
+                    self.governor.change_policy(member, self.registry.deferred.now)
+                yield POLICY_WORK
 
     @property
     def has_work(self) -> bool:
@@ -286,9 +305,9 @@ class Broker:
         for pool in self._pools:
             self.registry.effects.extend(pressure.spills(pool, self.registry.journaled, now))
             for evictions in islice(pressure.evictions(pool, now), EVICTIONS_MAX):
-                self._evict(evictions, now)
+                evicted = self._evict(evictions, now)
                 pool.hopeless = False
-                if self.governor.cuts_left <= 0:
+                if not evicted or self.governor.cuts_left <= 0:
                     break
             pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
             for lane in list(islice(pool.closed, CLOSED_LOOKS_MAX)):
@@ -299,18 +318,21 @@ class Broker:
             if not pool.crowded:
                 self.registry.resume(pool, now)
 
-    def _evict(self, evictions: pressure.Evictions[pressure.Holder], now: float) -> None:
+    def _evict(self, evictions: pressure.Evictions[pressure.Holder], now: float) -> bool:
+        """Returns whether this turn had room for all of it."""
         what = "disk" if evictions.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(evictions.used)} of {format_size(evictions.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"
         reading = Reading("pool_share", evictions.used / max(1, evictions.limit), ">", 1.0)
         for holder in evictions.holders:
             if self.governor.cuts_left <= 0:
-                return
+                return False
             if isinstance(holder, Queue):
-                holder.give_up_chunk(holder.feed.lane.first, evictions.reason)
+                if not holder.give_up_chunk(holder.feed.lane.first, evictions.reason):
+                    return False
             else:
                 self.governor.evict(holder, evictions.reason, why, (reading,), now)
+        return True
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
         """A worker wrote a chunk of ``size`` bytes to disk, or failed to: then it stays in memory."""

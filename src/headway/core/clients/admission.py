@@ -19,7 +19,7 @@ from headway.core.consumer import ConnectRequest, Disconnect, Outlet, Session, W
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
 from headway.core.policy import FlapControl
-from headway.core.routing import ENDED_PUBLISHERS_MAX, Publishing, Registry
+from headway.core.routing import Publishing, Registry
 
 
 class Admission:
@@ -199,9 +199,7 @@ class Admission:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
         if session.published_records:
-            registry.ended_publishers[session.number] = session
-            if len(registry.ended_publishers) > ENDED_PUBLISHERS_MAX:
-                registry.ended_publishers.popitem(last=False)
+            registry.ended_publishers.add(session)
         will, session.pending_will = session.pending_will, None
         if will is not None:
             self._publish_will(will, now)

@@ -153,24 +153,25 @@ class Drops:
         self.by_reason[Reason.PURGED] += self._backlog.lag_records
         self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
 
-    def give_up_chunk(self, chunk: Chunk, reason: Reason, *, promises: bool) -> None:
+    def give_up_chunk(self, chunk: Chunk, reason: Reason, *, promises: bool) -> bool:
         """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
         older ones, in a lane it has left, of the oldest. ``promises``: but nothing that somebody was promised."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             if not self._drop_some(1, reason):
-                return
+                return False
         if backlog.next_requeued is not None:
-            return
+            return True
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
             number, stop = backlog.cursor.number, chunk.first_number + len(chunk)
             upto = backlog.cursor.held_number(stop) if promises else stop
             if upto == number:
-                return
+                return True
             if not self._drop_some(upto - number, reason):
-                return
+                return False
             backlog.cursor.step()
+        return True
 
     # -- length -----------------------------------------------------------------------------------------------------
 

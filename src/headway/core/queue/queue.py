@@ -320,9 +320,9 @@ class Queue:
         if self.backlog.wants(self.feed.lane.first):
             self._give_up(member, reason)
 
-    def give_up_chunk(self, chunk: Chunk, reason: Reason) -> None:
-        """Nobody takes records from it, and room is wanted."""
-        self.drops.give_up_chunk(chunk, reason, promises=self.promises)
+    def give_up_chunk(self, chunk: Chunk, reason: Reason) -> bool:
+        """Drops what nobody takes, because room is wanted. Returns whether this turn had room for all of it."""
+        return self.drops.give_up_chunk(chunk, reason, promises=self.promises)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from headway.core.base import DeferredWork, Reason, Timers, format_size
+from headway.core.base import DeferredWork, Reason, Timers, WorkSteps, format_size
 from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
 from headway.core.log import Lane, Ledger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
+from headway.core.routing.ended_publishers import EndedPublishers
 from headway.core.routing.overdue import Overdue
 from headway.core.routing.router import Router
 
@@ -51,7 +52,8 @@ class RecordedTopics(ArchiveIndex, Protocol):
 
 Holdup = Feed | Lane | Pool | Ledger
 """What publishers wait for."""
-ENDED_PUBLISHERS_MAX = 10_000
+RESUME_WORK = 4
+"""Work of telling one publisher that it may go on."""
 
 
 def pause_reason(by: object) -> str:
@@ -88,8 +90,7 @@ class Registry:
         self.router = Router()
         self.sessions: dict[str, Session] = {}
         self.numbers: dict[int, Session] = {}
-        self.ended_publishers: OrderedDict[int, Session] = OrderedDict()
-        """Ended sessions whose records may still be lost to somebody: their counters go on."""
+        self.ended_publishers = EndedPublishers()
         self.timers = Timers()
         self.deferred = DeferredWork()
         self.lateness = Lateness()
@@ -241,8 +242,10 @@ class Registry:
     def ungate(self, feed: Feed, now: float) -> None:
         """A consumer holds publishers back no longer, or is not the only one of its queue any more."""
         if feed.gated:
-            for session in [waiting for waiting in self.paused.get(feed, ()) if not feed.holds_back(waiting)]:
-                self._resume(session, feed, now)  # nobody waits for itself
+            own = next(gate.session for gate in feed.gates if gate.reader.gates)
+            if own in self.paused.get(feed, ()) and not feed.holds_back(own):  # no publisher waits for itself
+                del self.paused[feed][own]
+                self._resume(own, feed, now)
             return
         if feed.was_gated:
             feed.was_gated = False
@@ -250,13 +253,18 @@ class Registry:
         self.resume(feed, now)
 
     def resume(self, by: Holdup, now: float) -> None:
-        """The gate opened, or the pool has room: read from whoever waited only for that."""
-        for session in list(self.paused.get(by, ())):
-            self._resume(session, by, now)
-        self.paused.pop(by, None)
+        """Reads again from publishers that waited only for this: as many as this turn has room for, and the others in
+        turns to come."""
+        waiting = self.paused.pop(by, None)
+        if waiting:
+            self.deferred.begin(self._resume_all(waiting, by), now)
+
+    def _resume_all(self, waiting: dict[Session, None], by: Holdup) -> WorkSteps:
+        for session in waiting:
+            self._resume(session, by, self.deferred.now)
+            yield RESUME_WORK
 
     def _resume(self, session: Session, by: Holdup, now: float) -> None:
-        self.paused[by].pop(session)
         if by in session.paused_by:
             del session.paused_by[by]
             if not session.paused_by:

@@ -277,7 +277,7 @@ def test_a_queue_of_many_consumers_is_deleted_little_by_little(ended: list[Subsc
     many, peers = deleted(MANY)
     assert len(ended) == A_TURN + MANY
     assert len(many) >= MANY // A_TURN
-    assert max(many) < few + 3 * MANY, "besides those of its turn, it goes through all of them once"
+    assert max(many) < 1.5 * few, "ending one does not go through the others"
     assert sum(len(peer.cancelled) for peer in peers) == MANY
     assert not any(peer.session.queues or peer.session.subscriptions for peer in peers)
 

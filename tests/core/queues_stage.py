@@ -15,9 +15,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 from tests.core.stage import STUCK, Client, Socket, Stage
 
-from headway.core.base.errors import Reason
+from headway.core.base.errors import Reason, Refused
 from headway.core.broker import Broker
 from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import (
@@ -444,3 +445,64 @@ class QueueStage(Stage):
         found: Any = self.clients[session.client]
         assert isinstance(found, Peer)
         return found
+
+
+def filled(stage: QueueStage, count: int = 10, *, size: int = 20, **terms: object) -> Peer:
+    """A peer with queue "q", in which records 0 … count - 1 wait."""
+    peer = stage.peer("owner")
+    peer.declare("q", **terms)
+    if count:
+        peer.publish("q", 0, count, size=size)
+    stage.turn()
+    return peer
+
+
+def reader(stage: QueueStage, *queues: str, acks: bool | None = True) -> Peer:
+    """Who consumes all of these, each under its own name."""
+    made = stage.peer(f"reader of {', '.join(queues)}")
+    for name in queues:
+        made.consume(name, acks=acks)
+    return made
+
+
+def drained(stage: QueueStage, name: str) -> list[int]:
+    """What waits in a queue, by asking for it."""
+    asking, found = stage.peer("drain"), []
+    while (got := asking.get(name, acks=True)) is not None:
+        found.append(got[0].number)
+    asking.leave()
+    return found
+
+
+def refused(reason: Reason, words: str = ".") -> Any:
+    """The block is refused for this reason."""
+    return _Refused(reason, words)
+
+
+class _Refused:
+    def __init__(self, reason: Reason, words: str) -> None:
+        self.reason = reason
+        self.raises = pytest.raises(Refused, match=words)
+
+    def __enter__(self) -> None:
+        self.caught = self.raises.__enter__()
+
+    def __exit__(self, *about: Any) -> bool:
+        done = self.raises.__exit__(*about)
+        assert self.caught.value.reason is self.reason
+        return bool(done)
+
+
+def owner(stage: QueueStage, *queues: str, **terms: object) -> Peer:
+    """Who has declared these, and publishes to them."""
+    made = stage.peer("owner")
+    for name in queues or ("q",):
+        made.declare(name, **terms)
+    return made
+
+
+def consumer(stage: QueueStage, name: str, queue: str = "q", prefetch: int = 2**62, *, acks: bool | None = True,
+             reads: float = float("inf"), buffer: int = 2000) -> Peer:  # fmt: skip
+    made = stage.peer(name, reads=reads, buffer=buffer)
+    made.consume(queue, prefetch, acks=acks)
+    return made

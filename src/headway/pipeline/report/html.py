@@ -125,15 +125,19 @@ class Document:
             scripts = (
                 "<noscript><p>The plots need JavaScript; the tables say the same in numbers.</p></noscript>"
                 f"<script type='application/json' id='plots'>{data}</script>"
-                f"<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script>"
+                f"<script>{get_plotlyjs()}</script><script>\n{_resource('page.js')}</script>"
             )
         return (
             "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-            f"<title>{_text(self._title)}</title><style>{_STYLE}</style></head>\n"
+            f"<title>{_text(self._title)}</title><style>\n{_resource('page.css')}</style></head>\n"
             f"<body><main>\n{body}\n</main>{scripts}</body></html>\n"
         )
+
+
+def _resource(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _text(text: str) -> str:
@@ -148,71 +152,3 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
 )
-
-_STYLE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #1d2733; --soft: #5a6775; --line: #d7dde3; --tint: #f4f6f8;
-  --good: #00724f; --mind: #9a5b00; --bad: #b3400a; }
-@media (prefers-color-scheme: dark) { :root { --ground: #14181d; --ink: #e4e9ee; --soft: #a3afbb; --line: #37414b;
-  --tint: #1d232a; --good: #3fc79a; --mind: #f0b04f; --bad: #ff8a55; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 70rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.1rem; font-weight: 600; color: var(--soft); margin: 0; }
-h2 { font-size: 1.35rem; margin: 2.6rem 0 .4rem; padding-top: .9rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: .8rem 0 .3rem; }
-p { margin: .5rem 0; max-width: 46rem; }
-.answer { font-size: 1.45rem; line-height: 1.35; font-weight: 600; max-width: none; padding-left: .8rem;
-  border-left: .35rem solid var(--good); margin: .7rem 0 1rem; }
-.answer.mind { border-color: var(--mind); } .answer.bad { border-color: var(--bad); }
-.nothing { color: var(--soft); font-style: italic; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: .6rem 1.2rem; margin: .8rem 0; }
-dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-weight: 600; }
-figure { margin: 1rem 0; } .plot { width: 100%; }
-figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; max-width: 46rem; }
-caption { padding: .3rem 0; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .88rem; min-width: 100%; overflow-wrap: normal; }
-th, td { text-align: left; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td:first-child { min-width: 11rem; max-width: 26rem; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-tr.marked td { font-weight: 700; background: var(--tint); }
-pre { background: var(--tint); border: 1px solid var(--line); border-radius: 6px; padding: .8rem; overflow-x: auto;
-  font-size: .85rem; margin: .4rem 0; }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 0 1.2rem; }
-.beside > div { min-width: 0; }
-@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; } figure, tr, pre { break-inside: avoid; }
-  .scroll { overflow: visible; } table { font-size: .62rem; } pre { white-space: pre-wrap; }
-  :root { --ground: #fff; --ink: #000; --soft: #444; --line: #bbb; --tint: #f4f6f8; } }
-@media (max-width: 40rem) { .answer { font-size: 1.2rem; } }
-"""
-
-# The plots take the page's colours, again when those change, and light ones on paper.
-_SCRIPT = """
-"use strict";
-const plots = JSON.parse(document.getElementById("plots").textContent);
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-function colours(night) {
-  const ink = night ? "#e4e9ee" : "#1d2733", line = night ? "#37414b" : "#dde2e7";
-  const change = { "font.color": ink, "hoverlabel.bgcolor": night ? "#2a323b" : "#ffffff", "hoverlabel.font.color": ink,
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", "legend.bgcolor": "rgba(0,0,0,0)" };
-  for (const axis of ["xaxis", "yaxis", "xaxis2", "yaxis2"]) {
-    change[axis + ".gridcolor"] = line; change[axis + ".linecolor"] = line; change[axis + ".zerolinecolor"] = line;
-  }
-  return change;
-}
-function paint(night) {
-  plots.forEach((plot, number) => {
-    const change = Object.fromEntries(Object.entries(colours(night)).filter(
-      ([key]) => !/axis/.test(key) || plot.layout[key.split(".")[0]]));
-    Plotly.relayout("plot-" + number, change);
-  });
-}
-plots.forEach((plot, number) => Plotly.newPlot("plot-" + number, plot.data, plot.layout, { responsive: true,
-  displayModeBar: false }));
-paint(dark.matches);
-dark.addEventListener("change", () => paint(dark.matches));
-window.addEventListener("beforeprint", () => paint(false));
-window.addEventListener("afterprint", () => paint(dark.matches));
-"""

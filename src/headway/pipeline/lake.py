@@ -10,37 +10,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, StructType
 
-from headway.core.telemetry import TABLES, Kind
+from headway.core.telemetry import TABLES
 from headway.pipeline.footers import LakeInfo, check_lake
+from headway.store.schema import arrow_schema
 
 __all__ = ["LakeInfo", "check_lake", "each_once", "read_table", "spark_schema"]
 
 READ = {"ignoreMissingFiles": "true", "pathGlobFilter": "*.parquet"}
-_TYPES: dict[Kind, DataType] = {
-    "time": TimestampType(),
-    "text": StringType(),
-    "int": LongType(),
-    "float": DoubleType(),
-    "flag": BooleanType(),
-}
 
 
 def spark_schema(table: str) -> StructType:
     """The columns of a table's files, without ``date``, which their folder is named for."""
-    return StructType([StructField(column.name, _TYPES[column.kind]) for column in TABLES[table].columns])
+    return from_arrow_schema(pa.schema([field.with_nullable(True) for field in arrow_schema(table)]))
 
 
 def read_table(spark: SparkSession, lake: str | Path, table: str) -> DataFrame:

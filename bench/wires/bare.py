@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 from bench.errors import PeerFailed
+from bench.wires.packets import encode_publish
 from bench.wires.wire import Levels, Wire, dial, take
-from headway.wire.mqtt.client import encode_publish
 
 SUBSCRIBE, SUBSCRIBED = b"S", b"k"
 

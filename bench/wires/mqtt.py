@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 from bench.errors import PeerFailed
+from bench.wires.packets import connect, encode_publish, encode_subscribe
 from bench.wires.wire import Levels, Wire, dial, take
-from headway.wire.mqtt.client import connect, encode_publish, encode_subscribe
 
 
 class Mqtt(Wire):

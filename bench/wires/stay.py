@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 from bench.errors import PeerFailed
+from bench.wires.packets import connect, encode_disconnect, encode_subscribe, encode_unsubscribe
 from bench.wires.wire import Levels, dial, take
-from headway.wire.mqtt.client import connect, encode_disconnect, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.packets import Disconnect, TopicRequest
 
 PUBLISH = 3

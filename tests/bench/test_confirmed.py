@@ -10,10 +10,9 @@ from bench.driver.confirmed import Publisher
 from bench.driver.message import FILLER
 from bench.errors import PeerFailed
 from bench.wires.durable import CONFIRM, AmqpDurable, Confirms
+from bench.wires.packets import encode_ack, encode_pingreq, encode_publish
 from bench.wires.stay import Deliveries
 from tests.bench.wired import scripted
-
-from headway.wire.mqtt.client import encode_ack, encode_pingreq, encode_publish
 
 SIZE = 100
 Pair = tuple[socket.socket, socket.socket]

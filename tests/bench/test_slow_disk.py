@@ -11,10 +11,9 @@ from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Running, again, start
 from bench.wires.durable import AmqpDurable
 from bench.wires.mqtt import Mqtt
+from bench.wires.packets import encode_pingreq
 from bench.wires.wire import take
 from bench.workloads.stall import SlowHeadway
-
-from headway.wire.mqtt.client import encode_pingreq
 
 QUEUE = ("bench", "kept")
 FOR_EVER_S = 10_000.0

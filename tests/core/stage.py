@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench.wires.packets import connect, encode_publish
 from tests.sim.disk import Disk
 from tests.sim.model import Seen, take_apart
 from tests.sim.outlet import PretendedOutlet
@@ -37,7 +38,6 @@ from headway.core.policy.policy import parse_policies
 from headway.core.queue.queue import queue_of
 from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
-from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Disconnect as Goodbye

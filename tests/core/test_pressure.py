@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf
 
 import pytest
+from bench.wires.packets import connect, encode_publish
 from tests.core.stage import STUCK, Client, Stage, run_to
 
 from headway.core.base.errors import Reason
 from headway.core.log.pool import RESERVE, STAYS_MAX
 from headway.core.message.record import Properties, Run
 from headway.core.routing.publishing import SLICES_PER_POOL
-from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import MqttDecoder
 
 

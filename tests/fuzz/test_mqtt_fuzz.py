@@ -5,13 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from tests.wire.mqtt_table import CONNACKS, CONNECTS, FROM_CLIENT, FROM_SERVER, open_decoder, plain
-
-from headway.core.base.errors import ProtocolError, Reason
-from headway.core.message.record import NO_PROPERTIES, Properties
-from headway.wire.mqtt.client import (
+from bench.wires.packets import (
     encode_ack,
     encode_auth,
     encode_connect,
@@ -20,6 +14,12 @@ from headway.wire.mqtt.client import (
     encode_subscribe,
     encode_unsubscribe,
 )
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.wire.mqtt_table import CONNACKS, CONNECTS, FROM_CLIENT, FROM_SERVER, open_decoder, plain
+
+from headway.core.base.errors import ProtocolError, Reason
+from headway.core.message.record import NO_PROPERTIES, Properties
 from headway.wire.mqtt.codes import CLIENT_DISCONNECT_CODES, PUBACK_CODES, PUBREL_CODES
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (

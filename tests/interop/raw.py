@@ -8,10 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from tests.interop.waiting import PATIENCE_S, received
-
-from headway.core.message.record import NO_PROPERTIES, Properties, Run
-from headway.wire.mqtt.client import (
+from bench.wires.packets import (
     encode_ack,
     encode_connect,
     encode_disconnect,
@@ -20,6 +17,9 @@ from headway.wire.mqtt.client import (
     encode_subscribe,
     encode_unsubscribe,
 )
+from tests.interop.waiting import PATIENCE_S, received
+
+from headway.core.message.record import NO_PROPERTIES, Properties, Run
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     ConnAck,

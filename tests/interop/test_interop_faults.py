@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.wires.packets import connect, encode_connect, encode_publish, encode_subscribe
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, paho
 from tests.interop.process import BrokerProcess
@@ -19,7 +20,6 @@ from tests.interop.raw import PubRec, Raw
 from tests.interop.waiting import until
 
 from headway.server.config.auth import hash_password
-from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import ConnAck, Connect, TopicRequest
 
 BOTH = pytest.mark.parametrize("version", [4, 5])

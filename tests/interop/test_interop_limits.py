@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import paho.mqtt.client as mqtt
 import pytest
+from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe, encode_unsubscribe
 from paho.mqtt.enums import CallbackAPIVersion
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import PubComp, PubRec, Raw
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.client import encode_ack, encode_connect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.packets import ConnAck, Connect, TopicRequest
 
 MANY = 5000

@@ -4,6 +4,7 @@ Whoever else is there notices nothing."""
 from __future__ import annotations
 
 import pytest
+from bench.wires.packets import encode_publish
 from pamqp.commands import Basic, Tx
 from tests.interop import amqp_raw
 from tests.interop.conftest import BrokerFactory
@@ -11,7 +12,6 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
 
-from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.packets import ConnAck, PubAck, WillMessage
 
 CONFIG = """

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bench.wires.packets import encode_publish
 from prometheus_client.parser import text_string_to_metric_families
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
@@ -15,7 +16,6 @@ from tests.interop.raw import Message, PubAck, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.packets import NEVER, TopicRequest
 
 POLICIES = {

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from bench.wires.packets import encode_ack
 from tests.interop.raw import Raw
 
-from headway.wire.mqtt.client import encode_ack
 from headway.wire.mqtt.packets import TopicRequest
 
 TICK_S = 0.01

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+from bench.wires.packets import encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
@@ -24,7 +25,6 @@ from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
-from headway.wire.mqtt.client import encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.packets import TopicRequest
 
 SHORT_LIVED = (Subscription, Feed, Cursor, CoreQueue, Connection, MqttPeer, AmqpPeer, AmqpChannel)

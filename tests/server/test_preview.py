@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from bench.wires.packets import encode_publish, encode_subscribe
 from tests.server.amqp_stage import House
 from tests.server.test_turn_budget import Person
 
@@ -14,7 +15,6 @@ from headway.server.admin import preview as module
 from headway.server.admin.listings import EACH_MAX
 from headway.server.admin.preview import preview
 from headway.server.config.reading import parse_settings
-from headway.wire.mqtt.client import encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import TopicRequest
 
 FILTERS = 1200

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from bench.wires.packets import encode_publish
 from tests.core.stage import SHARED
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
@@ -13,7 +14,6 @@ from headway.core.base.errors import Refused
 from headway.core.clients.subscribing import BACKFILLS_MAX
 from headway.core.consumer.options import SubscribeRequest, parse_options
 from headway.core.consumer.session import ConnectRequest, Session
-from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Publish

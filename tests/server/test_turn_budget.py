@@ -7,6 +7,7 @@ from itertools import islice, product
 from math import inf
 
 import pytest
+from bench.wires.packets import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from pamqp.commands import Basic, Confirm, Queue
 from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
@@ -14,7 +15,6 @@ from headway.core.message.record import Properties
 from headway.server.connections.connection import Connection
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
-from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 

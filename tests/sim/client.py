@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.wires.packets import encode_connect, encode_publish
 from tests.sim.chance import FILTERS, KEYS, SELECTOR, TOPICS, Manner, payload
 from tests.sim.model import GroupModel, SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
@@ -14,7 +15,6 @@ from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.log.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches, parse_shared_filter
-from headway.wire.mqtt.client import encode_connect, encode_publish
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Connect, Disconnect, Publish, PubRel

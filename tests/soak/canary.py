@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from headway.wire.mqtt.client import connect, encode_publish, encode_subscribe
+from bench.wires.packets import connect, encode_publish, encode_subscribe
 
 RATE = 1000
 BODY = bytes(92)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from bench.wires.packets import connect, encode_connect, encode_publish, encode_subscribe
 from tests.interop.process import BrokerProcess
 from tests.soak.worlds import Setting, beside, mqtt, subscribe
 
-from headway.wire.mqtt.client import connect, encode_connect, encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage
 
 CUT_AFTER_3_S = """

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pika
+from bench.wires.packets import connect, encode_disconnect, encode_publish, encode_subscribe
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.soak.canary import Canary, Song
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.client import connect, encode_disconnect, encode_publish, encode_subscribe
 from headway.wire.mqtt.packets import TopicRequest
 
 P99_MS_MAX = 50.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bench.wires.packets import connect, encode_publish
 from tests.wire.mqtt_table import (
     BAD_CONNECTS,
     BAD_FROM_CLIENT,
@@ -17,7 +18,6 @@ from tests.wire.mqtt_table import (
 )
 
 from headway.core.base.errors import Reason
-from headway.wire.mqtt.client import connect, encode_publish
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, PingReq, PingResp
 from headway.wire.mqtt.primitives import MqttReader, write_varint

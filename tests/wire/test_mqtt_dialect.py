@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from bench.wires.packets import encode_publish
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.mqtt_table import Plain, open_decoder, plain, publish, raw
 
 from headway.core.message.record import NO_PROPERTIES, Gap, Properties, Record, Run
-from headway.wire.mqtt.client import encode_publish
 from headway.wire.mqtt.dialect import MqttDialect, remaining_seconds
 
 ALL = Properties(1, "text/plain", "reply/to", b"\x00\x01", (("k", "v"), ("k", "w"), ("offset", "publisher's own")))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe
 from tests.interop.raw import Message, messages_of
 from tests.server.amqp_stage import Socket
 from tests.sim.once.house import JournalHouse
 
-from headway.wire.mqtt.client import encode_ack, encode_connect, encode_publish, encode_subscribe
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, Connect, Disconnect, PubComp, PubRec, PubRel, SubAck, TopicRequest
 

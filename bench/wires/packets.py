@@ -1,4 +1,4 @@
-"""Encodes a client's packets, for the load driver, the demo's consumers and the tests."""
+"""Packets of MQTT as a client writes them: for the load driver and the tests."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ def test_what_was_begun_is_published_though_nobody_asks_again(start: BrokerFacto
     until(lambda: ask(broker, "t/a", "HEAD").offset("Latest") > 2, what="some of it is recorded")
     broker.kill()
     broker = start(config)
-    until(lambda: len(recorded(broker, "t/a")) >= 100_000)
+    until(lambda: ask(broker, "t/a", "HEAD").offset("Latest") > 100_000 and len(recorded(broker, "t/a")) >= 100_000)
     assert [int(row["payload"]) for row in recorded(broker, "t/a")] == list(range(100_000))
     status, answer = put(broker, "w", 0, [])
     assert (status, answer["done"]) == (200, True)

@@ -27,8 +27,6 @@ def loop() -> Iterator[Loop]:
     collector.start()
     yield pretended
     collector.stop()
-    gc.unfreeze()
-    gc.freeze()  # as the tests have it (tests/conftest.py)
     assert gc.get_threshold() == before
 
 

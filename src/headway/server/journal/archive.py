@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import merge
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from headway.core.log import KeptRun
 from headway.core.message import SCAN_MAX, Record, Run, covers, matcher, overlaps
 from headway.server.journal.entry_codec import decode_runs
 from headway.store.journal.errors import Corrupt
+from headway.store.journal.readable import ReadableStream
 from headway.store.journal.stream import Stream
 
 PREFIX = "topic-"
@@ -29,6 +30,14 @@ def stream_name(filter: str) -> str:
     """The name of a recorded topic's stream: readable and unique."""
     words = re.sub(r"[^a-z0-9]+", "-", filter.lower()).strip("-")[:40]
     return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
+
+
+def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
+    """The first offset at or after a time, with the precision of a commit; the one after all others if there is none.
+    """
+    last = max((stream.last_sequence for stream in streams), default=0)
+    found = ((stream.sequence_at(time_us), stream.last_sequence) for stream in streams)
+    return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
 class RecordedTopic(NamedTuple):
@@ -88,9 +97,7 @@ class Archive:
 
     def before(self, filter: str, time_s: float) -> int:
         """The last offset before a time (wall clock), with the precision of a commit."""
-        found = [(one.stream.sequence_at(int(time_s * 1e6)), one.stream.last_sequence) for one in self._of(filter)]
-        end = max((last for _, last in found), default=0)
-        return min((first for first, last in found if first <= last), default=end + 1) - 1
+        return first_offset_at([one.stream for one in self._of(filter)], int(time_s * 1e6)) - 1
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from headway.server.journal import (
     ChunkCache,
     RetainedLog,
     Snapshot,
+    free_expired,
     UnneededRanges,
     restore,
     restore_retained,
@@ -161,10 +162,7 @@ def _trim(streams: Mapping[str, Stream], settings: Settings, again: _RestoredBro
         stream = streams.get(stream_name(topic.filter))
         if topic.keep is None or stream is None:
             continue
-        if topic.keep.seconds is not None:
-            stream.free_for_age(int((time.time() - topic.keep.seconds) * 1e6), needed)
-        if topic.keep.bytes is not None:
-            stream.free_for_size(topic.keep.bytes, needed)
+        free_expired(stream, topic.keep, int(time.time() * 1e6), needed)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

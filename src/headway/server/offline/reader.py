@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headway.core.base import ConfigError
-from headway.core.message import BadTopic, KeyExtractor, covers, overlaps, validate_filter
+from headway.core.message import BadTopic, KeyExtractor, validate_filter
 from headway.server.config import JournalTable, RetainedTable, Settings, host_limits, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
-from headway.server.recorded import RecordedStream
+from headway.server.recorded import NotRecorded, RecordedStream, filters_of
 from headway.store.journal.catalogue import SegmentStats
 from headway.store.journal.errors import Locked
 from headway.store.journal.files import REAL
@@ -116,8 +116,9 @@ def open_recorded(settings: Settings, topic: str, key: KeyExtractor | None) -> t
         if not sources:
             raise ConfigError(f"nothing is recorded in {settings.journal.folder}")
         return sources, said
-    if not any(covers(filter, topic) for filter in recorded):
-        raise ConfigError(f"{topic} is not recorded; recorded is {', '.join(recorded) or 'nothing'}")
-    by_name = {stream_name(filter): filter for filter in recorded if overlaps(filter, topic)}
+    try:
+        by_name = {stream_name(filter): filter for filter in filters_of(topic, recorded)}
+    except NotRecorded as error:
+        raise ConfigError(str(error)) from None
     streams, said = open_streams(settings.journal.folder, list(by_name))
     return [RecordedStream(stream, key or recorded[by_name[name]]) for name, stream in streams.items()], said

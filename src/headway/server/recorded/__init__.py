@@ -1,5 +1,6 @@
 """Recorded topics: from where to where, read in order, written as JSON lines."""
 
+from headway.server.recorded.filters import NotRecorded, filters_of
 from headway.server.recorded.json_lines import PROGRESS_BYTES, to_json_lines
 from headway.server.recorded.offset_range import (
     OffsetGone,
@@ -24,7 +25,7 @@ from headway.server.recorded.parts import (
 )
 
 __all__ = [
-    "deleted", "earliest", "latest", "limited_stop", "OffsetGone", "OffsetRange", "parse_position",
-    "parse_range_request", "parse_start", "parse_stop", "PROGRESS_BYTES", "RangeRequest", "read_parts",
-    "RecordedStream", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
+    "deleted", "earliest", "filters_of", "latest", "limited_stop", "NotRecorded", "OffsetGone", "OffsetRange",
+    "parse_position", "parse_range_request", "parse_start", "parse_stop", "PROGRESS_BYTES", "RangeRequest",
+    "read_parts", "RecordedStream", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
 ]

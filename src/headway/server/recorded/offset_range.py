@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headway.core.base import ConfigError, parse_duration, parse_size
-from headway.server.recorded.parts import RecordedStream, deleted, earliest, latest, offset_at
+from headway.server.journal import first_offset_at
+from headway.server.recorded.parts import RecordedStream, deleted, earliest, latest
+from headway.store.journal.readable import ReadableStream
 
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
@@ -23,15 +25,15 @@ class Timestamp(NamedTuple):
     us: int
 
 
-Place = int | Timestamp
+Position = int | Timestamp
 """An offset or a time."""
 
 
 class RangeRequest(NamedTuple):
     """A requested range. None: from the earliest record, to the last, all of it."""
 
-    start: Place | None = None
-    stop: Place | None = None
+    start: Position | None = None
+    stop: Position | None = None
     bytes_max: int | None = None
     """Most bytes of payloads, together."""
     format: str = "arrow"
@@ -58,7 +60,7 @@ class OffsetGone(Exception):
         self.earliest = earliest
 
 
-def parse_position(text: str, name: str, now_us: int) -> Place:
+def parse_position(text: str, name: str, now_us: int) -> Position:
     """``12408``, ``2026-01-31T12:00:00Z`` (without a zone: UTC), ``-5m``. Raises ConfigError."""
     text = text.strip()
     if _OFFSET.fullmatch(text):
@@ -83,11 +85,11 @@ def parse_position(text: str, name: str, now_us: int) -> Place:
         ) from None
 
 
-def parse_start(text: str, now_us: int) -> Place | None:
+def parse_start(text: str, now_us: int) -> Position | None:
     return None if text.strip() in ("", EARLIEST) else parse_position(text, "from", now_us)
 
 
-def parse_stop(text: str, now_us: int) -> Place | None:
+def parse_stop(text: str, now_us: int) -> Position | None:
     return parse_position(text, "to", now_us) if text.strip() else None
 
 
@@ -114,18 +116,19 @@ def parse_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
 def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
     """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone;
     ConfigError where nothing can lie between the two."""
-    start, stop, begin, end = asked.start, asked.stop, earliest(sources), latest(sources, on_disk)
+    streams = [source.stream for source in sources]
+    start, stop, begin, end = asked.start, asked.stop, earliest(streams), latest(streams, on_disk)
     if isinstance(start, int) and isinstance(stop, int) and stop < start:
         raise ConfigError(f"to={stop} is before from={start}")
     if isinstance(start, Timestamp) and isinstance(stop, Timestamp) and stop < start:
         raise ConfigError("to is before from")
-    if isinstance(start, int) and start <= deleted(sources) and begin < end:
+    if isinstance(start, int) and start <= deleted(streams) and begin < end:
         raise OffsetGone(start, begin)
-    first = begin if start is None else _offset(start, sources)
-    last = end if stop is None else min(end, _offset(stop, sources))
+    first = begin if start is None else _offset(start, streams)
+    last = end if stop is None else min(end, _offset(stop, streams))
     first = max(first, begin)
     return OffsetRange(first, max(first, last), begin, end)
 
 
-def _offset(place: Place, sources: Sequence[RecordedStream]) -> int:
-    return offset_at(sources, place.us) if isinstance(place, Timestamp) else place
+def _offset(position: Position, streams: Sequence[ReadableStream]) -> int:
+    return first_offset_at(streams, position.us) if isinstance(position, Timestamp) else position

@@ -54,29 +54,21 @@ class Trimmed(Exception):
     """Records that were to be read are deleted by now."""
 
 
-def earliest(sources: Iterable[RecordedStream]) -> int:
-    """The first offset from which on nothing was deleted of any of them, and before which there is nothing else."""
-    sources = list(sources)
-    gone = deleted(sources)
-    return max(gone + 1 if gone else 0, min((source.stream.first_sequence for source in sources), default=1))
+def earliest(streams: Sequence[ReadableStream]) -> int:
+    """The first offset from which nothing is deleted in any of the streams, and before which they have nothing."""
+    gone = deleted(streams)
+    return max(gone + 1 if gone else 0, min((stream.first_sequence for stream in streams), default=1))
 
 
-def deleted(sources: Iterable[RecordedStream]) -> int:
-    """Up to this offset some of what there was is deleted; 0: nothing is."""
-    return max((source.stream.freed_upto for source in sources), default=0)
+def deleted(streams: Iterable[ReadableStream]) -> int:
+    """The last offset up to which records are deleted; 0: none are."""
+    return max((stream.freed_upto for stream in streams), default=0)
 
 
-def latest(sources: Iterable[RecordedStream], on_disk: int | None = None) -> int:
-    """The offset after the last one there is; ``on_disk``: those behind it may not be on disk yet."""
-    last = max((source.stream.last_sequence for source in sources), default=0)
+def latest(streams: Iterable[ReadableStream], on_disk: int | None = None) -> int:
+    """The offset after the last record. ``on_disk``: records behind this offset may not be on disk yet."""
+    last = max((stream.last_sequence for stream in streams), default=0)
     return (last if on_disk is None else min(last, on_disk)) + 1
-
-
-def offset_at(sources: Sequence[RecordedStream], time_us: int) -> int:
-    """The first offset at or after a time, to within what was written together; one behind all if there is none."""
-    last = max((source.stream.last_sequence for source in sources), default=0)
-    found = ((source.stream.sequence_at(time_us), source.stream.last_sequence) for source in sources)
-    return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
 def read_parts(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[RunPart]:

@@ -16,12 +16,13 @@ from aiohttp import web
 from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.consumer import ConnectionlessOutlet, Poll, Session
-from headway.core.message import BadTopic, covers, overlaps, validate_filter
+from headway.core.message import BadTopic, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body
 from headway.server.journal import RecordedTopic
-from headway.server.recorded import RecordedStream, deleted, earliest, latest
+from headway.server.recorded import NotRecorded, deleted, earliest, filters_of, latest
+from headway.store.journal.readable import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0
@@ -97,19 +98,19 @@ class Cursors:
         """The recorded topics that it lies in. Raises Refusal, BadTopic."""
         validate_filter(topic)
         journal = self._engine.journal
-        recorded = list(journal.archive.recorded.values()) if journal is not None else []
-        if not any(covers(one.filter, topic) for one in recorded):
-            names = ", ".join(one.filter for one in recorded) or "nothing (a [[topic]] with keep is)"
-            raise Refusal(404, f"{topic} is not recorded; recorded is {names}")
-        return [one for one in recorded if overlaps(one.filter, topic)]
+        recorded = {one.filter: one for one in journal.archive.recorded.values()} if journal is not None else {}
+        try:
+            return [recorded[filter] for filter in filters_of(topic, recorded)]
+        except NotRecorded as error:
+            raise Refusal(404, str(error)) from None
 
     def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)
-        sources, broker = _sources(found), engine.broker
-        first = earliest(sources)
+        streams, broker = _streams(found), engine.broker
+        first = earliest(streams)
         poll = self._polls[name][0] if name in self._polls else None
-        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(sources):
+        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(streams):
             text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
             raise Refusal(410, text, earliest=first)
         # Beyond the end: records were lost, or it is another broker's offset. ``latest`` says so.
@@ -154,7 +155,7 @@ class Cursors:
         journal, loop = self._engine.journal, self._engine.loop
         assert journal is not None
         until = loop.time() + min(wish.wait_ms, WAIT_MS_MAX) / 1000
-        while latest(_sources(found), journal.committed_sequence) <= poll.offset and not poll.ended:
+        while latest(_streams(found), journal.committed_sequence) <= poll.offset and not poll.ended:
             left_s = until - loop.time()
             if left_s <= 0:
                 return
@@ -168,7 +169,7 @@ class Cursors:
         if gap is not None:
             said = {"records": gap.records, "reason": gap.reason, "text": self._why(poll)}
         return {
-            "offset": poll.offset, "latest": latest(_sources(found), journal.committed_sequence),
+            "offset": poll.offset, "latest": latest(_streams(found), journal.committed_sequence),
             "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
         }  # fmt: skip
 
@@ -202,5 +203,5 @@ class Cursors:
         self._timer = self._engine.loop.call_later(LOOK_EVERY_S, self._look) if self._heard_s else None
 
 
-def _sources(found: list[RecordedTopic]) -> list[RecordedStream]:
-    return [RecordedStream(one.stream, None) for one in found]
+def _streams(found: list[RecordedTopic]) -> list[ReadableStream]:
+    return [one.stream for one in found]

@@ -19,11 +19,12 @@ from typing import NamedTuple
 from aiohttp import web
 
 from headway.core.base import ConfigError
-from headway.core.message import BadTopic, covers, overlaps, validate_filter
+from headway.core.message import BadTopic, validate_filter
 from headway.server.engine import Engine
 from headway.server.http import Refusal, json_answer
 from headway.server.recorded import (
     PROGRESS_BYTES,
+    NotRecorded,
     OffsetGone,
     OffsetRange,
     RangeRequest,
@@ -31,6 +32,7 @@ from headway.server.recorded import (
     RunPart,
     Trimmed,
     earliest,
+    filters_of,
     latest,
     limited_stop,
     parse_range_request,
@@ -111,7 +113,7 @@ class Records:
             first_us, last_us = _times(source.stream)
             found.append({
                 "filter": filter, "key": source.key.text if source.key else None, "keep": str(keeps.get(filter)),
-                "earliest": earliest([source]), "latest": latest([source], journal.committed_sequence),
+                "earliest": earliest([source.stream]), "latest": latest([source.stream], journal.committed_sequence),
                 "bytes": source.stream.bytes, "first_time": _iso(first_us), "last_time": _iso(last_us),
             })  # fmt: skip
         return json_answer({"topics": found})
@@ -164,13 +166,12 @@ class Records:
         try:
             validate_filter(topic)
             asked = parse_range_request(request.query, int(time.time() * 1e6))
+            sources = [recorded[filter] for filter in filters_of(topic, recorded)]
         except (ConfigError, BadTopic) as error:
             raise Refusal(400, str(error)) from None
-        if not any(covers(filter, topic) for filter in recorded):
-            names = ", ".join(recorded) or "nothing (a [[topic]] with keep is)"
-            raise Refusal(404, f"{topic} is not recorded; recorded is {names}", recorded=list(recorded))
+        except NotRecorded as error:
+            raise Refusal(404, str(error), recorded=list(recorded)) from None
         assert self._engine.journal is not None
-        sources = [source for filter, source in recorded.items() if overlaps(filter, topic)]
         return ReadRequest(sources, topic, asked, self._engine.journal.committed_sequence)
 
 

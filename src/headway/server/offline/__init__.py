@@ -1,6 +1,7 @@
-"""A journal's folder while no broker is at work on it."""
+"""Work on a journal's folder by programs other than its broker: inventory, compaction, reading."""
 
-from headway.server.offline.inventory import Inventory, compact, take_inventory
+from headway.server.offline.compaction import compact
+from headway.server.offline.inventory import Inventory, take_inventory
 from headway.server.offline.reader import StreamSummary, describe_streams, exclusive, open_recorded, settings_for
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A journal's folder as other programs than its broker find it: which streams it has, and the records in them."""
+"""Reads a journal's folder from programs other than its broker: its streams, and the records in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_LIMIT = 1 << 60
 
 
 class StreamSummary(NamedTuple):
-    """One stream, for people."""
+    """One stream, for display."""
 
     name: str
     filter: str | None
@@ -34,8 +34,8 @@ class StreamSummary(NamedTuple):
 
 
 def settings_for(folder: Path | None, config: Path | None) -> Settings:
-    """A journal's facts, by its folder or by its broker's config. Limits of the broker do not apply here:
-    nothing may be left out for their sake. Raises ConfigError."""
+    """The settings to read a journal with, from its folder or its broker's config. The broker's limits are lifted, so
+    that nothing is left out. Raises ConfigError."""
     if (folder is None) == (config is None):
         raise ConfigError("name the journal's folder, or the config of its broker: --config FILE")
     settings = parse_settings("") if config is None else load_settings(config)
@@ -46,7 +46,7 @@ def settings_for(folder: Path | None, config: Path | None) -> Settings:
     _check(settings.journal.folder)
     retained = RetainedTable.model_construct(topics_max=NO_LIMIT, bytes_max=NO_LIMIT)
     room = host_limits.memory_bytes() // 2
-    pools = {  # what does not fit into memory is left where it is, in the journal
+    pools = {  # what does not fit into memory stays in the journal
         name: replace(pool, memory_bytes=max(room, pool.memory_bytes), disk_bytes=NO_LIMIT)
         for name, pool in settings.pools.items()
     }
@@ -64,7 +64,7 @@ def _check(folder: Path) -> None:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """No broker can begin to work on the journal meanwhile. Raises ConfigError where one is at it."""
+    """Locks the journal, so that no broker can use it meanwhile. Raises ConfigError where one does already."""
     journal = Journal(REAL, folder)
     try:
         journal.open(())
@@ -91,7 +91,7 @@ def open_streams(folder: Path, names: list[str] | None = None) -> tuple[dict[str
 
 
 def describe_streams(settings: Settings) -> list[StreamSummary]:
-    """Every stream; all of it is read. Raises Corrupt, OSError."""
+    """Describes every stream, which reads all of it. Raises Corrupt, OSError."""
     filters = {stream_name(topic.filter): topic.filter for topic in settings.topics if topic.keep is not None}
     streams, _ = open_streams(settings.journal.folder)
     found = []
@@ -103,8 +103,8 @@ def describe_streams(settings: Settings) -> list[StreamSummary]:
 
 
 def open_recorded(settings: Settings, topic: str, key: KeyExtractor | None) -> tuple[list[RecordedStream], list[str]]:
-    """Where the records of a topic or filter are, and what of that cannot be read. ``key``: in place of what the config
-    says. Without a config all recorded streams are looked through. Raises ConfigError, OSError."""
+    """The streams with the records of a topic or filter, and a sentence for each unreadable part. ``key`` overrides the
+    config. Without a config all recorded streams are read. Raises ConfigError, OSError."""
     try:
         validate_filter(topic)
     except BadTopic as error:

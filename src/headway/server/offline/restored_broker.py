@@ -1,0 +1,35 @@
+"""A broker restored from a journal as at its start, while no broker runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from headway.core.log import Ledger
+from headway.server.config import Settings, make_broker
+from headway.server.journal import (
+    RETAINED,
+    Archive,
+    ChunkCache,
+    restore,
+    restore_retained,
+)
+from headway.server.protocols import QUEUES
+from headway.store.journal.readable import ReadableStream
+
+
+class RestoredBroker:
+    """A broker as it would be after a start, its ledger, and the number of retained records."""
+
+    def __init__(self, settings: Settings, streams: Mapping[str, ReadableStream]) -> None:
+        """Raises Corrupt, OSError."""
+        now, self.wall_offset_s = time.monotonic, time.time() - time.monotonic()
+        self.ledger = Ledger()
+        self.broker = make_broker(settings)
+        archive = Archive(lambda: self.wall_offset_s)
+        self.broker.keep(self.ledger, archive)
+        chunk_cache = ChunkCache([stream for name, stream in streams.items() if name != RETAINED], archive)
+        self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
+        found = restore(self.broker, dict(streams), chunk_cache, now, self.wall_offset_s, QUEUES.dialect)
+        self.ledger.drop(found.reserved)
+        self.snapshots = found.snapshots

@@ -1,4 +1,4 @@
-"""Acks: what clients say of the deliveries of queues they were given."""
+"""Acks: clients acknowledge, refuse or recover the deliveries that they were given from queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Acks:
                 late = self._late(channel, delivery_id)
                 queue_of(late.subscription.reader.queue).withdraw(late)
                 continue
-            if delivery.subscription is not subscription:  # mostly they are all of one consumer
+            if delivery.subscription is not subscription:  # mostly all are one consumer's
                 subscription = delivery.subscription
                 subscription.window.exhausted_since_s = None
                 queue = queue_of(subscription.reader.queue)
@@ -34,7 +34,7 @@ class Acks:
         self._credit_is_back(channel)
 
     def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
-        """The client will not have these: they go to others, or to nobody."""
+        """Takes back deliveries that the client refuses. They go to other consumers (``requeue``) or to nobody."""
         for delivery_id in delivery_ids:
             delivery = channel.remove(delivery_id)
             if delivery is None:
@@ -57,7 +57,7 @@ class Acks:
         return resend(member, delivery_id, now)
 
     def _late(self, channel: Channel, delivery_id: int) -> Delivery:
-        """It was taken back meanwhile, or never was."""
+        """Returns a delivery that timed out before the client settled it. Raises :class:`Refused` if there is none."""
         delivery = channel.settle_timed_out(delivery_id)
         if delivery is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {delivery_id}")
@@ -65,19 +65,20 @@ class Acks:
         return delivery
 
     def _credit_is_back(self, channel: Channel) -> None:
-        """All consumers of the channel, or the session, may go on, if it was its window that they waited for."""
+        """Wakes all consumers of the channel, or of the session, if they waited for room in its window."""
         if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
             channel.exhausted_since_s = channel.whole.exhausted_since_s = None
             self._wake(channel)
 
     def _wake(self, channel: Channel) -> None:
         owner = self._registry.numbers.get(channel.owner)
-        if owner is not None:  # else its session has ended
+        if owner is not None:  # None: its session has ended
             self._registry.woken |= owner.queues
 
     def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> WorkSteps:
-        """What is in flight goes back to its queues, but what is to be kept; or once more to who has it, as far as that
-        is little enough not to be read from its queue. Little by little; what is settled meanwhile is settled."""
+        """Returns deliveries in flight, except those in ``keep``, to their queues, one a step. Without ``requeue`` a
+        delivery is sent again to its own consumer, unless that consumer has much unsent already. Deliveries that the
+        client settles between two steps stay settled."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:
             yield DELIVERY_WORK
             if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):

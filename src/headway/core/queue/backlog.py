@@ -1,4 +1,4 @@
-"""Backlogs: what a queue has still to hand out. It has no records, it reads lanes as any consumer does.
+"""Backlog: what a queue has still to hand out. It holds no records itself: it reads lanes, as any consumer does.
 
 A queue has a list of cursors (queue_cursor.py), which it reads one after the other.
 
@@ -23,7 +23,7 @@ from headway.core.routing import Registry
 
 
 class RequeuedRecord(NamedTuple):
-    """A record out of its lane's order. The first three are its order on the heap, and no two are equal in them."""
+    """A record out of its lane's order. The first three fields order the heap; together they are unique."""
 
     rank: int
     order: int
@@ -31,11 +31,11 @@ class RequeuedRecord(NamedTuple):
     cursor: QueueCursor
     chunk: Chunk
     at: int
-    """Which of its chunk."""
+    """Index in the chunk."""
     returns: int
-    """How often it came back from a member."""
+    """Number of times that members gave it back."""
     late: bool = False
-    """It was taken back from one who may settle it after all."""
+    """Whether it timed out: its member may settle it after all."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -54,36 +54,37 @@ class Backlog:
     def __init__(self, queue: QueuePort, registry: Registry) -> None:
         self.cursors: list[QueueCursor] = []
         self.settling: dict[QueueCursor, None] = {}
-        """Read to their end, and not all of it settled."""
+        """Cursors that were read to their end and have unsettled records."""
         self.handed_records = 0
         self.handed_bytes = 0
-        """Given to whichever member, or left out, since the queue began; some twice."""
+        """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A record that
+        comes back counts each time."""
         self._returned_records = 0
-        """Those that came back in between."""
+        """Records that came back from members, each time."""
         self._passed_records = 0
-        """Records of cursors that were read to their end."""
+        """Records of cursors that are no longer in ``cursors``."""
         self._queue = queue
         self._registry = registry
         self._requeued: list[RequeuedRecord] = []
-        """A heap, and never one that is withdrawn on its top."""
+        """A heap. The record on its top is never a withdrawn one."""
         self._requeued_bytes = 0
         self._requeued_by_chunk: dict[Chunk, int] = {}
-        """How many of them are of each chunk."""
+        """Number of requeued records of each chunk."""
         self._late: dict[tuple[int, int], RequeuedRecord] = {}
-        """Those of them that may be withdrawn."""
+        """Requeued records that their member may still settle, by ``key``."""
         self._withdrawn: set[tuple[int, int]] = set()
-        """Those that were; they leave the heap when they come to its top."""
+        """Keys of records that were settled late. They leave the heap when they come to its top."""
         self._orders = 0
 
     # -- where it reads ---------------------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> QueueCursor:
-        """Where it reads on now."""
+        """The cursor that is read now."""
         return self.cursors[0]
 
     def read(self, feed: Feed, source: LaneSource | None = None) -> None:
-        """Go on in another feed's lane, from its end, once what waits has been handed out. ``source`` fills it."""
+        """Goes on in another feed's lane, from its end, after the records that wait now. ``source`` fills that lane."""
         if self.cursors:
             last = self.cursors[-1]
             last.stop_number, last.stop_position = last.lane.count, last.lane.end
@@ -96,12 +97,12 @@ class Backlog:
         feed.reading += 1
 
     def leave_empty(self) -> None:
-        """Nothing came into the last but one: it would stand there until all in front of it is handed out."""
+        """Removes the last cursor but one if it has no records; otherwise it would stay until it is its turn."""
         if len(self.cursors) > 2 and self.cursors[-2].finished:
             self._done_with(self.cursors.pop(-2))
 
     def step(self) -> None:
-        """Leave cursors that were read to their end."""
+        """Moves on from cursors that were read to their end."""
         self._fill()
         while self.cursors[0].finished:
             self._done_with(self.cursors.pop(0))
@@ -123,7 +124,7 @@ class Backlog:
                 self._queue.source_failed()
 
     def settled(self, cursor: Cursor | None) -> None:
-        """A record of one of the cursors needs to be kept no longer."""
+        """Notes that a record of this cursor was settled. The cursor goes when it was the last."""
         if isinstance(cursor, QueueCursor) and cursor in self.settling:
             self._settled(cursor)
 
@@ -144,7 +145,8 @@ class Backlog:
         self._let_go(feed)
 
     def _let_go(self, feed: Feed) -> None:
-        """It is read no longer; it may be that nobody else needs the rest of it."""
+        """Lets go of a feed that this queue reads no longer. Wakes a queue that has read all of it, so that the lane is
+        emptied."""
         if feed.listening:
             self._registry.woken[next(iter(feed.listening))] = None
         self._registry.close_if_unread(feed)
@@ -176,7 +178,7 @@ class Backlog:
 
     @property
     def has_some(self) -> bool:
-        """There is something to hand out now; what a source has not found yet is not."""
+        """Whether a record can be handed out now; records that a source has not found yet cannot."""
         cursor = self.cursors[0]
         return bool(self._requeued) or cursor.position != cursor.end_position
 
@@ -197,7 +199,8 @@ class Backlog:
 
     @property
     def body_bytes(self) -> int:
-        """What the bodies of those that wait come to, if what stands in front of each is as long as with the next."""
+        """Bytes of the bodies of the waiting records. Everything in front of a body is taken to be as long as in the
+        next record."""
         head = self.head()
         if head is None:
             return 0
@@ -211,29 +214,29 @@ class Backlog:
 
     @property
     def unacknowledged(self) -> int:
-        """Records that are with members, and may come back."""
+        """Number of records that members have and may give back."""
         out = sum(len(cursor.unacknowledged) for cursor in [*self.cursors, *self.settling])
         return out - self._requeued_records
 
     def oldest_time(self) -> float | None:
-        """When what is to be handed out next was published; None when nothing is."""
+        """Returns when the next record was published; None when no record waits."""
         if self._requeued:
             return self._requeued[0].chunk.time_of(self._requeued[0].at)
         return next((time for s in self.cursors if (time := s.oldest_time()) is not None), None)
 
     @property
     def head_is_held(self) -> bool:
-        """What is to be handed out next may not be given up."""
+        """Whether the next record was promised to somebody and must not be dropped."""
         head = self.head()
         return head is not None and head[0].held_from(head[1]) == head[1]
 
     def wants(self, chunk: Chunk) -> bool:
-        """Some of the chunk is still to be handed out."""
+        """Returns whether records of the chunk are still to be handed out."""
         waits = any(s.chunk is chunk and s.position != s.end_position for s in self.cursors)
         return waits or chunk in self._requeued_by_chunk
 
     def oldest_wanted(self, chunk: Chunk) -> Chunk:
-        """The oldest chunk of a lane it has left, if it wants that; else this one."""
+        """Returns the first chunk of a lane that the queue still wants, older lanes first; else this chunk."""
         firsts = (cursor.lane.first for cursor in [*self.settling, *self.cursors])
         return next((first for first in firsts if self.wants(first)), chunk)
 
@@ -241,16 +244,16 @@ class Backlog:
 
     @property
     def next_requeued(self) -> RequeuedRecord | None:
-        """The next of those out of order."""
+        """The requeued record that is handed out next."""
         return self._requeued[0] if self._requeued else None
 
     def has_fresh(self) -> bool:
-        """There is more in the lane."""
+        """Returns whether the lane has records that were never handed out."""
         self.step()
         return self.cursor.position != self.cursor.end_position
 
     def fresh(self) -> tuple[QueueCursor, Chunk, int]:
-        """The next record in the lane, where there is one: its cursor, its chunk, and which of that."""
+        """Returns the next fresh record of the lane, which there must be: its cursor, its chunk and its index there."""
         cursor = self.cursor
         cursor.step()
         chunk = cursor.chunk
@@ -258,13 +261,13 @@ class Backlog:
         return cursor, chunk, chunk.index_at(cursor.position)
 
     def head(self) -> tuple[Chunk, int] | None:
-        """The record that comes next."""
+        """Returns the next record to be handed out: its chunk and its index there."""
         if self._requeued:
             return self._requeued[0].chunk, self._requeued[0].at
         return self.fresh()[1:] if self.has_fresh() else None
 
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
-        """Put a record that is out of order where it belongs."""
+        """Puts a record that is out of order where it belongs."""
         self._returned_records += returns > 0
         rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
         self.put(RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, returns, late))
@@ -296,7 +299,7 @@ class Backlog:
             self._withdrawn.remove(heappop(self._requeued).key)
 
     def withdraw(self, cursor: QueueCursor, number: int) -> None:
-        """Leave out a record that was taken back, if it is still there."""
+        """Drops a record that timed out and was settled late, if it was not handed out again."""
         record = self._late.get((cursor.order, number))
         if record is not None:
             self._count_out(record)
@@ -306,7 +309,7 @@ class Backlog:
             self.free(record.cursor, record.number)
 
     def sort_in(self) -> None:
-        """Puts the next fresh record where its priority has it."""
+        """Moves the next fresh record to the heap, which orders by priority."""
         cursor, chunk, index = self.fresh()
         cursor.sent(chunk.first_number + index, chunk)
         self.requeue(cursor, chunk, index, returns=0)
@@ -321,19 +324,19 @@ class Backlog:
         return -min(self._queue.terms.priorities, int(priority) if priority and priority.isdecimal() else 0)
 
     def free(self, cursor: QueueCursor, number: int) -> None:
-        """A record that was taken, or in flight, needs to be kept no longer."""
+        """Notes that a record that was requeued or in flight is settled or dropped."""
         cursor.acknowledge(number)
         self.settled(cursor)
 
     def handed(self, records: int, size: int) -> None:
-        """So much is out of it, to a member or to nobody."""
+        """Counts records that left the backlog, to a member or dropped."""
         self.handed_records += records
         self.handed_bytes += size
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert what always holds, while the queue lasts. It goes through all that is taken or unacknowledged."""
+        """Asserts what always holds while the queue lasts. Goes through all requeued and unacknowledged records."""
         passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
         out = self.handed_records - self._returned_records + self._requeued_records
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"

@@ -1,8 +1,9 @@
-"""What one queue is bound by: the name of the feed it reads, and the names it goes by for policies.
+"""Binding set: the bindings of one queue. They make the name of the feed that the queue reads, and the names by which
+policies find the queue.
 
-Queues with equal sets of bindings, as their exchanges look at them, read one feed; so its name is made of all of them,
-in an order that does not depend on when they came. A binding more or less is one place in sorted names, however many
-there are: only putting the names together goes through all of them, and that is one copy.
+Queues with equal binding sets read one feed. So the feed's name is made of all bindings, without what their exchanges
+do not look at, in an order that does not depend on when they were made. The names are kept sorted: one binding more or
+less moves one entry, however many there are. Only joining the names goes through all of them, and that is one copy.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class BindingSet:
     def __init__(self, queue: str) -> None:
         self._own = queue
         self._names: list[str] = []
-        """Of bindings as they are seen, in order, each once."""
+        """Names of the bindings, sorted, each once."""
         self._texts: Counter[str] = Counter()
-        """How many bindings look so."""
+        """Number of bindings that have each name."""
         self._filters: Counter[str] = Counter()
 
     def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
-        """A binding is there now, or is no more. ``seen``: without what its exchange does not look at."""
+        """Adds a binding (``there``) or removes it. ``seen`` is it without what its exchange does not look at."""
         text, names = binding_name(seen), self._names
         if _count(self._texts, text, there=there):
             at = bisect_left(names, text)
@@ -40,17 +41,17 @@ class BindingSet:
         _count(self._filters, f"$exchange/{binding.source}/{filter}", there=there)
 
     def feed_name(self, *, called: bool) -> str:
-        """``called``: what is published to the queue by its name counts, too."""
+        """Returns the name of the feed. ``called``: the queue is also published to by its own name."""
         own = [f"$queue/{quote_name(self._own)}"] if called or not self._names else []
         return ", ".join(self._names + own)
 
     def filters(self) -> tuple[str, ...]:
-        """The names it goes by for policies; "#" is for those that are for everything."""
+        """Returns the names by which policies find the queue. "#" stands for policies that cover everything."""
         return (f"$queue/{self._own}", *self._filters, "#")
 
 
 def _count(counts: Counter[str], text: str, *, there: bool) -> bool:
-    """Whether it was the first of its kind, or the last."""
+    """Returns whether it was the first of its kind that came, or the last that went."""
     counts[text] += 1 if there else -1
     if not counts[text]:
         del counts[text]
@@ -65,12 +66,13 @@ def binding_name(binding: Binding) -> str:
 
 
 def quote_name(text: str) -> str:
-    """Clients choose these: written so that no two lists of them look alike, or they would share a lane."""
+    """Returns a name, quoted if need be. Clients choose names; two different lists of them must not join to one string,
+    or their queues would share a lane."""
     return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def filter_of(pattern: str) -> str:
-    """A topic filter that takes in all that a binding's pattern does."""
+    """Returns a topic filter that matches all that a binding's pattern matches, and perhaps more."""
     levels: list[str] = []
     for word in topic_of(pattern).split("/"):
         levels.append("+" if word == "*" else word)

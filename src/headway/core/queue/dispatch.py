@@ -1,7 +1,7 @@
-"""Dispatch: handing out what waits in a queue, in turn, to members that have room and credit.
+"""Dispatch: hands out the records of a queue, in turn, to members that have room and credit.
 
-Everybody gets a small portion before anybody gets the next. A queue that has handed out everything *listens* to its
-feed; any other stops listening here, and runs again when it is woken.
+Every member gets a small portion before any member gets the next. A queue that has handed out everything *listens* to
+its feed, and runs when the lane grows. Any other queue stops listening and runs again when it is woken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_BYTES = 64 * 1024
 
 
 class FetchedRecord(NamedTuple):
-    """A record that was asked for: as it stands in the lane, and how many more wait."""
+    """A record that a client asked for, as it stands in the lane, and how many more wait."""
 
     delivery_id: int
     frame: bytes
@@ -50,11 +50,11 @@ class Dispatch:
         self._on_lag = on_lag
 
     def stop(self) -> None:
-        """The queue is over."""
+        """Ends the dispatch of a queue that is over."""
         del self._queue
 
     def run(self, now: float) -> None:
-        """Hand out what there is to whoever can take it."""
+        """Hands out the waiting records to members that can take them, as far as this turn goes."""
         backlog, drops = self._backlog, self._drops
         if not drops.drop_expired(now):
             self._queue.feed.listening.pop(self._queue, None)
@@ -68,7 +68,7 @@ class Dispatch:
         if self._terms.limited and not self._terms.refuses:
             drops.keep_within()
         if not backlog.has_more:
-            backlog.cursor.step()  # or it would keep a chunk that it has read
+            backlog.cursor.step()  # so that it does not keep a chunk that was read
             self._queue.feed.listening[self._queue] = None
             drops.fresh_from = backlog.cursor.end_number
 
@@ -120,7 +120,8 @@ class Dispatch:
             return
 
     def _after_answers(self) -> None:
-        """In the middle of a turn an answer may stand in a member's way, and nobody will say when it has gone."""
+        """Wakes the queue again if answers to its members' commands are in the way; no event tells when they are
+        sent."""
         for member in self._members:
             outlet = member.session.outlet
             if outlet is not None and outlet.out and not outlet.blocked:
@@ -128,7 +129,7 @@ class Dispatch:
                 self._registry.woken[self._queue] = None
 
     def _give(self, member: Subscription, portion: int, now: float) -> int:
-        """Hand up to ``portion`` records to a member, as far as its room and credit go. Returns how many it was."""
+        """Hands up to ``portion`` records to a member, as far as its room and credit go. Returns how many."""
         given = 0
         while given < portion and self._backlog.has_some and has_room(member, now):
             some = self._give_some(member, portion - given, now)
@@ -140,7 +141,7 @@ class Dispatch:
         return given
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
-        """Returns how many were handed out, or left out."""
+        """Returns how many records were handed out or dropped."""
         backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
         if requeued is not None:
             if drops.expired(requeued.chunk, requeued.at, now):
@@ -169,7 +170,7 @@ class Dispatch:
     def _alike(
         self, member: Subscription, chunk: Chunk, first: int, last: int, now: float
     ) -> tuple[int, Reason | None]:
-        """How far the records are left out for one reason, or (None) are not."""
+        """Returns the end of the records that are dropped for the same reason as the first, or (None) are all sent."""
 
         def why(index: int) -> Reason | None:
             if self._drops.expired(chunk, index, now):
@@ -177,7 +178,7 @@ class Dispatch:
             try:
                 return drop_reason(member, chunk, index, now)
             except OSError:
-                return None  # its disk fails: that is seen when it is to be sent
+                return None  # the disk fails: that shows when the record is sent
 
         reason = why(first)
         upto = first + 1
@@ -187,7 +188,7 @@ class Dispatch:
 
     def _send(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, last: int, now: float, *,
               requeued: RequeuedRecord | None = None) -> int:
-        """Write records for a member, and note what became of them. Returns how many it was."""
+        """Writes records for a member and counts them. Returns how many were sent or dropped."""
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
@@ -211,7 +212,7 @@ class Dispatch:
 
     def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
                    deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
-        """Records are with a member until it settles them; or for good, if there is nothing to be settled."""
+        """Lends records to a member until it settles them; or for good, if it settles nothing."""
         number = chunk.first_number + first
         for at, delivery in enumerate(deliveries):
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = cursor, chunk, first + at, number + at
@@ -225,8 +226,8 @@ class Dispatch:
             self._backlog.free(cursor, number)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
-        """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
-        (failing disk)."""
+        """Hands the next record to a member that asks for it. None: no record waits, or the member has no credit.
+        Raises OSError (failing disk)."""
         backlog, drops = self._backlog, self._drops
         if self._terms.priorities:
             self.sort_in()

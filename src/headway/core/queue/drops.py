@@ -1,10 +1,14 @@
-"""Drops: what a queue leaves out, and why: its length, a lifetime, a policy, or a member that wants it given to nobody.
+"""Drops: records that a queue gives to nobody, because of its length, a lifetime, a policy, or a member that rejects
+them.
 
 Rules:
-- What has waited longest goes first, and whoever is next in turn is told of the gap; publishers and the queue count it.
-- A record that expired while it waited is left out when it comes to the head, no sooner; one that came since everybody
-  had everything goes to who waits for it, even if its lifetime is nothing.
-- Where the queue has a dead letter exchange it is published there (an effect, for codecs know how); but not if purged.
+- The record that has waited longest is dropped first. The member whose turn is next is told of the gap; the publisher
+  and the queue count it.
+- A record that expires while it waits is dropped when it comes to the head, no sooner. A record that comes while
+  members wait for it is handed out even if its lifetime is zero.
+- A dropped record is published to the queue's dead letter exchange, if there is one, unless it was purged. The core
+  only makes an effect of it: the codec knows how to publish it.
+- Dead letters are work, so all queues together make only so many in a turn (``Overdue``).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from headway.core.queue.backlog import Backlog
 from headway.core.routing import DEAD_LETTER_WORK, Registry
 
 PURGED_AT_ONCE = 128
-"""Records out of order; of those in order, a chunk."""
+"""Requeued records in one step of a purge; of fresh ones a step takes a chunk."""
 CHUNK_WORK = 4
 
 
@@ -35,12 +39,13 @@ class Discard(NamedTuple):
 
 
 class Drops:
-    """``by_reason``: records left out."""
+    """``by_reason`` counts the dropped records."""
 
     def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
         self.fresh_from: float = 0
-        """Records from this number on came since everyone had everything, so somebody may be waiting for them."""
+        """Number of the first record that came after all others were handed out. From it on members may be waiting for
+        records, so these do not expire."""
         self.discarding: Discard | None = None
         """A policy's drops that were too much for one turn."""
         self._queue = queue
@@ -52,7 +57,7 @@ class Drops:
         self._stopped = False
 
     def stop(self) -> None:
-        """The queue is over: nothing of it is left out any more."""
+        """Ends the drops of a queue that is over."""
         self._stopped = True
         stop(self._bell)
         self._registry.overdue.forget(self._queue)
@@ -60,13 +65,13 @@ class Drops:
 
     @property
     def _next_member(self) -> Subscription | None:
-        """The member that is told of what nobody gets."""
+        """The member that is told of drops."""
         return next(iter(self._queue.members), None)
 
-    # -- leaving out ------------------------------------------------------------------------------------------------
+    # -- dropping ---------------------------------------------------------------------------------------------------
 
     def drop(self, records: int, reason: Reason) -> int:
-        """Leave out the records that would be handed out next. Returns how many that was."""
+        """Drops the records that would be handed out next. Returns how many it dropped."""
         backlog, done = self._backlog, 0
         while done < records and backlog.next_requeued is not None:
             record = backlog.pop()
@@ -81,7 +86,7 @@ class Drops:
             done += last - first
             backlog.step()
         if not backlog.has_more:
-            self._registry.woken[self._queue] = None  # so that its lane lets go of what was dropped
+            self._registry.woken[self._queue] = None  # so that the lane frees the dropped records
         return done
 
     def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
@@ -97,7 +102,7 @@ class Drops:
                 member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
 
     def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
-        """It has a second chance where the queue has a dead letter exchange."""
+        """Drops one record; it becomes a dead letter where the queue has an exchange for them."""
         self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
@@ -105,7 +110,7 @@ class Drops:
             self.lose(self._next_member, chunk, index, reason)
 
     def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
-        """Nobody gets this record; the member is told."""
+        """Counts a record that nobody gets, and notes it in the member's gap."""
         sequence = chunk.sequence_of(index)
         if member is not None:
             member.note_gap(1, sequence, sequence, reason)
@@ -123,18 +128,18 @@ class Drops:
         return True
 
     def reject(self, chunk: Chunk, index: int) -> None:
-        """A member has this record, and wants it to go to nobody."""
+        """Drops a record that a member rejected."""
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
             self.by_reason[Reason.REJECTED] += 1
 
     def give_up(self, chunk: Chunk, index: int) -> None:
-        """It came back from members more often than it may."""
+        """Drops a record that members gave back too often."""
         reason = Reason.DELIVERY_LIMIT
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
             self.lose(self._next_member, chunk, index, reason)
 
     def purge(self) -> Generator[int, None, int]:
-        """Forget what waits, little by little. Yields the work of each step; returns how many records that was."""
+        """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""
         backlog, left, done = self._backlog, self._backlog.lag_records, 0
         while done < left and not self._stopped:
             records = work = PURGED_AT_ONCE
@@ -143,19 +148,19 @@ class Drops:
                 records, work = len(chunk) - first, CHUNK_WORK
             some = self.drop(min(records, left - done), Reason.PURGED)
             if not some:
-                break  # others were given it
+                break  # members took the rest
             done += some
             yield work
         return done
 
     def forget(self) -> None:
-        """The queue is deleted, and what waits goes with it."""
+        """Counts the records that wait in a deleted queue as purged."""
         self.by_reason[Reason.PURGED] += self._backlog.lag_records
         self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason, *, promises: bool) -> bool:
-        """Nobody takes records from this queue, and room is wanted: what it keeps of this chunk is dropped; if it keeps
-        older ones, in a lane it has left, of the oldest. ``promises``: but nothing that somebody was promised."""
+        """Drops this chunk's records because nobody takes them and room is wanted; if the queue keeps older chunks,
+        drop those of the oldest. ``promises``: keeps promised records. Returns whether this turn had room for all."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
@@ -176,7 +181,7 @@ class Drops:
     # -- length -----------------------------------------------------------------------------------------------------
 
     def room(self, body_bytes: int) -> int:
-        """How many more records with bodies of about this size the queue takes."""
+        """Returns how many more records with bodies of about this size the queue takes."""
         terms, backlog, found = self._terms, self._backlog, 2**62
         if terms.records_max is not None:
             found = terms.records_max - backlog.lag_records
@@ -185,7 +190,7 @@ class Drops:
         return max(0, found)
 
     def keep_within(self) -> None:
-        """Drop what has waited longest, while more waits than may; as far as this turn goes."""
+        """Drops the oldest records while more wait than may; as many as this turn has room for."""
         begun = False
         while (excess := self._excess()) > 0:
             some = self.affordable(excess)
@@ -196,7 +201,7 @@ class Drops:
             begun = True
 
     def _excess(self) -> int:
-        """How many records more wait than may, as far as the bytes of the next one tell."""
+        """Returns how many records too many wait. Where bytes are limited, it goes by the average record."""
         terms, backlog = self._terms, self._backlog
         if terms.records_max is not None and (excess := backlog.lag_records - terms.records_max) > 0:
             return excess
@@ -261,7 +266,7 @@ class Drops:
         return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
 
     def head_expired(self, now: float) -> bool:
-        """What comes next is to be left out, and will be at the end of the turn, or of a later one."""
+        """Returns whether the next record has expired. It is dropped at the end of this turn or of a later one."""
         head = self._backlog.head()
         if head is None or not self.expired(*head, now):
             return False
@@ -269,8 +274,8 @@ class Drops:
         return True
 
     def drop_expired(self, now: float) -> bool:
-        """Leave out what has expired, from the head on; see to it that this is done again when the next one does.
-        False: there is more than this turn has room for."""
+        """Drops expired records from the head on, and sets a timer for the next one to expire. False: there are more
+        than this turn has room for."""
         overdue, begun = self._registry.overdue, False
         while (head := self._backlog.head()) is not None:
             chunk, index = head

@@ -1,4 +1,4 @@
-"""Members of a queue, in the order of their turns: who may be given records, and who could take some now."""
+"""Members of a queue, in the order of their turns: which of them may be given records, and which can take some now."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Members(dict[Subscription, None]):
     def __init__(self, terms: QueueTerms) -> None:
         super().__init__()
         self.departed: dict[Subscription, None] = {}
-        """Members that are gone and have not settled all that they were given; some have, since."""
+        """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
         self.exclusive: Subscription | None = None
-        """Who is to be the only consumer."""
+        """The consumer that asked to be the only one."""
         self._terms = terms
         self._of_session: Counter[Session] = Counter()
         """Number of members of each session."""
@@ -37,39 +37,40 @@ class Members(dict[Subscription, None]):
 
     @property
     def consumers(self) -> list[Subscription]:
-        """The members that are given records without asking."""
+        """Members that are given records without asking for each."""
         return [member for member in self if not member.request.polling and not member.gone]
 
     @property
     def eligible(self) -> list[Subscription]:
-        """The members that what waits could go to; not who stands by, nor, if there are others, who asks."""
+        """Members to which the waiting records could go: no standby consumers and, if there are others, no members that
+        ask for each record."""
         eligible = self.consumers or list(self)
         return eligible[:1] if self._terms.single_active else eligible
 
     @property
     def all_slow(self) -> bool:
-        """One slow consumer is no problem of a queue; it is when there is no other."""
+        """Whether every eligible member is slow. As long as one is not, the queue is served."""
         return all(member.case.slow for member in self.eligible)
 
     def ready(self, now: float) -> list[Subscription]:
-        """The eligible consumers that have room and credit."""
+        """Returns the eligible consumers that have room and credit."""
         if self._terms.single_active:
             first = next(iter(self.consumers), None)
             return [first] if first is not None and has_room(first, now) else []
         return [member for member in self if has_room(member, now)]
 
     def anybody_moves(self, late_s: float, asked_s: float) -> bool:
-        """Somebody takes records, or did not long ago. ``asked_s``: when somebody last asked for one."""
+        """Returns whether a member has taken records since ``late_s``. ``asked_s``: when one last asked for any."""
         if asked_s > late_s and any(member.request.polling for member in self):
             return True
         return any(moves(member, late_s) for member in self.eligible if not member.request.polling)
 
     def to_the_back(self, member: Subscription) -> None:
-        """It had its turn: others come first."""
+        """Moves a member that had its turn behind the others."""
         if len(self) > 1 and not self._terms.single_active:
             self.pop(member)
             self[member] = None
 
     def forget_settled(self) -> None:
-        """Members that are gone and have settled everything need not be known any more."""
+        """Drops departed members that have settled everything."""
         self.departed = {member: None for member in self.departed if member.window.used}

@@ -1,4 +1,4 @@
-"""The owner of a backlog: what the parts of a queue ask of the whole. They know the queue by this alone."""
+"""Queue port: what the parts of a queue (backlog, dispatch) may ask of the queue itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headway.core.consumer import SharedReader
 
 class QueuePort(SharedReader, Protocol):
     def moved_on(self) -> None:
-        """It reads in another lane now."""
+        """Called when the backlog has gone on to another lane."""
 
     def source_failed(self) -> None:
-        """What fills its lane cannot be read on; nobody knows how many records there still were."""
+        """Called when a source can no longer be read. How many records it still had is not known."""
 
     def miss(self, now: float) -> None:
-        """Something waits, and nobody is there to be given it."""
+        """Called when records wait and no consumer is there to take them."""

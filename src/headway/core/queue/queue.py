@@ -1,14 +1,15 @@
-"""Queues: many members, one place; each record goes to one of them.
+"""Queue: many members share one position in a topic's log; each record goes to one of them.
 
-Theory of operation. What a queue has to hand out is its backlog (backlog.py), what it leaves out are its drops
-(drops.py). Records are handed out in small portions to members that have room and credit, in turn, so that a member
-that is stuck gets no more than it already has while the others share the rest.
+Theory of operation. The backlog (backlog.py) is what a queue has still to hand out; drops (drops.py) are records that
+it gives to nobody. Dispatch (dispatch.py) hands out records in small portions, in turn, to members that have room and
+credit. So a stuck member gets no more than it already has, and the others share the rest.
 
-What a member did not settle when it went is taken back and given to another, marked as redelivered; except for
-exactly-once deliveries, which MQTT forbids to give to anybody else (MQTT 5, 4.8.2): these are counted as a gap.
+Records that a member had not settled when it left are requeued and given to another member, marked as redelivered.
+Exactly-once deliveries are the exception: MQTT forbids to give them to another client (MQTT 5, 4.8.2), so they are
+counted as a gap.
 
-Who has handed out everything *listens* to its feed; who has not is not visited until it is *woken*: by room, by credit,
-or by what a member gives back. So a stuck queue costs a turn nothing.
+A queue that has handed out everything *listens* to its feed. Any other queue runs only when it is *woken*: by room, by
+credit, or by a record that a member gives back. So a stuck queue costs a turn nothing.
 
 A shared subscription's group is a queue that ends with its last member.
 """
@@ -43,7 +44,7 @@ from headway.core.routing import Registry
 
 
 def queue_of(reader: SharedReader | None) -> Queue:
-    """The reader, which is a queue: there are no others."""
+    """Returns the shared reader as a queue; there is no other kind."""
     assert isinstance(reader, Queue)
     return reader
 
@@ -58,23 +59,24 @@ class Queue:
         self.ends_with_members = ends_with_members
         self.ended = False
         self.skips: list[Skip] = []
-        """Those of all its members."""
+        """Skips that apply to all members."""
         self.filters: tuple[str, ...] = ()
-        """The names it goes by for policies: ``$queue/NAME``, and those of its bindings."""
+        """Names by which policies find the queue: ``$queue/NAME``, and those of its bindings."""
         self.owner: Session | None = None
-        """Whose it is alone."""
+        """The connection that declared the queue as exclusive."""
         self.called = False
-        """It was published to by its name."""
+        """Whether records were ever published to the queue by its name."""
         self.make_placeholder: Callable[[float], Subscription] | None = None
-        """For a durable queue that has no consumers; None: nobody is missed."""
+        """Makes the placeholder of a durable queue; None for other queues."""
         self.placeholder: Subscription | None = None
-        """It stands for them. It is judged like any consumer, and is given nothing."""
+        """Stands for the consumers that a durable queue lacks. Policies judge it like any consumer; it gets no
+        records."""
         self.kept: Kept | None = None
-        """Its place in the journal, where it has one."""
+        """The durable position in the journal of a queue that outlives the process."""
         self.expiry: Timer | None = None
-        """Ends it, if nobody has used it by then."""
+        """Deletes the queue if it is not used until then."""
         self.used_s = 0.0
-        """When somebody last asked for a record or declared it."""
+        """When a client last asked for a record or declared the queue."""
         self._registry = registry
         self._on_lag = on_lag
         self.backlog = Backlog(self, registry)
@@ -85,8 +87,8 @@ class Queue:
     # -- what it reads ----------------------------------------------------------------------------------------------
 
     def read(self, feed: Feed, source: LaneSource | None = None) -> None:
-        """Go on in another feed's lane, from its end, once what waits has been handed out. What a ``source`` fills it
-        with is nothing that outlives the process."""
+        """Goes on in another feed's lane, from its end, after the records that wait now. Records that a ``source``
+        fills the lane with do not outlive the process."""
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
         if self.kept is not None:
@@ -107,7 +109,7 @@ class Queue:
         self._registry.woken[self] = None
 
     def _move_gates(self, old: Feed, new: Feed) -> None:
-        """Members that hold back publishers do so where they read now; who waited for the lane they left goes on."""
+        """Moves the members' gates to the feed that they read now. Publishers that waited for the old one go on."""
         for member in self.members:
             since = old.gates.pop(member, None)
             if since is not None:
@@ -117,7 +119,7 @@ class Queue:
         self._registry.left[old] = None
 
     def moved_on(self) -> None:
-        """It reads in another lane now."""
+        """Moves the members to the cursor that is read now."""
         for member in self.members if self.placeholder is None else (self.placeholder,):
             member.cursor = self.backlog.cursor
         self.skips.clear()
@@ -142,18 +144,19 @@ class Queue:
 
     @property
     def gates(self) -> bool:
-        """All of its members would hold back publishers."""
+        """Whether all eligible members gate the feed. As long as one does not, the queue is served."""
         return all(member in self.feed.gates for member in self.members.eligible)
 
     @property
     def promises(self) -> bool:
-        """What it was given outlives any of its consumers' connections."""
+        """Whether the records of the queue outlive the connections of its consumers."""
         if self.ends_with_members:
             return any(member.promised for member in self.members)
         return self.owner is None
 
     def gets_back_from(self, member: Subscription) -> bool:
-        """Some of what a member has not settled may go to others, or be given up if it was promised nothing."""
+        """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
+        member was promised nothing."""
         return any(
             d.subscription is member
             and (not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1)
@@ -168,7 +171,7 @@ class Queue:
             self._on_lag(self.placeholder, now)
 
     def dismiss(self) -> None:
-        """Nobody is missed any more."""
+        """Removes the placeholder."""
         placeholder, self.placeholder = self.placeholder, None
         if placeholder is not None:
             placeholder.become(ENDED)
@@ -190,7 +193,7 @@ class Queue:
         self._registry.woken[self] = None
 
     def leave(self, member: Subscription) -> None:
-        """The member is gone for good. What its session, if that has ended, had not settled goes to the others."""
+        """Removes a member for good. If its session has ended, its unsettled records go to the other members."""
         session = member.session
         if self.members.remove(member):
             session.queues.pop(self, None)
@@ -206,7 +209,7 @@ class Queue:
             self._registry.unused[self] = None
         if session.ended:
             self.requeue_all(member, Reason.SUBSCRIPTION_ENDED)
-        elif self.ends_with_members:  # the client is still there and settles what it was sent
+        elif self.ends_with_members:  # the client stays and settles what it was sent
             for delivery in member.channel.in_flight.values():
                 if delivery.subscription is member and delivery.cursor is not None:
                     delivery.cursor.acknowledge(delivery.number)
@@ -215,15 +218,15 @@ class Queue:
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
         self._registry.woken[self] = None
 
-    # -- what comes back --------------------------------------------------------------------------------------------
+    # -- settled and requeued ---------------------------------------------------------------------------------------
 
     def settled(self, cursor: Cursor | None) -> None:
-        """A member has one of its records for good."""
+        """Notes that a member settled a record of this cursor."""
         self.backlog.settled(cursor)
 
     def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
-        """A record that was handed out takes its old place again, marked as redelivered; unless it has come back too
-        often. ``late``: its member may settle it after all."""
+        """Puts a record that was handed out back in its old place, marked as redelivered; drops it if it has come back
+        too often. ``late``: its member may settle it after all."""
         cursor, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
@@ -241,17 +244,17 @@ class Queue:
         self._registry.came_back[self] = None
 
     def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
-        """It was with a member when the process before this one ended."""
+        """Requeues a record that was with a member when the previous process ended."""
         assert isinstance(cursor, QueueCursor)
         self.backlog.requeue(cursor, chunk, index, returns=1)
 
     def withdraw(self, delivery: Delivery) -> None:
-        """What was taken back from a member is settled by it after all: if nobody has it yet, nobody needs to."""
+        """Drops a record that timed out and that its member settled after all, if no other member has it yet."""
         if not self.ended and isinstance(delivery.cursor, QueueCursor):
             self.backlog.withdraw(delivery.cursor, delivery.number)
 
     def reject(self, delivery: Delivery) -> None:
-        """A member wants this record to go to nobody."""
+        """Drops a record that a member rejected."""
         cursor, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
@@ -261,10 +264,10 @@ class Queue:
         self.backlog.free(cursor, delivery.number)
 
     def requeue_late(self, member: Subscription, before_s: float) -> int:
-        """What the member was sent before then and has not settled is for others; it gets no more in its place. Returns
-        how much that is."""
+        """Requeues what the member was sent before ``before_s`` and has not settled. The member keeps its credit in use
+        for these. Returns how many there were."""
         if self.ends_with_members:
-            return 0  # MQTT: only the end of its session takes anything from a member
+            return 0  # MQTT: a member keeps its deliveries until its session ends
         flight = member.channel.in_flight.items()
         old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
         for delivery_id in old:
@@ -272,8 +275,8 @@ class Queue:
         return len(old)
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
-        """What the member has not settled is for others, unless nobody else may have it: then it is lost; or, if not
-        all is to be taken, still the member's."""
+        """Requeues all that the member has not settled. Records that no other client may get are lost; without
+        ``all_of_it`` the member keeps those."""
         channel = member.channel
         for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
             if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
@@ -288,7 +291,7 @@ class Queue:
                 self.backlog.free(delivery.cursor, delivery.number)
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
-        """Nobody takes what waits: it is counted with this member."""
+        """Drops all waiting records, which nobody takes, and counts them in this member's gap."""
         backlog = self.backlog
         while backlog.next_requeued is not None:
             record = backlog.pop()
@@ -300,8 +303,9 @@ class Queue:
     # -- when room is wanted ----------------------------------------------------------------------------------------
 
     def holders(self, chunk: Chunk, late_s: float) -> list[Subscription]:
-        """Who keeps the lane from letting go of a chunk: those who have long not settled what they were sent of it, or,
-        if some of it was not sent, all whom it could go to; nobody, while somebody still takes records."""
+        """Returns the members because of which the lane must keep a chunk: those that have not settled records of it
+        since ``late_s``; or, if records of it still wait, all that could get them, unless one of these takes
+        records."""
         self.members.forget_settled()
         if self.members and self.backlog.wants(chunk):
             holders = self.members.eligible if self.terms.single_active else list(self.members)
@@ -313,7 +317,7 @@ class Queue:
         ]  # fmt: skip
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
-        """Others get what the member held. If nobody can, it is given up, unless somebody was promised it."""
+        """Requeues what the member holds. If no member takes records, drops what waits, unless it was promised."""
         self.requeue_all(member, reason, all_of_it=not member.promised)
         if self.promises or self.members.anybody_moves(late_s, self.used_s):
             return
@@ -327,7 +331,7 @@ class Queue:
     # -- handing out ------------------------------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> None:
-        """Hand out what there is to whoever can take it."""
+        """Hands out the waiting records to members that can take them."""
         if not self.ended:
             self._dispatch.run(now)
 
@@ -339,25 +343,25 @@ class Queue:
         return self.drops.head_expired(now)
 
     def takes_at_once(self, now: float) -> bool:
-        """One more record would not have to wait."""
+        """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
         return not self.backlog.has_more and bool(self.members.ready(now))
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
-        """Hand the next record to a member that asks for it; None: there is none, or it has no credit. Raises OSError
-        (failing disk)."""
+        """Hands the next record to a member that asks for it. None: no record waits, or the member has no credit.
+        Raises OSError (failing disk)."""
         self.used_s = now
         return self._dispatch.get(member, now)
 
     def room_for(self, run: Run, now: float) -> int:
-        """How many records of the run it takes, which refuses what is too much."""
+        """Returns how many records of the run a queue takes that refuses what is too much."""
         size = (run.ends[-1] - run.bodies[-1]) or 1
         if self.drops.room(size) < len(run):
-            self.dispatch(now)  # there may be consumers for some of it
+            self.dispatch(now)  # members may take some of what waits
         return self.drops.room(size)
 
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
-        """It has no room for the records of the run behind so many of them."""
+        """Refuses the records of the run after the first ``accepted`` ones."""
         if self.kept is not None and run.journaled:
             self.kept.never_had(first + accepted, first + len(run) - 1)
         if self.terms.dead_letter_refused:

@@ -11,27 +11,27 @@ from headway.core.log import Chunk, Cursor, Lane
 
 
 class LaneSource(Protocol):
-    """Records that come from elsewhere than from publishers."""
+    """Fills a lane with records that come from elsewhere than from publishers."""
 
     def fill(self, lane: Lane) -> bool:
-        """Append some more, or look for it as far as one step goes. False: there is no more. Raises OSError."""
+        """Appends some more records, or looks for them for one step. False: there are no more. Raises OSError."""
 
 
 class QueueCursor(Cursor):
-    """Part of what a queue reads: the lane of ``feed``, up to ``stop_number`` (None: as far as it goes)."""
+    """Reads the lane of ``feed`` up to record ``stop_number`` (None: without end)."""
 
     __slots__ = ("feed", "first_number", "order", "source", "stop_number", "stop_position")
 
     def __init__(self, reader: SharedReader, feed: Feed, order: int, source: LaneSource | None = None) -> None:
         super().__init__(feed.lane, reader)
         self.source = source
-        """Fills the lane, as long as there is more."""
+        """Fills the lane; None once it has no more records."""
         self.feed = feed
         self.order = order
         self.stop_number: int | None = None
         self.stop_position = 0
         self.first_number = feed.lane.count
-        """Of its records."""
+        """Number of the first record that it reads."""
 
     @property
     def end_number(self) -> int:
@@ -43,11 +43,11 @@ class QueueCursor(Cursor):
 
     @property
     def finished(self) -> bool:
-        """There is nothing to come but by the next cursor."""
+        """Whether all records up to the stop were read; the queue goes on with its next cursor."""
         return self.source is None and self.stop_number is not None and self.position >= self.stop_position
 
     def fill(self) -> None:
-        """Have more to give, if there is a source that has. Raises OSError."""
+        """Has the source append more records when all of the lane was read. Raises OSError."""
         if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
             self.source = None
             self.stop_number, self.stop_position = self.lane.count, self.lane.end
@@ -58,5 +58,5 @@ class QueueCursor(Cursor):
 
     @property
     def passed_records(self) -> int:
-        """Records that it has left behind it."""
+        """Number of records that it has read."""
         return self.number - self.first_number

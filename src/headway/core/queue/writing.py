@@ -1,8 +1,8 @@
-"""Writing: how records of a queue are written for the member that gets them.
+"""Writing: records of a queue are written for the member that gets them.
 
-A member with an envelope gets a batch in one ``send``, straight to its outlet: what is not taken has not been handed
-out, but for the rest of a record half taken, which waits in ``out``. So a member that is stuck costs no more than a
-record. Others are written to one by one, in their own dialect.
+A member with an envelope (AMQP) gets a batch in one ``send``, straight to its outlet. Records that the outlet does not
+take count as not handed out; only the rest of a record that it took half of waits in ``out``. So a stuck member holds
+no more than one record. Other members (groups in MQTT) are written to record by record, in their own dialect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from headway.core.routing import Registry
 
 
 class SendResult(NamedTuple):
-    """So many records are dealt with: left out for ``reason``, or sent; those to be settled as ``deliveries``."""
+    """Number of records that were sent or, with a ``reason``, dropped; ``deliveries`` are those that the client is to
+    settle."""
 
     records: int
     deliveries: list[Delivery] = []  # noqa: RUF012  never changed
@@ -28,7 +29,7 @@ class SendResult(NamedTuple):
 
 
 def has_room(member: Subscription, now: float) -> bool:
-    """It can be given a record. If only its credit is in the way, that is put on record."""
+    """Returns whether a member can be given a record. Notes since when, if only its credit is exhausted."""
     session = member.session
     outlet = session.outlet
     if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
@@ -36,7 +37,7 @@ def has_room(member: Subscription, now: float) -> bool:
     if session.half_sent is not None or session.rest or session.dead or holds_back(member):
         return False
     if member.window.timeouts:
-        return False  # it is at work on what others have been given in its stead
+        return False  # it still works on deliveries that timed out and went to others
     if not member.request.qos or member.credit_left > 0:
         return True
     for window in (member.window, member.channel, member.channel.whole):
@@ -46,7 +47,7 @@ def has_room(member: Subscription, now: float) -> bool:
 
 
 def moves(member: Subscription, late_s: float) -> bool:
-    """It can take records, or could a moment ago."""
+    """Returns whether a member can take records, or could since ``late_s``."""
     session, outlet = member.session, member.session.outlet
     if outlet is None or session.dead or member.life is PAUSED:
         return False
@@ -59,7 +60,7 @@ def moves(member: Subscription, late_s: float) -> bool:
 
 
 def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> SendResult:
-    """Write one record in the member's dialect."""
+    """Writes one record in the member's dialect."""
     session, request = member.session, member.request
     assert session.outlet is not None
     try:
@@ -90,7 +91,7 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
 def send_batch(
     registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
 ) -> SendResult:
-    """Offer records ``first`` … ``last - 1`` to the member's outlet."""
+    """Offers records ``first`` … ``last - 1`` to the member's outlet."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert outlet is not None
     assert envelope is not None
@@ -119,7 +120,7 @@ def send_batch(
 
 
 def resend(member: Subscription, delivery_id: int, now: float) -> bool:
-    """Send a record that is in flight to the same member once more, under another id. False: it is not to be had."""
+    """Sends a record in flight to the same member once more, under another id. False: the record cannot be read."""
     channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
     delivery = channel.in_flight[delivery_id]
     chunk, index = delivery.chunk, delivery.index
@@ -142,7 +143,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
 
 
 def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
-    """The records taken apart; once for all members that are written to alike."""
+    """Returns the records as the envelope cuts them, once for all members with the same envelope shape."""
     envelope = member.request.envelope
     assert envelope is not None
     key = (chunk, first, last, envelope.shape, redelivered)

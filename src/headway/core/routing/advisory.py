@@ -1,9 +1,9 @@
-"""Advisories: what the broker tells whoever wants to know, as records on ``$SYS/headway/KIND/CLIENT``.
+"""Advisories: the broker publishes what happens to clients, as records on ``$SYS/headway/KIND/CLIENT``.
 
-Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were left out: how many, which, why), ``offlined``,
-``online``, ``close_consumer`` (please end this subscription), ``deleted`` (it was ended), ``disconnected``,
-``fast_producer`` (not being read, on account of a slow consumer or a full pool). The payload is JSON; nothing of it is
-kept, subscribe to hear it.
+Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were skipped: how many, which, why), ``offlined``,
+``online``, ``close_consumer`` (asks the client to end a subscription), ``deleted`` (the subscription was ended),
+``disconnected``, ``fast_producer`` (the client is not read, because of a slow consumer or a full pool). The payload is
+JSON. Advisories are not retained: clients that want them subscribe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Advisories:
         self.count = 0
 
     def tell(self, kind: str, client: str, now: float, **details: object) -> None:
-        """Publish an advisory about a client. The client's name is one level of the topic, percent-escaped."""
+        """Publishes an advisory about a client. The client's name is one level of the topic, percent-escaped."""
         self.count += 1
         payload = msgspec.json.encode({"client": client, **details})
         topic = f"{PREFIX}{kind}/{client.translate(_ESCAPES)}"

@@ -1,7 +1,7 @@
-"""Replays: recorded records that a queue is to have before what comes, because a binding asked for them (``from``).
+"""Replay: recorded records that a queue hands out before new ones, because a binding asked for them (``from``).
 
-They are read from disk as the queue hands them out, a batch at a time, into a lane of the queue's own; so a replay of
-any length takes up no more memory than that. It is not durable: what a crash interrupts is to be asked for again.
+Records are read from disk as the queue hands them out, a batch at a time, into a lane of the queue's own. So a replay
+takes up no more memory than a batch, however long it is. It is not durable: after a crash the client asks for it again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILL_BYTES = 64 * 1024
 
 
 def seen_before(archive: RecordedTopics, filter: str, options: SubscriptionOptions, earliest: int, now: float) -> int:
-    """The last offset a subscriber has seen, from what it says under ``from``."""
+    """Returns the last offset that a subscriber has seen, by its option ``from``."""
     at_s = options.start_time(now + archive.wall_offset_s)
     if at_s is not None:
         return archive.before(filter, at_s)
@@ -26,8 +26,8 @@ def seen_before(archive: RecordedTopics, filter: str, options: SubscriptionOptio
 
 
 class Replay:
-    """``runs``: in order, each with its first offset and its time; of these, records with ``after`` < offset <=
-    ``upto`` whose topic ``matches``."""
+    """Fills a lane with the records of ``runs`` that have ``after`` < offset <= ``upto`` and a topic that ``matches``.
+    Each run comes with its first offset and its time, in order."""
 
     def __init__(self, runs: Iterator[tuple[Run, int, float]], after: int, upto: int,
                  matches: Callable[[str], bool]) -> None:
@@ -37,7 +37,8 @@ class Replay:
         self._matches = matches
 
     def fill(self, lane: Lane) -> bool:
-        """Append some more, if any of what it may look at now is wanted. False: there is no more. Raises OSError."""
+        """Appends some more records, or looks at ``LOOKS_MAX`` runs in vain. False: there are no more. Raises
+        OSError."""
         end, looks = lane.end, 0
         for run, first, time_s in self._runs:
             start, stop = max(0, self._after + 1 - first), min(len(run), self._upto + 1 - first)

@@ -7,6 +7,7 @@ import http.client
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,14 +25,6 @@ from headway.pipeline.source.errors import SourceError
 from headway.server.config.auth import hash_password, new_token
 
 TOKEN, DIGEST = new_token()
-USERS = f"""
-[auth.users]
-ann = "{hash_password("a")}"
-bob = "{hash_password("b")}"
-carl = "{hash_password("c")}"
-[auth.tokens]
-scraper = "{DIGEST}"
-"""
 RECORDED = '[journal]\npath = "{folder}/journal"\n[[topic]]\nfilter = "r/#"\nkeep = "1d"\n'
 CHANGES = [
     ("DELETE", "/v1/clients/x"), ("PUT", "/v1/cursors/x"), ("POST", "/v1/cursors/x/leave"), ("DELETE", "/v1/cursors/x"),
@@ -45,12 +38,25 @@ LOOKS = [
 ]  # fmt: skip
 
 
+@cache
+def users() -> str:
+    """A function, as each password takes a quarter of a second."""
+    return f"""
+[auth.users]
+ann = "{hash_password("a")}"
+bob = "{hash_password("b")}"
+carl = "{hash_password("c")}"
+[auth.tokens]
+scraper = "{DIGEST}"
+"""
+
+
 @pytest.fixture(scope="module")
 def guarded(start: BrokerFactory, tmp_path_factory: pytest.TempPathFactory) -> BrokerProcess:
     """Who may do what is said."""
     rights = '[auth.admin]\nread = ["ann", "scraper"]\nchange = ["bob"]\n'
     folder = tmp_path_factory.mktemp("kept")
-    return start(USERS + rights + RECORDED.format(folder=folder), server={"cursors_max": 3, "writers_max": 2})
+    return start(users() + rights + RECORDED.format(folder=folder), server={"cursors_max": 3, "writers_max": 2})
 
 
 @pytest.fixture
@@ -111,7 +117,7 @@ def test_to_read_and_to_change_are_two_rights(asking: http.client.HTTPConnection
 
 
 def test_users_without_rights_may_read(start: BrokerFactory) -> None:
-    broker = start(USERS)
+    broker = start(users())
     with closing(connect(broker)) as connection:
         for login in (basic("carl", "c"), f"Bearer {TOKEN}"):
             assert ask(connection, "GET", "/v1/broker", login)[0] == 200

@@ -21,8 +21,7 @@ from tests.interop.waiting import until
 
 from headway.server.config.auth import hash_password
 
-PASSWORD = hash_password("right")
-CONFIG = f"""
+CONFIG = """
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
 allow_anonymous = true
@@ -30,7 +29,7 @@ allow_anonymous = true
 url = "amqp://127.0.0.1:0"
 connect_timeout = "1s"
 [auth.users]
-alice = "{PASSWORD}"
+alice = "{password}"
 [auth.admin]
 change = ["alice"]
 """
@@ -39,7 +38,7 @@ End = Callable[[BrokerProcess, str], None]
 
 @pytest.fixture(scope="module")
 def house(start: BrokerFactory) -> BrokerProcess:
-    broker = start(CONFIG)
+    broker = start(CONFIG.format(password=hash_password("right")))
     broker.login = "alice:right"
     return broker
 

@@ -56,7 +56,7 @@ def test_discards(action: dict[str, Any], expected: list[int]) -> None:
     stage.run(1)
     assert slow.numbers == [*expected, 30, 31]
     left_out = 30 - len(expected)
-    assert sum(slow.gap_told.values()) == left_out == subscription.gap_records.total()
+    assert sum(slow.gap_told.values()) == left_out == subscription.counters.gap_records.total()
     assert sum(publisher.session.lost_records.values()) == left_out
     assert stage.stats(slow).delivered_records == len(slow.numbers)
 
@@ -75,7 +75,7 @@ def test_only_the_newest_of_each_key() -> None:
     sent = slow.numbers[:-5]
     assert sent == list(range(len(sent)))
     assert slow.numbers[-5:] == [26, 27, 28, 29, 30]
-    assert subscription.gap_records.total() == 31 - len(slow.numbers)
+    assert subscription.counters.gap_records.total() == 31 - len(slow.numbers)
 
 
 @pytest.mark.parametrize("while_behind", [True, False])
@@ -103,7 +103,7 @@ def test_conflating_and_back(while_behind: bool) -> None:
     burst(20)
     assert slow.numbers[-20:] == list(range(40, 60)), "every record again"
     assert slow.numbers == sorted(set(slow.numbers))
-    assert len(slow.numbers) + subscription.gap_records.total() == 60
+    assert len(slow.numbers) + subscription.counters.gap_records.total() == 60
     assert stage.pool.memory_bytes == stage.pool.state_bytes
 
 

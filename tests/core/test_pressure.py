@@ -139,7 +139,8 @@ def test_a_durable_consumer_that_is_away_loses_what_nobody_was_promised_and_is_t
         stage.run(0.3)
     stage.run(1)
     subscription = stage.broker.registry.sessions["away"].subscriptions["t"]
-    lost = subscription.gap_records[Reason.MEMORY_LIMIT] + subscription.gap_records[Reason.CLIENT_SHARE]
+    gaps = subscription.counters.gap_records
+    lost = gaps[Reason.MEMORY_LIMIT] + gaps[Reason.CLIENT_SHARE]
     assert 0 < lost <= 1000
     assert not publisher.paused
     away.connect()
@@ -257,7 +258,7 @@ def test_what_cannot_be_read_back_is_lost_and_nothing_else() -> None:
     stage.disk.unreadable = 0.0
     away.connect()
     stage.run(3)
-    lost = stage.broker.registry.sessions["away"].subscriptions["t"].gap_records[Reason.SPILL_FAILED]
+    lost = stage.broker.registry.sessions["away"].subscriptions["t"].counters.gap_records[Reason.SPILL_FAILED]
     assert 0 < lost * 200 <= 65_536, "one chunk"
     assert away.numbers == list(range(lost, 3000))
     assert sum(away.gap_told.values()) == lost
@@ -353,7 +354,7 @@ def test_what_is_in_memory_of_what_has_left_it_makes_room_too(qos: int) -> None:
         publisher.publish("t", number, 1, size=60, qos=qos)
         stage.run(0.125)
     stage.run(2)
-    lost = stage.broker.registry.sessions["away"].subscriptions["t"].gap_records
+    lost = stage.broker.registry.sessions["away"].subscriptions["t"].counters.gap_records
     assert publisher.paused is (qos == 1)
     assert (lost[Reason.MEMORY_LIMIT] > 0) is (qos == 0)
     assert stage.pool.memory_peak_bytes <= 45_000

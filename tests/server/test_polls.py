@@ -113,7 +113,7 @@ def test_a_discard_leaves_as_much_as_it_says() -> None:
     gap = poll.take_gap()
     assert gap is not None
     assert gap.records == poll.offset - first
-    assert poll.gap_records.total() == gap.records
+    assert poll.counters.gap_records.total() == gap.records
     assert poll.delivered.records == 0
 
 

@@ -228,17 +228,17 @@ def _promised(world: World, model: SubModel) -> None:
     if not subscription.promised or unsure or model.filter[0] == "$" or subscription.request.options.start != "end":
         return
     missing = [s for s in model.expected if world.history.records[s].qos and s not in model.seen]
-    declared = sum(count for reason, count in subscription.gap_records.items() if reason not in UNDECLARED)
+    declared = sum(count for reason, count in subscription.counters.gap_records.items() if reason not in UNDECLARED)
     world.count("promised and given") if model.expected and not missing else None
     assert len(missing) <= declared or not world.readable, (
-        f"{model}: {len(missing)} promised and not given, {dict(subscription.gap_records)}"
+        f"{model}: {len(missing)} promised and not given, {dict(subscription.counters.gap_records)}"
     )
 
 
 def _complete(world: World, model: SubModel) -> None:
     """Gaps were told, and the last value per key arrived unless it was left out on purpose."""
     subscription = model.subscription
-    counted = subscription.gap_records
+    counted = subscription.counters.gap_records
     if model.version5:
         waiting = subscription.gap.records if subscription.gap is not None else 0
         assert model.announced + waiting == counted.total() - model.silent_gaps, (

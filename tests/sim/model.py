@@ -241,7 +241,7 @@ class SubModel(Expectation):
     def early_gaps(self) -> int:
         """Of retained records, the snapshot, and what the one it replaced still owed, what was not sent is counted,
         too: at most so many."""
-        request, gaps = self.subscription.request, self.subscription.gap_records
+        request, gaps = self.subscription.request, self.subscription.counters.gap_records
         plain = request.send_retained == "never" and not request.options.snapshot
         if plain and self.replaced is None and not self.renewed:
             return 0
@@ -250,11 +250,12 @@ class SubModel(Expectation):
     @property
     def silent_gaps(self) -> int:
         """Records that expired are announced to who asks for it."""
-        return 0 if self.subscription.request.options.expiries else self.subscription.gap_records[Reason.EXPIRED]
+        told = self.subscription.request.options.expiries
+        return 0 if told else self.subscription.counters.gap_records[Reason.EXPIRED]
 
     @property
     def conflates(self) -> bool:
-        return bool(self.subscription.gap_records[Reason.CONFLATED]) or self.stateful
+        return bool(self.subscription.counters.gap_records[Reason.CONFLATED]) or self.stateful
 
     def handed_over(self, sequences: list[int]) -> tuple[SubModel, int] | None:
         """Whether a record was still owed to a subscription that this one replaced, and to which."""
@@ -295,7 +296,7 @@ class SubModel(Expectation):
 
     def balance(self, waiting: int) -> str | None:
         """Published = delivered + left out and counted + waiting. What is wrong, if anything is."""
-        gaps = self.subscription.gap_records
+        gaps = self.subscription.counters.gap_records
         counted = gaps.total()
         surplus = len(self.seen) + counted + waiting - len(self.expected)
         # What was handed over and was not fit to be sent is counted with an heir.
@@ -308,7 +309,7 @@ class SubModel(Expectation):
             return None
         return (
             f"{self}: {len(self.expected)} published, {len(self.seen)} delivered, {counted} left out "
-            f"({dict(self.subscription.gap_records)}), {waiting} wait, {self.excess} unsure"
+            f"({dict(self.subscription.counters.gap_records)}), {waiting} wait, {self.excess} unsure"
         )
 
 
@@ -358,7 +359,7 @@ class GroupModel(Expectation):
         return any(m.subscription.session.ended and sequence in m.unsettled.values() for m in self.members)
 
     def counted(self) -> int:
-        return sum(member.subscription.gap_records.total() for member in self.members)
+        return sum(member.subscription.counters.gap_records.total() for member in self.members)
 
     def balance(self, waiting: int) -> str | None:
         surplus = len(self.seen) + self.counted() + waiting - len(self.expected)

@@ -73,7 +73,7 @@ class Records:
             return
         assert books.offered_records >= len(model.expected), f"{model}: {books}, {len(model.expected)} published"
         more = request.send_retained != "never" or request.options.snapshot or model.replaced or model.renewed
-        twice = model.excess or subscription.gap_records[Reason.SPILL_FAILED]
+        twice = model.excess or subscription.counters.gap_records[Reason.SPILL_FAILED]
         if not more and not twice:
             assert books.offered_records == len(model.expected), f"{model}: {books}, {len(model.expected)} published"
 

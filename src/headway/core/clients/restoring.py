@@ -246,7 +246,7 @@ def _stand_subscription(
         else:
             channel.add(channel.next_id(), delivery)
     _step_over(cursor, standing.fresh)
-    subscription.start_number, subscription.start_position = cursor.number, cursor.position
+    subscription.counters.start_at(cursor.number, cursor.position)
 
 
 def unsettled(cursor: Cursor, standing: Standing) -> Iterator[tuple[Chunk, int]]:

@@ -90,7 +90,7 @@ class Starts:
                 index += 1
             cursor.stand_at(chunk, index)
             subscription.current_s = now
-            subscription.start_number, subscription.start_position = cursor.number, cursor.position
+            subscription.counters.start_at(cursor.number, cursor.position)
             return
         state = subscription.conflation.state
         if state is not None:

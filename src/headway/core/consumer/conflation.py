@@ -122,8 +122,7 @@ class Conflation:
         passed, size = lane.count - cursor.number, lane.end - cursor.position
         if not passed and subscription.backfill is None:
             return
-        subscription.lane_records_skipped += passed
-        subscription.lane_bytes_skipped += size
+        subscription.counters.pass_over(passed, size)
         subscription.case.meter.skipped(size)
         self.owed_records += passed
         self.owed_bytes += size
@@ -183,4 +182,4 @@ class Conflation:
         if self.owed_records <= 0:
             left_out = self.owed_bytes
         self.owed_bytes -= left_out
-        subscription.skipped_bytes += left_out
+        subscription.counters.skipped_bytes += left_out

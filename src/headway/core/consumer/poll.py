@@ -139,9 +139,8 @@ class Poll(Subscription):
     def move(self, offset: int, now: float) -> None:
         """It has everything before this one."""
         records, size = self._move(offset)
-        self.handed_bytes += size
-        self.state_records += records
-        self.state_bytes += size
+        self.counters.handed_bytes += size
+        self.counters.write(records, size)
         if records and isinstance(self.session.outlet, ConnectionlessOutlet):
             self.session.outlet.progress_s = now
             self.session.outlet.taken_bytes += size
@@ -160,7 +159,7 @@ class Poll(Subscription):
             upto = self.lag.last + 1
         first = self.offset
         records, size = self._move(upto)
-        self.skipped_bytes += size
+        self.counters.skipped_bytes += size
         self.note_gap(records, first, upto - 1, Reason.DISCARDED)
 
     def take_gap(self) -> Gap | None:

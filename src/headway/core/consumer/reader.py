@@ -10,20 +10,16 @@ A reader does not know whose it is, and is told each time: what knows itself is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from headway.core.consumer.conflation import EVERY_RECORD
+from headway.core.consumer.counters import Volume
 
 if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
     from headway.core.consumer.skip import Skip
     from headway.core.consumer.subscription import Subscription
     from headway.core.log import Kept
-
-
-class Amount(NamedTuple):
-    records: int
-    bytes: int
 
 
 class Reader(ABC):
@@ -81,18 +77,18 @@ class Reader(ABC):
 
     # -- its books (accounts.py) ------------------------------------------------------------------------------------
 
-    def delivered(self, subscription: Subscription) -> Amount:
+    def delivered(self, subscription: Subscription) -> Volume:
         """What it was given, as it was written for it."""
-        return Amount(subscription.state_records, subscription.state_bytes)
+        return subscription.counters.written
 
-    def drained(self, subscription: Subscription) -> Amount:
+    def drained(self, subscription: Subscription) -> Volume:
         return self.delivered(subscription)
 
-    def skipped(self, subscription: Subscription) -> Amount:
-        return Amount(subscription.gap_records.total(), subscription.skipped_bytes)
+    def skipped(self, subscription: Subscription) -> Volume:
+        return subscription.counters.skipped
 
-    def owed(self, subscription: Subscription) -> Amount:
-        return Amount(self.lag_records(subscription), self.lag_bytes(subscription))
+    def owed(self, subscription: Subscription) -> Volume:
+        return Volume(self.lag_records(subscription), self.lag_bytes(subscription))
 
 
 class LaneReader(Reader):
@@ -131,19 +127,14 @@ class LaneReader(Reader):
         oldest = subscription.cursor.oldest_time()
         return None if oldest is None else max(oldest, subscription.current_s)
 
-    def delivered(self, subscription: Subscription) -> Amount:
-        cursor = subscription.cursor
-        passed = cursor.number - subscription.start_number - subscription.lane_records_skipped
-        size = cursor.position - subscription.start_position - subscription.lane_bytes_skipped
-        return Amount(
-            passed + subscription.state_records, size + subscription.rewound_bytes + subscription.state_bytes
-        )  # fmt: skip
+    def delivered(self, subscription: Subscription) -> Volume:
+        return subscription.counters.sent(subscription.cursor)
 
-    def owed(self, subscription: Subscription) -> Amount:
+    def owed(self, subscription: Subscription) -> Volume:
         conflation, lane, cursor = subscription.conflation, subscription.feed.lane, subscription.cursor
         if conflation.waits_for_clock(subscription):
-            return Amount(conflation.owed_records, conflation.owed_bytes)
-        return Amount(
+            return Volume(conflation.owed_records, conflation.owed_bytes)
+        return Volume(
             conflation.owed_records + lane.count - cursor.number, conflation.owed_bytes + lane.end - cursor.position
         )
 
@@ -200,13 +191,10 @@ class QueueMember(Reader):
     def oldest_time(self, subscription: Subscription) -> float | None:
         return self.queue.backlog.oldest_time()
 
-    def drained(self, subscription: Subscription) -> Amount:
-        return Amount(subscription.state_records, subscription.handed_bytes)
+    def drained(self, subscription: Subscription) -> Volume:
+        return subscription.counters.taken_from_queue
 
-    def skipped(self, subscription: Subscription) -> Amount:
+    def skipped(self, subscription: Subscription) -> Volume:
         """What went to another member."""
         backlog = self.queue.backlog
-        return Amount(
-            backlog.handed_records - subscription.start_number - subscription.state_records,
-            backlog.handed_bytes - subscription.start_position - subscription.handed_bytes,
-        )
+        return subscription.counters.given_to_others(backlog.handed_records, backlog.handed_bytes)

@@ -10,9 +10,10 @@ from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer.backfill import Backfill, BackfillSource
 from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
+from headway.core.consumer.counters import Counters, Volume
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.reader import LANE_READER, Amount, Reader
+from headway.core.consumer.reader import LANE_READER, Reader
 from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, LooseEnds, StatePass
 from headway.core.message import Gap
@@ -31,11 +32,9 @@ class Subscription:
     """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
 
     __slots__ = (
-        "backfills", "case", "channel", "clock", "conflation", "counted_bytes", "counted_gaps", "counted_records",
-        "current_s", "cursor", "dialect", "feed", "filter", "gap", "gap_records", "handed_bytes", "lane_bytes_skipped",
-        "lane_records_skipped", "lease", "life", "number", "number_kept", "reader", "renewals", "request",
-        "rewound_bytes", "session", "skipped_bytes", "skips", "start_number", "start_position", "start_sequence",
-        "state_bytes", "state_records", "stop_number", "tab_bytes", "window",
+        "backfills", "case", "channel", "clock", "conflation", "counters", "current_s", "cursor", "dialect", "feed",
+        "filter", "gap", "lease", "life", "number", "number_kept", "reader", "renewals", "request", "session", "skips",
+        "start_sequence", "stop_number", "tab_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
@@ -55,8 +54,7 @@ class Subscription:
         self.window: Window = session.channel
         """What it may have in flight itself; often that of its channel."""
         self.cursor = Cursor(feed.lane, self)
-        self.start_number, self.start_position = feed.lane.count, feed.lane.end
-        """Where it began; of a member of a group, how much the group had handed out by then."""
+        self.counters = Counters(feed.lane.count, feed.lane.end)
         self.stop_number: int | None = None
         """It was replaced, and what replaced it reads its records before this one."""
         self.start_sequence = feed.lane.last_sequence
@@ -84,21 +82,6 @@ class Subscription:
 
         self.gap: Gap | None = None
         """Skipped records the consumer has not been told of."""
-        self.gap_records: Counter[Reason] = Counter()
-        self.counted_gaps: Counter[Reason] | None = None
-        self.counted_records = self.counted_bytes = 0
-        """As far as it is in the broker's totals."""
-        self.state_records = 0
-        """Records sent from a backfill."""
-        self.state_bytes = 0
-        self.lane_bytes_skipped = 0
-        self.lane_records_skipped = 0
-        self.skipped_bytes = 0
-        """Left out for good (see account.py)."""
-        self.rewound_bytes = 0
-        """Sent to a connection that broke in the middle of the record."""
-        self.handed_bytes = 0
-        """Handed to this member of its group, as they stand in the lane."""
 
     def become(self, life: Life) -> None:
         self.life = moved(MOVES, self.life, life)
@@ -166,7 +149,7 @@ class Subscription:
         return self.reader.gating_bytes(self)
 
     @property
-    def delivered(self) -> Amount:
+    def delivered(self) -> Volume:
         """What it was given."""
         return self.reader.delivered(self)
 
@@ -211,7 +194,7 @@ class Subscription:
         nobody: that is announced only to who asked for it."""
         if records <= 0:
             return
-        self.gap_records[reason] += records
+        self.counters.gap(records, reason)
         if reason is Reason.EXPIRED and not self.request.options.expiries:
             return
         old = self.gap
@@ -244,9 +227,7 @@ class Subscription:
         before = cursor.position
         cursor.skip_to(number)
         self.case.meter.skipped(cursor.position - before)
-        self.lane_bytes_skipped += cursor.position - before
-        self.skipped_bytes += cursor.position - before
-        self.lane_records_skipped += number - here
+        self.counters.skip(number - here, cursor.position - before)
         self.note_gap(number - here, first, last, reason)
         return losses
 
@@ -279,4 +260,4 @@ class Subscription:
         """The connection broke in the middle of a record: it is to be sent again, whole."""
         before = self.cursor.position
         self.cursor.rewind_record()
-        self.rewound_bytes += before - self.cursor.position
+        self.counters.rewound_bytes += before - self.cursor.position

@@ -44,8 +44,7 @@ class Handover:
                 return None
             size = chunk.ends[index] - chunk.record_start(index)
             cursor.advance(size)
-            old.lane_records_skipped += 1  # it is the new subscription that delivers it
-            old.lane_bytes_skipped += size
+            old.counters.pass_over(1, size)  # the new subscription delivers it
             return record
         raise StopIteration
 
@@ -56,7 +55,6 @@ class Handover:
         self._closed = True
         old, lane = self._old, self._old.feed.lane
         self._lost(old.skip_to(self._upto, Reason.SUBSCRIPTION_ENDED), Reason.SUBSCRIPTION_ENDED)
-        old.lane_records_skipped += lane.count - old.cursor.number
-        old.lane_bytes_skipped += lane.end - old.cursor.position
+        old.counters.pass_over(lane.count - old.cursor.number, lane.end - old.cursor.position)
         old.cursor.jump_to_end()  # the rest came to the new subscription by its own lane
         self._done(old)

@@ -96,7 +96,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
             return True
         if record is None:
             break
-        before = subscription.state_bytes
+        before = subscription.counters.written_bytes
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
             reason = Reason.EXPIRED
@@ -109,7 +109,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
             backfill.loose.given(record.sequence)
         if not backfill.retained and record.sequence > backfill.since:
             # It passed in the lane, and here it is.
-            subscription.conflation.settle(subscription, subscription.state_bytes - before)
+            subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
     return True
 
 
@@ -135,8 +135,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
         session.channel.add(delivery_id, delivery)
         kept = tell(delivery_id, delivery)
     write(subscription, frame, kept)
-    subscription.state_records += 1
-    subscription.state_bytes += len(frame)
+    subscription.counters.write(1, len(frame))
     return True
 
 

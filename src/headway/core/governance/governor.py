@@ -385,10 +385,10 @@ class Governor:
 
     def _tell_gap(self, subscription: Subscription, now: float) -> None:
         """Let it be known, once a second at most, that records were left out for this consumer."""
-        records = subscription.case.gap_to_tell(subscription.gap_records.total(), now)
+        records = subscription.case.gap_to_tell(subscription.counters.gap_records.total(), now)
         if records:
             self._advisories.tell("gap", subscription.session.client, now, filter=subscription.filter, records=records,
-                                  total=dict(subscription.gap_records))
+                                  total=dict(subscription.counters.gap_records))
 
     def _tell_offline(self, subscription: Subscription, now: float) -> None:
         chunk = subscription.cursor.chunk

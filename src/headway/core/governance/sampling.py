@@ -15,7 +15,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     outlet = session.outlet
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
     apart = subscription.reader.counts_apart
-    position_bytes = subscription.handed_bytes if apart else cursor.position
+    position_bytes = subscription.counters.handed_bytes if apart else cursor.position
     session.look_at(subscription)
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     return subscription.case.meter.observe(

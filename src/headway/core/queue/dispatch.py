@@ -201,7 +201,7 @@ class Dispatch:
         if sent.reason is not None:
             self._drops.lose(member, chunk, first, sent.reason)
         else:
-            member.handed_bytes += size
+            member.counters.handed_bytes += size
         self._hand_over(member, cursor, chunk, first, sent.deliveries, requeued, now)
         if requeued is None:
             if not sent.deliveries:
@@ -250,9 +250,8 @@ class Dispatch:
                 cursor.done(1)
             cursor.advance(end - begin)
             backlog.step()
-        member.state_records += 1
-        member.state_bytes += end - begin
-        member.handed_bytes += end - begin
+        member.counters.write(1, end - begin)
+        member.counters.handed_bytes += end - begin
         backlog.handed(1, end - begin)
         if not backlog.has_more:
             self._registry.woken[self._queue] = None

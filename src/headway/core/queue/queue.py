@@ -187,7 +187,7 @@ class Queue:
         subscription.cursor = backlog.cursor
         subscription.reader = QueueMember(self)
         subscription.skips = self.skips
-        subscription.start_number, subscription.start_position = backlog.handed_records, backlog.handed_bytes
+        subscription.counters.start_at(backlog.handed_records, backlog.handed_bytes)
         self.members.add(subscription)
         subscription.session.queues[self] = None
         self._registry.woken[self] = None

@@ -78,8 +78,7 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
     if kept is not None:
         kept.flies(session.client, delivery_id, chunk.sequence_of(index))
     write(member, frame, kept)
-    member.state_records += 1
-    member.state_bytes += len(frame)
+    member.counters.write(1, len(frame))
     if not delivery_id:
         return SendResult(1)
     delivery = Delivery(member, now)
@@ -110,8 +109,7 @@ def send_batch(
             taken = ends[count]
             count += 1
     first_id = channel.take_ids(count)
-    member.state_records += count
-    member.state_bytes += taken
+    member.counters.write(count, taken)
     if not member.request.qos:
         return SendResult(count)
     deliveries = [Delivery(member, now) for _ in range(count)]
@@ -137,8 +135,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
     delivery.sent_s = now
     frames = envelope.write(cut, 0, 1, again)
     outlet.out += frames
-    member.state_records += 1
-    member.state_bytes += len(frames)
+    member.counters.write(1, len(frames))
     return True
 
 

@@ -141,15 +141,9 @@ class Registry:
 
     def count(self, subscription: Subscription) -> None:
         """Bring the totals up to date by one consumer."""
-        records, size = subscription.delivered
-        self.delivered_records += records - subscription.counted_records
-        self.delivered_bytes += size - subscription.counted_bytes
-        subscription.counted_records, subscription.counted_bytes = records, size
-        gaps, counted = subscription.gap_records, subscription.counted_gaps
-        if gaps and gaps != counted:
-            self.gap_records.update(gaps)
-            self.gap_records.subtract(counted or ())
-            subscription.counted_gaps = gaps.copy()
+        new = subscription.counters.add_to_total(subscription.delivered, self.gap_records)
+        self.delivered_records += new.records
+        self.delivered_bytes += new.bytes
 
     @property
     def journaled(self) -> int:

@@ -165,7 +165,7 @@ class LakeObserver:
 
     def _count(self, subscription: Subscription, trail: _Trail, drained_records: int, drained_bytes: int) -> None:
         """Adds a consumer's changes to the broker's totals."""
-        gaps = subscription.gap_records.total()
+        gaps = subscription.counters.gap_records.total()
         self._delivered_records += drained_records - trail.drained_records
         self._delivered_bytes += drained_bytes - trail.drained_bytes
         self._gap_records += gaps - trail.gap_records

@@ -205,7 +205,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
         in_flight=sample.in_flight, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,
-        gap_records={str(reason): count for reason, count in subscription.gap_records.items()},
+        gap_records={str(reason): count for reason, count in subscription.counters.gap_records.items()},
         slow=case.slow, slow_count=case.slow_count, policy=case.policy.name,
         producer_stall_ms=_ms(stall_s(subscription, now)), last_verdict=case.last_verdict,
     )  # fmt: skip

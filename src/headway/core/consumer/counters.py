@@ -1,0 +1,126 @@
+"""Counters: how much one consumer was sent, and how much it was not.
+
+A record that goes from the consumer's lane to its outlet as it is touches no counter: the distance that the cursor has
+covered tells how many there were. Counters hold the difference between that distance and what was really sent, so they
+are touched only where a record takes another way, or none:
+
+- *written*: records that were encoded for this consumer alone, from a backfill or from its queue;
+- *passed over*: records that the cursor has passed in the lane and that were not sent from there;
+- *gaps*: records that the consumer was never given, by reason;
+- *rewound*: bytes of a record that were sent to a connection that broke in the middle of it.
+
+``telemetry/accounts.py`` adds these up for each consumer; the registry does so for the whole broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from headway.core.base import Reason
+    from headway.core.log import Cursor
+
+NO_GAPS: Final[Counter[Reason]] = Counter()
+"""Shared by all consumers that have no gap yet, for a Counter takes 80 bytes. Nothing may be added to it."""
+
+
+class Volume(NamedTuple):
+    """An amount of records, and their bytes."""
+
+    records: int
+    bytes: int
+
+
+class Counters:
+    """The counters of one consumer. They only grow."""
+
+    __slots__ = (
+        "gap_records", "handed_bytes", "passed_over_bytes", "passed_over_records", "rewound_bytes", "skipped_bytes",
+        "start_number", "start_position", "totalled_bytes", "totalled_gaps", "totalled_records", "written_bytes",
+        "written_records",
+    )  # fmt: skip
+
+    def __init__(self, number: int, position: int) -> None:
+        self.start_number, self.start_position = number, position
+        """Where the consumer began in its lane. For a member of a queue: how many records and bytes the queue had
+        handed out by then."""
+        self.written_records = 0
+        self.written_bytes = 0
+        self.passed_over_records = 0
+        self.passed_over_bytes = 0
+        self.skipped_bytes = 0
+        """Bytes of the lane that the consumer will never be given."""
+        self.rewound_bytes = 0
+        self.handed_bytes = 0
+        """Bytes of the records that its queue has handed to the consumer, as they stand in the queue's lane."""
+        self.gap_records = NO_GAPS
+        self.totalled_gaps = NO_GAPS
+        """Gaps that are already part of the broker's totals."""
+        self.totalled_records = self.totalled_bytes = 0
+        """Records and bytes sent that are already part of the broker's totals."""
+
+    def start_at(self, number: int, position: int) -> None:
+        """Counts from here on; see ``start_number``."""
+        self.start_number, self.start_position = number, position
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def write(self, records: int, size: int) -> None:
+        self.written_records += records
+        self.written_bytes += size
+
+    def pass_over(self, records: int, size: int) -> None:
+        self.passed_over_records += records
+        self.passed_over_bytes += size
+
+    def skip(self, records: int, size: int) -> None:
+        """The cursor passes records in the lane that the consumer will never be given."""
+        self.pass_over(records, size)
+        self.skipped_bytes += size
+
+    def gap(self, records: int, reason: Reason) -> None:
+        if self.gap_records is NO_GAPS:
+            self.gap_records = Counter()
+        self.gap_records[reason] += records
+
+    # -- sums -------------------------------------------------------------------------------------------------------
+
+    @property
+    def written(self) -> Volume:
+        return Volume(self.written_records, self.written_bytes)
+
+    @property
+    def skipped(self) -> Volume:
+        return Volume(self.gap_records.total(), self.skipped_bytes)
+
+    @property
+    def taken_from_queue(self) -> Volume:
+        """What its queue has handed to the consumer."""
+        return Volume(self.written_records, self.handed_bytes)
+
+    def sent(self, cursor: Cursor) -> Volume:
+        """What was sent to a consumer that reads its lane with this cursor of its own."""
+        return Volume(
+            cursor.number - self.start_number - self.passed_over_records + self.written_records,
+            cursor.position - self.start_position - self.passed_over_bytes + self.written_bytes + self.rewound_bytes,
+        )
+
+    def given_to_others(self, handed_records: int, handed_bytes: int) -> Volume:
+        """What the consumer's queue, which has handed out so much in all, gave to other members since this one
+        joined."""
+        return Volume(
+            handed_records - self.start_number - self.written_records,
+            handed_bytes - self.start_position - self.handed_bytes,
+        )
+
+    def add_to_total(self, sent: Volume, gap_records: Counter[Reason]) -> Volume:
+        """Adds the gaps to the broker's ``gap_records``, as far as they are not in it yet. Returns what was ``sent``
+        since the last call."""
+        new = Volume(sent.records - self.totalled_records, sent.bytes - self.totalled_bytes)
+        self.totalled_records, self.totalled_bytes = sent
+        if self.gap_records is not NO_GAPS and self.gap_records != self.totalled_gaps:
+            gap_records.update(self.gap_records)
+            gap_records.subtract(self.totalled_gaps)
+            self.totalled_gaps = self.gap_records.copy()
+        return new

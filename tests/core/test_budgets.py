@@ -14,7 +14,7 @@ from headway.core.consumer.outlet import Outlet
 from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout
-from headway.core.governance.governor import LOOKS_MAX as LOOKS_A_SWEEP
+from headway.core.governance.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
 from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
 from headway.core.log.pool import Pool

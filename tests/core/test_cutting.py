@@ -7,7 +7,7 @@ from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import Disconnect
-from headway.core.governance.governor import CUTS_MAX
+from headway.core.governance.cutting import CUTS_MAX
 
 RECORD_BYTES = 300_000
 STUCK_30_S = """
@@ -38,7 +38,7 @@ def test_those_who_have_half_of_the_same_record_share_the_rest_of_it() -> None:
     stage = Stage(STUCK_30_S)
     clients = crowd(stage, 3)
     for client in clients:
-        stage.broker.governor.give_up(client.session, Reason.BLOCKED, "for the story", stage.now)
+        stage.broker.governor.cutter.disconnect(client.session, Reason.BLOCKED, "for the story", stage.now)
     rests = [effect.rest for effect in stage.broker.take_effects() if isinstance(effect, Disconnect)]
     assert [len(rest) > RECORD_BYTES - 5000 for rest in rests if rest is not None] == [True] * 3
     memory = {id(rest.obj) for rest in rests if isinstance(rest, memoryview)}
@@ -124,7 +124,7 @@ def test_who_comes_back_has_it_once_more_and_once_only(how: str) -> None:
     if how == "vanishes":
         client.leave()
     else:
-        stage.broker.governor.give_up(client.session, Reason.BLOCKED, "for the story", stage.now)
+        stage.broker.governor.cutter.disconnect(client.session, Reason.BLOCKED, "for the story", stage.now)
         stage.turn()
     client.reads = 1e6
     client.seen.clear()

@@ -32,10 +32,10 @@ class Scene(Stage):
     def __init__(self, toml: str = "", sample_s: float = 1.0, idle_s: float = 10.0, **pool: str) -> None:
         super().__init__(toml, **pool)
         self.recorder = Recorder()
-        self.broker.governor.wall_offset_s = 1_700_000_000.0 - self.now
+        self.broker.registry.wall_offset_s = 1_700_000_000.0 - self.now
         self.broker.registry.observer = self.observer = LakeObserver(
             self.broker.registry, self.recorder, run="r1", broker="b",
-            wall_offset_s=self.broker.governor.wall_offset_s, sample_s=sample_s, idle_s=idle_s,
+            wall_offset_s=self.broker.registry.wall_offset_s, sample_s=sample_s, idle_s=idle_s,
         )  # fmt: skip
         self.began = self.now
 

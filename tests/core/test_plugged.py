@@ -104,7 +104,7 @@ def test_it_is_told_who_it_is_in_plain_values_once_a_look(meter: Waiting) -> Non
     assert (look.client, look.filter, look.protocol, look.durable, look.connected, look.policy, look.user) == (
         "slow", "t/#", "mqtt5", False, True, "p", "",
     )  # fmt: skip
-    assert look.wall_s == stage.now + stage.broker.governor.wall_offset_s
+    assert look.wall_s == stage.now + stage.broker.registry.wall_offset_s
     before = len(meter.looks)
     stage.tick()
     assert len(meter.looks) == before + 1

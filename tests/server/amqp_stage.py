@@ -229,7 +229,7 @@ class House(Engine):
         super().__init__(parse_settings(QUIET + more), self.pretended)  # type: ignore[arg-type]
         self.now = lambda: self.pretended.now
         self.pulse = Pulse(self.now)
-        self.broker.governor.wall_offset_s = WALL_S
+        self.broker.registry.wall_offset_s = WALL_S
         self.right_password = b"right"
         self.blamed: list[str] = []
         """The log of protocol errors and refusals."""

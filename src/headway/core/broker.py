@@ -7,10 +7,9 @@ the caller. A caller runs, over and over: commands as they come; ``flush`` at th
 
 from __future__ import annotations
 
-from itertools import islice
 from math import inf
 
-from headway.core.base import Reason, WorkSteps, format_size
+from headway.core.base import Reason, WorkSteps
 from headway.core.clients import Admission, Ending, Keeping, Polls, Queues, Restoring, Standing, Subscribing, Writers
 from headway.core.consumer import (
     ConnectRequest,
@@ -23,11 +22,11 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.delivery import Fanout, last_of_half_sent, tell
-from headway.core.governance import CUTS_MAX, LATE_S, SWEEP_S, Governor, pressure
+from headway.core.governance import LATE_S, SWEEP_S, Governor, pressure
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
 from headway.core.message import Dialect, Run, compile_key
-from headway.core.policy import FlapControl, Policy, Reading, VerdictBook
-from headway.core.queue import Queue, queue_of
+from headway.core.policy import FlapControl, Policy, VerdictBook
+from headway.core.queue import queue_of
 from headway.core.routing import (
     Advisories,
     Limits,
@@ -41,11 +40,8 @@ from headway.core.routing import (
 
 __all__ = ["SWEEP_S", "Broker"]
 
-CLOSED_LOOKS_MAX = 1024
 POLICY_WORK = 4
 """Work of giving a consumer another policy."""
-EVICTIONS_MAX = 256
-"""Oldest chunks given up in one go; what is left over waits for the next turn."""
 
 
 class Broker:
@@ -69,7 +65,6 @@ class Broker:
         self.governor = Governor(self.registry, ending, self._admission, self.queues, keeping, self._advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
-        self._disk_failures: dict[Subscription, str] = {}
 
     @property
     def verdicts(self) -> VerdictBook:
@@ -78,7 +73,7 @@ class Broker:
     def take_effects(self) -> list[Effect]:
         """What is to be done outside; each effect is handed out once."""
         effects, self.registry.effects = self.registry.effects, []
-        self.governor.cuts_left = CUTS_MAX
+        self.governor.cutter.begin_turn()
         return effects
 
     # -- sessions ---------------------------------------------------------------------------------------------------
@@ -297,42 +292,7 @@ class Broker:
 
     def relieve(self, now: float) -> None:
         """Make room where a pool is over its limit; see pressure.py."""
-        failures = self._disk_failures
-        while failures and self.governor.cuts_left > 0:
-            subscription = next(iter(failures))
-            why = failures.pop(subscription)
-            self.governor.evict(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
-        for pool in self._pools:
-            self.registry.effects.extend(pressure.spills(pool, self.registry.journaled, now))
-            for evictions in islice(pressure.evictions(pool, now), EVICTIONS_MAX):
-                evicted = self._evict(evictions, now)
-                pool.hopeless = False
-                if not evicted or self.governor.cuts_left <= 0:
-                    break
-            pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
-            for lane in list(islice(pool.closed, CLOSED_LOOKS_MAX)):
-                pool.close(lane)  # to the back, with what it holds now
-                if not lane.closed(now):
-                    pool.open(lane)
-                    self.registry.resume(lane, now)
-            if not pool.crowded:
-                self.registry.resume(pool, now)
-
-    def _evict(self, evictions: pressure.Evictions[pressure.Holder], now: float) -> bool:
-        """Returns whether this turn had room for all of it."""
-        what = "disk" if evictions.reason is Reason.DISK_LIMIT else "memory"
-        amounts = f"{format_size(evictions.used)} of {format_size(evictions.limit)}"
-        why = f"{what} is over its limit ({amounts}) and it is furthest back"
-        reading = Reading("pool_share", evictions.used / max(1, evictions.limit), ">", 1.0)
-        for holder in evictions.holders:
-            if self.governor.cuts_left <= 0:
-                return False
-            if isinstance(holder, Queue):
-                if not holder.give_up_chunk(holder.feed.lane.first, evictions.reason):
-                    return False
-            else:
-                self.governor.evict(holder, evictions.reason, why, (reading,), now)
-        return True
+        self.governor.relief.relieve(now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
         """A worker wrote a chunk of ``size`` bytes to disk, or failed to: then it stays in memory."""
@@ -341,11 +301,10 @@ class Broker:
             lane.pool.disk_broken_until_s, lane.pool.disk_error = now + DISK_RETRY_S, error
 
     def _fell_behind(self, subscription: Subscription, now: float) -> None:
-        self.governor.watch(subscription, now)
+        self.governor.watchlist.add(subscription)
 
     def _disk_failed(self, subscription: Subscription, error: OSError) -> None:
-        why = f"what it had not read could not be read back from disk ({error.strerror or error})"
-        self._disk_failures[subscription] = why
+        self.governor.relief.disk_failed(subscription, error)
 
     # -- the journal ------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """Policies become moves of cursors."""
 
 from headway.core.governance import pressure
-from headway.core.governance.governor import CUTS_MAX, LATE_S, SWEEP_S, Governor
+from headway.core.governance.governor import LATE_S, SWEEP_S, Governor
 from headway.core.governance.pressure import beyond_share, to_give_up, to_spill
 from headway.core.governance.sampling import peek, stall_s, state_of
 
 __all__ = [
-    "beyond_share", "CUTS_MAX", "Governor", "LATE_S", "peek", "pressure", "stall_s", "state_of", "SWEEP_S",
-    "to_give_up", "to_spill",
+    "beyond_share", "Governor", "LATE_S", "peek", "pressure", "stall_s", "state_of", "SWEEP_S", "to_give_up",
+    "to_spill",
 ]

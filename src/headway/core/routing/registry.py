@@ -130,6 +130,8 @@ class Registry:
         """What is to outlive the process; None: nothing is."""
         self.archive: RecordedTopics | None = None
         """Recorded topics; None: there are none."""
+        self.wall_offset_s = 0.0
+        """Epoch seconds minus the broker's clock."""
         self.sequence = 0
         self.session_number = 0
         self.published_records = 0

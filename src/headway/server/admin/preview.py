@@ -46,7 +46,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
             state = PolicyState(instant[id(policy)])
             if state.plugged:
                 governor = engine.broker.governor
-                wall_s = now + governor.wall_offset_s
+                wall_s = now + registry.wall_offset_s
                 sample = governor.plugged.measure(subscription, sample, state.plugged, now, wall_s)
             for decision in evaluate(instant[id(policy)], state, sample, now):
                 total += 1

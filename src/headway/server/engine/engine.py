@@ -74,7 +74,7 @@ class Engine:
         self.read_bytes = settings.server.read_bytes
         self.started_s = time.monotonic()
         self.broker = make_broker(settings)
-        self.broker.governor.wall_offset_s = time.time() - time.monotonic()
+        self.broker.registry.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(Users(settings.auth.users), loop)
         self.connections = Connections()
         self.lingering = Lingering(loop)
@@ -257,7 +257,7 @@ class Engine:
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():
-                publish_dead_letter(self.broker, effect, now, now + self.broker.governor.wall_offset_s)
+                publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
 
     def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
         """What the journal has is there already; what everybody has passed meanwhile nobody wants there."""
@@ -306,7 +306,7 @@ class Engine:
         self.connections.remove(connection)
         self._busy.pop(connection, None)
         now = self.now()
-        self.ends.put(connection, reason, text, now, now + self.broker.governor.wall_offset_s)
+        self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)
         self.turn_soon()
 
     def refused(self, connection: Connection, text: str) -> None:

@@ -51,7 +51,7 @@ class Telemetry:
         self.recorder = Recorder()
         self.observer = broker.registry.observer = LakeObserver(
             broker.registry, self.recorder, run=self.lake.run, broker=settings.server.name,
-            wall_offset_s=broker.governor.wall_offset_s, sample_s=table.sample_s, idle_s=table.idle_s,
+            wall_offset_s=broker.registry.wall_offset_s, sample_s=table.sample_s, idle_s=table.idle_s,
             sweep_s=settings.server.sweep_s,
         )  # fmt: skip
         self.written_rows = 0

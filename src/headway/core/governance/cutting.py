@@ -1,0 +1,53 @@
+"""Cutting: closing the channel or the connection of a consumer that costs others too much.
+
+To cut a consumer takes far longer than to look at one. So at most ``CUTS_MAX`` are cut in a turn, and the rest in the
+turns that follow.
+"""
+
+from __future__ import annotations
+
+from headway.core.base import Reason
+from headway.core.clients import Admission, Queues
+from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.core.policy import FlapControl
+from headway.core.routing import Advisories, Registry
+
+CUTS_MAX = 32
+
+
+class Cutter:
+    def __init__(
+        self, registry: Registry, admission: Admission, queues: Queues, advisories: Advisories, flap: FlapControl
+    ) -> None:
+        self._registry = registry
+        self._admission = admission
+        self._queues = queues
+        self._advisories = advisories
+        self._flap = flap
+        self.cuts_left = CUTS_MAX
+        """Consumers that may still be cut in this turn."""
+
+    def begin_turn(self) -> None:
+        self.cuts_left = CUTS_MAX
+
+    def cut(self, subscription: Subscription, reason: Reason, text: str, now: float) -> None:
+        """Closes the consumer's channel if its client has consumers on other channels, else the connection."""
+        session, channel = subscription.session, subscription.channel
+        self.cuts_left -= 1
+        if channel is session.channel or all(other.channel is channel for other in session.subscriptions.values()):
+            self.disconnect(session, reason, text, now)
+            return
+        self._flap.strike(session.client, now)
+        self._queues.close_channel(session, channel, now)
+        self._registry.effects.append(CloseChannel(session, channel, reason, text))
+        self._advisories.tell("disconnected", session.client, now, reason=reason, text=text, channel=channel.number)
+
+    def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """Disconnects a client for what it costs the others. A durable session keeps its subscriptions."""
+        if session.outlet is None:
+            return
+        shut_out_s = self._flap.strike(session.client, now)
+        if shut_out_s:
+            text += f"; readmitted in {shut_out_s:g} s"
+        self._admission.expel(session, reason, text, now)
+        self._advisories.tell("disconnected", session.client, now, reason=reason, text=text)

@@ -1,0 +1,111 @@
+"""Enforcement: carrying out what a policy's action says, and undoing it when its rule steps back.
+
+Moves of cursors are in ``moves.py``; this file decides which of them an action means, and does the rest: gates,
+spilling, closing, deleting.
+"""
+
+from __future__ import annotations
+
+from headway.core.clients import Ending, Keeping, Queues
+from headway.core.consumer import CloseConsumer, Subscription
+from headway.core.delivery import start_conflating
+from headway.core.governance.cutting import Cutter
+from headway.core.governance.moves import discard, stop_discarding
+from headway.core.governance.pressure import spill_of
+from headway.core.policy import Action, ActionKind, Verdict
+from headway.core.queue import queue_of
+from headway.core.routing import Advisories, Registry
+
+
+class Enforcer:
+    def __init__(
+        self, registry: Registry, ending: Ending, queues: Queues, keeping: Keeping, advisories: Advisories,
+        cutter: Cutter,
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._ending = ending
+        self._queues = queues
+        self._keeping = keeping
+        self._advisories = advisories
+        self._cutter = cutter
+
+    def act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
+        """Carries out the action of a rule that has fired."""
+        match action.kind:
+            case ActionKind.NOTIFY | ActionKind.RETURN:
+                return  # the verdict has notified already; ``return`` happens at each look
+            case ActionKind.CONFLATE:
+                start_conflating(subscription, now)
+            case ActionKind.CLOSE_CONSUMER:
+                self._registry.effects.append(CloseConsumer(subscription, verdict))
+                self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case ActionKind.DISCONNECT:
+                self._cutter.cut(subscription, verdict.reason, verdict.text, now)
+            case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
+                self._delete_queue(subscription, verdict, now)
+            case ActionKind.DELETE_SUBSCRIPTION:
+                self._ending.end(subscription, verdict.reason, now)
+                if subscription.session.outlet is None:
+                    self._keeping.deleted("client", verdict.client, verdict.reason, verdict.text)
+                self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case _:
+                self.go_on(subscription, action, now)
+
+    def go_on(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Carries out an action that lasts, at each look while its rule is active: more may have come since."""
+        match action.kind:
+            case ActionKind.DISCARD:
+                discard(subscription, action, self._registry.lost)
+            case ActionKind.OFFLINE:
+                self._spill(subscription, now)
+            case ActionKind.BLOCK_PUBLISHERS:
+                self._gate(subscription, now)
+            case ActionKind.RETURN:
+                self._return(subscription, action, now)
+
+    def undo(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Undoes an action when its rule steps back, if there is something to undo."""
+        match action.kind:
+            case ActionKind.CONFLATE:
+                subscription.conflation.stop(subscription)
+            case ActionKind.DISCARD:
+                stop_discarding(subscription)
+            case ActionKind.BLOCK_PUBLISHERS:
+                self._ending.open_gate(subscription, now)
+
+    def _gate(self, subscription: Subscription, now: float) -> None:
+        """Makes publishers wait for this consumer while it is connected."""
+        feed = subscription.feed
+        if subscription.session.outlet is None or subscription.reader.reads_itself:
+            return  # nobody publishes to the feed of a consumer that reads the archive
+        feed.gates.setdefault(subscription, now)
+        subscription.session.gates[subscription] = None
+        if feed.gated and not feed.was_gated:
+            feed.was_gated = True
+            feed.gated_since_s = now
+
+    def _spill(self, subscription: Subscription, now: float) -> None:
+        """Sends the chunks that the consumer still needs to disk, once for all consumers that need them."""
+        spill = spill_of(subscription.feed.lane, subscription.cursor.lag_bytes, self._registry.journaled, now)
+        if spill is not None:
+            self._registry.effects.append(spill)
+
+    def _return(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Gives records whose acknowledgement takes too long to other members of the queue."""
+        queue = subscription.reader.queue
+        if queue is None:
+            return
+        returned = queue_of(queue).requeue_late(subscription, now - action.older_s)
+        if returned:
+            self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
+                                  records=returned)  # fmt: skip
+
+    def _delete_queue(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        """Cuts the consumer, and deletes its queue unless others consume it."""
+        queue = queue_of(subscription.reader.queue)
+        self._cutter.cut(subscription, verdict.reason, verdict.text, now)
+        if queue.placeholder is subscription:
+            self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
+        if not queue.members.consumers:
+            self._queues.delete(queue, now)
+        self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)

@@ -1,0 +1,38 @@
+"""The verdict log: each verdict is kept, observed and announced, and marks its consumer as slow or as recovered."""
+
+from __future__ import annotations
+
+from headway.core.consumer import Subscription
+from headway.core.governance.watchlist import Watchlist
+from headway.core.policy import DecisionKind, Verdict, VerdictBook
+from headway.core.routing import Advisories, Registry
+
+
+class VerdictLog:
+    def __init__(self, registry: Registry, watchlist: Watchlist, advisories: Advisories) -> None:
+        self._registry = registry
+        self._watchlist = watchlist
+        self._advisories = advisories
+        self.book = VerdictBook()
+
+    def record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        self.book.add(verdict)
+        subscription.case.last_verdict = verdict
+        if self._registry.observer is not None:
+            self._registry.observer.verdict(verdict, subscription)
+        fires = verdict.kind is DecisionKind.FIRE
+        if fires and subscription.case.meter.mark_slow(now):
+            self._registry.count_slow(subscription, 1)
+            self._watchlist.add(subscription)  # until it has recovered
+        elif not fires:
+            self.recover(subscription, now)
+        self._advisories.tell(
+            "slow" if fires else "recovered", verdict.client, now, filter=verdict.filter, policy=verdict.policy,
+            rule=verdict.rule, action=verdict.action.word, reason=verdict.reason, cause=verdict.cause,
+            enforced=verdict.enforced, text=verdict.text,
+        )  # fmt: skip
+
+    def recover(self, subscription: Subscription, now: float) -> None:
+        """Counts the consumer as slow no longer, if it has recovered."""
+        if subscription.case.recover(now):
+            self._registry.count_slow(subscription, -1)

@@ -1,4 +1,4 @@
-"""Backfills: records that a consumer is given before any more from its lane, from elsewhere."""
+"""Backfills: records from elsewhere that a consumer is given before any more from its lane."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from headway.core.message import Record
 
 
 class BackfillSource(Protocol):
-    """Records from elsewhere than the lane, one at a time; closed when no more are wanted. None: it has looked at as
-    many as it may in one step, and found none; there may be more."""
+    """An iterator over the records of a backfill. None means that it has looked at as many records as one step allows
+    and found none that is wanted; there may be more. It is closed when no more are wanted."""
 
     def __next__(self) -> Record | None: ...
     def close(self) -> None: ...
 
 
 class Backfill(NamedTuple):
-    """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch, or what the
-    subscription this one replaces had not been given."""
+    """Records that come before any more from the lane: retained records, a snapshot, a pass over a state, or what the
+    subscription that this one replaces had not been given."""
 
     records: BackfillSource
     retained: bool
-    """The consumer sees them with the retain flag."""
+    """Whether the records are sent with the retain flag."""
     since: int
-    """Sequence after which they are records that passed in the lane while conflating."""
+    """Records after this sequence were appended to the lane since the subscription began: if they are read from a
+    state, they are owed to it."""
     loose: LooseEnds | None = None
-    """Is told what was given, where that is to outlive the process."""
+    """Notes what was sent and settled, where that has to outlive the process."""

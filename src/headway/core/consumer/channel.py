@@ -1,8 +1,8 @@
-"""Windows and channels: what a client permits to be in flight, and what is.
+"""Windows and channels: how many deliveries a client permits to be in flight, and which ones are.
 
-Credit is counted where the client gives it: MQTT's Receive Maximum is one window for the whole session; AMQP has one
-for each consumer, one for all consumers of a channel, and ours for all channels of a session. What may be sent is what
-all of them leave.
+Credit is counted where the client gives it. MQTT's Receive Maximum is one window for the whole session. AMQP has one
+window for each consumer and one for all consumers of a channel; the broker adds one for all channels of a session. A
+delivery needs room in all windows that apply to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ NO_LIMIT = 2**62
 
 
 class Delivery:
-    """A record sent and not yet settled. ``released``: the client has it, its second acknowledgement is outstanding."""
+    """A record that was sent and is not settled yet. ``released``: the client has it, and only the second half of the
+    exactly-once handshake is missing."""
 
     __slots__ = (
         "chunk", "cursor", "index", "loose", "number", "record", "released", "returns", "sent_s", "sequence",
@@ -38,16 +39,16 @@ class Delivery:
         self.index = 0
         self.number = 0
         self.returns = 0
-        """How often it had come back to its queue before."""
+        """How often the record had been requeued before this delivery."""
         self.record: Record | None = None
-        """Set when the record did not come from a lane, or not in the subscription's own dialect."""
+        """The record, where it was not copied from a lane in the subscription's own dialect."""
         self.loose: LooseEnds | None = None
-        """Is told when it is settled, of one that has no cursor; by its ``sequence``."""
+        """For a record from a backfill, which has no cursor: what to tell its ``sequence`` when it is settled."""
         self.sequence = 0
 
 
 class Window:
-    """So many deliveries may be in flight together."""
+    """A limit on how many deliveries may be in flight at once."""
 
     __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
 
@@ -55,9 +56,10 @@ class Window:
         self.limit = limit
         self.used = 0
         self.timeouts = 0
-        """Of those: taken back for taking too long, and not settled. Nothing more goes to who has any."""
+        """Deliveries in ``used`` whose acknowledgement took too long. They went to another consumer, and this one gets
+        nothing more until it settles them."""
         self.exhausted_since_s: float | None = None
-        """Since when something waits that it does not let through."""
+        """Since when something waits for which the window has no room."""
 
     @property
     def left(self) -> int:
@@ -66,7 +68,7 @@ class Window:
 
 NOTHING: dict[int, Delivery] = {}
 BOUNDLESS = Window(NO_LIMIT)
-"""Of a channel that is its session's only one. Nobody writes into it."""
+"""``Channel.whole`` where a session has only one channel. It is shared and never changes."""
 
 
 class Channel(Window):
@@ -81,26 +83,26 @@ class Channel(Window):
         super().__init__(limit)
         self.number = number
         self.owner = owner
-        """The number of its session, where that has several."""
+        """The number of the session, where a session has several channels."""
         self.id_max = id_max
-        """After it ids begin again at 1."""
+        """The largest delivery id. The next one after it is 1."""
         self.closed = False
-        """Nothing more is handed out on it; what is left of it is dealt with as turns go."""
+        """The channel gets no more deliveries. Those it has are requeued over the next turns (deferred.py)."""
         self.members: dict[Subscription, None] | tuple[()] = ()
-        """Consumers of queues, where a session has several channels."""
+        """Consumers of queues on this channel, where a session has several channels."""
         self.whole: Window = BOUNDLESS
-        """That of its session, where that has several."""
+        """The window of all channels of the session, where a session has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
         self.replay: list[int] = []
-        """Deliveries to be sent again, to a client that has come back; the next one last."""
+        """Ids of deliveries to be sent again to a client that has reconnected. The next one stands last."""
         self.timed_out: dict[int, Delivery] = NOTHING
-        """Deliveries that were taken back for taking too long, and are still counted."""
+        """Deliveries whose acknowledgement took too long. They use up credit until the client settles them."""
         self.doubtful: list[int] = []
         """Ids its client may hold, and that stand for nothing (exactly.py)."""
         self._last_id = 0
 
     def next_id(self) -> int:
-        """A free delivery id. There is one: no window is larger than their number."""
+        """Returns a free delivery id. There is always one, for no window is larger than the number of ids."""
         candidate = self._last_id
         while True:
             candidate = candidate % self.id_max + 1
@@ -109,7 +111,7 @@ class Channel(Window):
                 return candidate
 
     def go_on_after(self, last_id: int) -> None:
-        """This one was the last in use when the process before this one ended."""
+        """Goes on numbering where the process before this one left off."""
         self._last_id = last_id
 
     @property
@@ -117,7 +119,7 @@ class Channel(Window):
         return self._last_id
 
     def take_ids(self, count: int) -> int:
-        """The first of so many ids in a row; for channels whose ids do not begin again."""
+        """Takes ``count`` ids in a row and returns the first. Only for channels whose ids never begin again."""
         first = self._last_id + 1
         self._last_id += count
         return first
@@ -127,7 +129,7 @@ class Channel(Window):
         self._use(delivery.subscription.window, 1)
 
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window) -> None:
-        """All of one subscription, whose window this is, with ids in a row."""
+        """Adds deliveries of one subscription, which has this window, under consecutive ids."""
         self.in_flight.update(enumerate(deliveries, first_id))
         self._use(window, len(deliveries))
 
@@ -139,14 +141,14 @@ class Channel(Window):
             self.whole.used += count
 
     def remove(self, delivery_id: int) -> Delivery | None:
-        """It is in flight no longer; what becomes of its record is the caller's affair."""
+        """Removes a delivery and frees its credit. The caller decides what becomes of its record."""
         delivery = self.in_flight.pop(delivery_id, None)
         if delivery is not None:
             self._use(delivery.subscription.window, -1)
         return delivery
 
     def settle(self, delivery_id: int) -> Delivery | None:
-        """The client has the record for good."""
+        """Settles a delivery: the client has the record for good."""
         delivery = self.remove(delivery_id)
         if delivery is not None and delivery.cursor is not None:
             delivery.cursor.acknowledge(delivery.number)
@@ -155,7 +157,7 @@ class Channel(Window):
         return delivery
 
     def time_out(self, delivery_id: int) -> Delivery:
-        """It is in flight no longer, but for its client, whose credit is not given back."""
+        """Moves a delivery from ``in_flight`` to ``timed_out``. It goes on using up its client's credit."""
         if self.timed_out is NOTHING:
             self.timed_out = {}
         delivery = self.timed_out[delivery_id] = self.in_flight.pop(delivery_id)
@@ -163,7 +165,7 @@ class Channel(Window):
         return delivery
 
     def settle_timed_out(self, delivery_id: int) -> Delivery | None:
-        """The client settles what was taken back. None: it was not."""
+        """Frees the credit of a delivery that had timed out. None: there is none of this id."""
         delivery = self.timed_out.pop(delivery_id, None) if self.timed_out else None
         if delivery is None:
             return None
@@ -174,8 +176,8 @@ class Channel(Window):
         return delivery
 
     def upto(self, delivery_id: int) -> list[int]:
-        """What the client has not settled up to this one, the oldest first; for channels whose ids do not begin again.
-        0: all."""
+        """Returns the unsettled ids up to this one, the oldest first; for 0, all of them. Only for channels whose ids
+        never begin again."""
         if not delivery_id:
             return [*self.timed_out, *self.in_flight]
         old = [returned for returned in self.timed_out if returned <= delivery_id]

@@ -1,9 +1,10 @@
-"""Conflation: a consumer that is given the latest record per key, from the state, and what it is owed meanwhile.
+"""Conflation: sending a consumer the latest record per key instead of every record.
 
-Records that pass in the lane while it is conflated are *owed*, and so are their bytes. Each that is then sent is
-settled; of the others the consumer is told when the pass ends.
+The latest records are read from a ``State``; reading it once is a *pass*. Records that are appended to the lane while
+the consumer is conflated are *owed* to it, and so are their bytes. A record that is then sent from the state is no
+longer owed. The others are reported to the consumer as a gap when the pass ends.
 
-A conflation does not know whose it is, and is told each time: what knows itself is not gone when it is over.
+A conflation holds no reference to its subscription, which would make a cycle; each method is given the subscription.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 class Mode(StrEnum):
     EVERY_RECORD = "every record"
     RESTING = "resting"
-    """The cursor is detached, and nothing was asked for yet of what has changed since the last pass."""
+    """The cursor is detached, and the next pass is not due yet."""
     DUE = "due"
-    """The cursor is detached, and what has changed is to be given."""
+    """The cursor is detached, and the next pass is due."""
 
 
 EVERY_RECORD: Final = Mode.EVERY_RECORD
@@ -32,7 +33,7 @@ DUE: Final = Mode.DUE
 MOVES = {
     EVERY_RECORD: {RESTING, DUE},
     RESTING: {DUE, EVERY_RECORD},
-    DUE: {RESTING},  # what is due is given before it is given every record again
+    DUE: {RESTING},  # a pass that is due runs before the consumer gets every record again
 }
 
 
@@ -41,15 +42,14 @@ class Conflation:
 
     def __init__(self) -> None:
         self.mode = EVERY_RECORD
-        """Is read by everybody, and set by nobody but ``_become``."""
+        """Only ``_become`` sets it."""
         self.state: State | None = None
-        """Where the latest records are; None: it is never conflated."""
+        """The latest records; None if the consumer is never conflated."""
         self.upto = 0
         """Sequence up to which the consumer is current."""
         self.owed_records = 0
-        """Records that passed while conflating and were not (yet) sent as such."""
+        """Records that came to the lane while conflating, and are not yet sent or reported as a gap."""
         self.owed_bytes = 0
-        """Theirs."""
 
     def _become(self, mode: Mode) -> None:
         self.mode = moved(MOVES, self.mode, mode)
@@ -57,8 +57,8 @@ class Conflation:
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def start(self, subscription: Subscription, now: float, upto: int) -> None:
-        """From now on the latest record per key, after this sequence; the cursor stands at a record boundary. What it
-        stood on is free at once."""
+        """Starts to conflate: the consumer gets the latest record per key after ``upto``. The cursor has to
+        stand at a record boundary; the chunks it held are free at once."""
         cursor = subscription.cursor
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._stand_at_cursor(subscription)
@@ -69,7 +69,7 @@ class Conflation:
         subscription.skips.clear()
 
     def stop(self, subscription: Subscription) -> None:
-        """Back to every record, from the end of what was conflated; but for who asked to be conflated."""
+        """Goes back to every record, after a last pass. A consumer that asked to be conflated stays so."""
         if self.mode is EVERY_RECORD or subscription.request.options.conflate_s is not None:
             return
         self._pass(subscription)
@@ -77,34 +77,34 @@ class Conflation:
         subscription.cursor.attach()
 
     def once(self, subscription: Subscription) -> None:
-        """One pass; the cursor stands at a record boundary, and goes on at the end."""
+        """Runs one pass over what waits; afterwards the cursor goes on from the end of the lane."""
         self._stand_at_cursor(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()
 
     def call(self) -> None:
-        """Who rests is to be given what has changed."""
+        """Makes the next pass due."""
         self._become(DUE)
 
     def go_on(self, subscription: Subscription) -> None:
-        """Begin the next pass, if it is time for one."""
+        """Begins the next pass if it is due."""
         if self.mode is DUE or (subscription.backfill is None and self.pass_due(subscription)):
             self._pass(subscription)
 
     def pass_due(self, subscription: Subscription) -> bool:
-        """It is to be given what has changed: its clock says so, or, where it has none, the lane has grown (maybe while
-        the last pass was on its way, when no flush looked at it)."""
+        """Tells whether the next pass is due. With a clock, the clock decides. Without one, a pass is due when the lane
+        has grown, maybe while the last pass was being sent."""
         if self.mode is not RESTING:
             return self.mode is DUE
         by_clock = subscription.request.options.conflate_s
         return not by_clock and subscription.cursor.number != subscription.feed.lane.count
 
     def waits_for_clock(self, subscription: Subscription) -> bool:
-        """What has changed is offered to it when the clock says so, and not before."""
+        """Tells whether the consumer is conflated by an interval that is not over yet."""
         return self.mode is RESTING and bool(subscription.request.options.conflate_s)
 
     def _stand_at_cursor(self, subscription: Subscription) -> None:
-        """It is current up to the last record its cursor has passed."""
+        """Sets ``upto`` to the last record that the cursor has passed."""
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
@@ -114,7 +114,7 @@ class Conflation:
         self.upto = cursor.lane.last_sequence if index >= len(chunk) else chunk.sequence_of(index) - 1
 
     def _pass(self, subscription: Subscription) -> None:
-        """Everything up to now is owed as the latest record per key, read from the state."""
+        """Begins a pass, or extends the one that is being sent: everything that waits in the lane is now owed."""
         state, lane, cursor = self.state, subscription.feed.lane, subscription.cursor
         assert state is not None
         if self.mode is DUE:
@@ -126,8 +126,8 @@ class Conflation:
         subscription.case.meter.skipped(size)
         self.owed_records += passed
         self.owed_bytes += size
-        # No more than one record per key can still be on its way: the rest is left out for good, and is owned up to
-        # now, for a consumer slow enough keeps one pass going for ever.
+        # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
+        # because a consumer that is slow enough never reaches that end.
         self.own_up(subscription, len(state))
         cursor.jump_to_end()
         running = subscription.backfills[-1].records if subscription.backfills else None
@@ -140,7 +140,7 @@ class Conflation:
     # -- what is owed -----------------------------------------------------------------------------------------------
 
     def settle(self, subscription: Subscription, sent_bytes: int) -> None:
-        """One of the records that passed while conflating was sent; or, with no bytes, left out."""
+        """Settles one owed record, which was sent with so many bytes; 0 if it was left out."""
         if not sent_bytes:
             self._leave_out(subscription, 1)
             return
@@ -150,25 +150,25 @@ class Conflation:
             self._leave_out(subscription, 0)
 
     def passed_over(self, subscription: Subscription, records: StatePass) -> None:
-        """A pass was read to its end: what it missed is no part of the state any more."""
+        """Ends a pass. Records that had left the state before the pass came to them become a gap."""
         missed = min(records.missed, self.owed_records)
         subscription.note_gap(missed, 0, records.upto, Reason.DISCARDED)
         self._leave_out(subscription, missed)
 
     def own_up(self, subscription: Subscription, on_their_way: int = 0) -> None:
-        """Of what passed no more than so many records will still be sent."""
+        """Turns what is owed into a gap, except for as many records as may still be sent."""
         left_out = self.owed_records - on_their_way
         if left_out > 0:
             subscription.note_gap(left_out, 0, self.upto, Reason.CONFLATED)
             self._leave_out(subscription, left_out)
 
     def inherit(self, other: Conflation) -> None:
-        """What the subscription this one replaces was owed is owed to this one."""
+        """Takes over what the subscription that this one replaces was owed."""
         self.owed_records, other.owed_records = other.owed_records, 0
         self.owed_bytes, other.owed_bytes = other.owed_bytes, 0
 
     def write_off(self, subscription: Subscription, reason: Reason) -> None:
-        """The consumer will be given nothing any more."""
+        """Turns everything owed into a gap: the consumer will be given nothing more."""
         lane, owed = subscription.feed.lane, self.owed_records
         if self.mode is not EVERY_RECORD:
             owed += lane.count - subscription.cursor.number
@@ -176,7 +176,8 @@ class Conflation:
         self.owed_records = 0
 
     def _leave_out(self, subscription: Subscription, records: int) -> None:
-        """So many are not owed any more. Nobody knows their sizes: they have an even part of the bytes owed."""
+        """Counts so many owed records as skipped. Their sizes are not known, so they take an even share of the bytes
+        owed."""
         left_out = self.owed_bytes * records // max(1, self.owed_records)
         self.owed_records -= records
         if self.owed_records <= 0:

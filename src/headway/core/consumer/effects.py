@@ -1,4 +1,4 @@
-"""Effects: what the core wants done outside it. The server (or the simulator) carries them out after each turn."""
+"""Effects: what the core wants done outside of it. The server (or the simulator) carries them out after each turn."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from headway.core.policy import Verdict
 
 
 class Disconnect(NamedTuple):
-    """Tell the client why, then close. ``rest`` is what is left of a record half sent: it goes first. None: it cannot
-    be
-    had (a failing disk), so nothing more may be sent."""
+    """Send the rest of a half-sent record, tell the client why, and close. ``rest`` is None where it cannot be read
+    (failing disk): then nothing more may be sent."""
 
     session: Session
     outlet: Outlet
@@ -35,8 +34,8 @@ class CloseConsumer(NamedTuple):
 
 
 class Spill(NamedTuple):
-    """These chunks of a lane leave memory: what the journal has is there, the rest is to be written, in order, to one
-    file; then call ``Broker.spilled``."""
+    """Write these chunks of a lane to one file, in order, and call ``Broker.spilled`` for each. A chunk that is in the
+    journal is not written; it only leaves memory."""
 
     lane: Lane
     chunks: list[Chunk]
@@ -50,13 +49,13 @@ class Pause(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Read from it again."""
+    """Read from this publisher again."""
 
     session: Session
 
 
 class CloseChannel(NamedTuple):
-    """Tell the client why, and close one of its channels; the others live on."""
+    """Tell the client why, and close one of its channels. The others stay open."""
 
     session: Session
     channel: Channel
@@ -65,13 +64,13 @@ class CloseChannel(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """The queue this consumer was of is no more, or was taken away from it."""
+    """Tell the client that its consumer was cancelled: its queue was deleted or taken away from it."""
 
     subscription: Subscription
 
 
 class DeadLetter(NamedTuple):
-    """A queue left a record out that is to be published anew, to its dead letter exchange."""
+    """Publish a record that a queue gave up to the queue's dead letter exchange."""
 
     queue: str
     terms: QueueTerms
@@ -80,7 +79,7 @@ class DeadLetter(NamedTuple):
 
 
 class PluginFailed(NamedTuple):
-    """A meter or an action that was plugged in raised something, for the first time."""
+    """Log that a plugged-in meter or action raised an exception, for the first time."""
 
     name: str
     error: Exception

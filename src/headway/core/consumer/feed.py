@@ -1,8 +1,8 @@
 """Feeds: a lane and the subscriptions that read it.
 
-A subscription stands in exactly one of two places: in ``waiting`` when its cursor is at the end of the lane (a flush
-visits these, once a turn, if the lane grew), or in its session's ``lagging`` when it is behind (nobody visits it until
-its outlet has room or credit comes back). So a stuck consumer costs a turn nothing.
+A subscription is in exactly one of two places. While its cursor is at the end of the lane it is in ``waiting``, which
+a flush visits once a turn if the lane has grown. While it is behind it is in its session's ``lagging``, and nothing
+visits it until its outlet has room or its client gives credit. So a stuck consumer costs a turn nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FeedKey(NamedTuple):
     dialect: Dialect
     pool: Pool
     exclude: int
-    """Session whose own records are left out (MQTT No Local); 0: nobody's."""
+    """Number of the session whose own records are left out (MQTT No Local); 0: none are."""
     group: str | None
-    """Whose alone the lane is: a group that shares a subscription, or a queue that refuses what is too much."""
+    """Name of the one queue or shared-subscription group that has the lane for itself; None: anybody may share it."""
 
 
 class Feed:
@@ -47,58 +47,59 @@ class Feed:
     ) -> None:
         self.key = key
         self.by_exchange = by_exchange
-        """Records come to it by bindings, not by its filter."""
+        """Records are routed to the feed by bindings, not by its filter."""
         self.lane = lane
         self.accepts = accepts
-        """Whether a record belongs in this lane; for records that come another way (state)."""
+        """Tells whether a record belongs in this lane. For records that are read from a state."""
         self.selector: Selector | None = None
         self.subscriptions: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.resting: dict[Subscription, None] = {}
-        """Caught-up consumers that are next looked at by the clock (a conflation interval), not when the lane grows."""
+        """Caught-up consumers that a clock wakes (a conflation interval), not the growth of the lane."""
         self.gates: dict[Subscription, float] = {}
         """Consumers that may hold back publishers, and since when."""
         self.was_gated = False
         self.gated_since_s = 0.0
         self.gated_s = 0.0
-        """For how long there were gates before."""
+        """Seconds for which publishers were gated, up to the last time the gates were opened."""
         self.slow = 0
         """Subscriptions that are marked slow."""
         self.queues: dict[SharedReader, None] = {}
-        """Queues that read this lane or have read some of it that is not settled."""
+        """Queues that read this lane, or have read records from it that are not settled."""
         self.reading = 0
-        """Their cursors: a queue may have more than one."""
+        """How many cursors these queues have in the lane: a queue may have more than one."""
         self.listening: dict[SharedReader, None] = {}
-        """Queues that have handed out everything and are told when there is more."""
+        """Queues that have handed out everything, to be woken when the lane grows."""
         self.limited: dict[SharedReader, None] = {}
-        """Queues that are told in any case: what is too much is to be dropped."""
+        """Queues with a length limit, to be woken whenever the lane grows: they may have to drop records."""
         self.kept = 0
-        """Of those who read it: durable ones, for whom the journal has its records."""
+        """How many durable readers the feed has. While there are any, its records go to the journal."""
         self.flushed = lane.end
-        """How far the lane was offered to those who wait, but for who is left. What is behind that nobody has yet."""
+        """Position up to which the lane was offered to everybody in ``waiting`` except for those in ``left``."""
         self.left: deque[Subscription] | None = None
-        """Who is to be offered it in the next turns, if he still waits."""
+        """Waiting subscriptions that are offered the records in the next turns, because one turn's share is used up."""
 
     @property
     def gated(self) -> bool:
-        """Publishers are held back: by a consumer of its own, or by all of a queue's."""
+        """Tells whether publishers are held back, by a consumer or by all consumers of a queue."""
         return any(gate.reader.gates for gate in self.gates)
 
     def holds_back(self, session: Session) -> bool:
-        """Nobody waits for itself: its acknowledgements would not be read."""
+        """Tells whether this publisher is held back. Its own consumers never do that: while it waited for them, their
+        acknowledgements would not be read."""
         return any(gate.session is not session and gate.reader.gates for gate in self.gates)
 
     def is_read_by(self, session: Session) -> bool:
         return any(one.feed is self for one in session.subscriptions.values())
 
     def wait(self, subscription: Subscription) -> None:
-        """The subscription has been given everything; it waits for more."""
+        """Makes a subscription that has been given everything wait for more."""
         subscription.session.caught_up(subscription)
         by_clock = subscription.conflation.mode is not EVERY_RECORD and subscription.request.options.conflate_s
         (self.resting if by_clock else self.waiting)[subscription] = None
 
     def settle_down(self) -> None:
-        """Forget what everyone has: called after a flush, and when somebody has caught up."""
+        """Drops what everyone has. Called after a flush, and when somebody has caught up."""
         lane = self.lane
         if self.queues:
             idle = len(self.listening) == self.reading

@@ -1,4 +1,4 @@
-"""Lives: what a subscription is at a time, from its beginning to its end."""
+"""Lives: the states of a subscription, and the legal moves between them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 class Life(StrEnum):
     OPEN = "open"
     PAUSED = "paused"
-    """Its client wants nothing delivered for now (AMQP channel.flow), or its channel is closed."""
+    """The client wants no deliveries for now (AMQP channel.flow), or the channel is closed."""
     REPLACED = "replaced"
-    """What replaced it reads its records before its own; when that is done it ends."""
+    """Another subscription has replaced this one, and reads this one's records before its own. Then this one ends."""
     ENDED = "ended"
 
 

@@ -1,4 +1,4 @@
-"""Observing: what somebody is told who puts on record how consumers fare (observer.py)."""
+"""Observing: the calls by which an observer follows how consumers fare (telemetry/observer.py)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from headway.core.log import Chunk, Lane
 from headway.core.policy import Sample, Verdict
 
 Shares = dict[Lane, dict[Chunk, float]]
-"""``Lane.held_shares`` of the lanes looked at so far; worth keeping for one sweep."""
+"""``Lane.held_shares`` of the lanes looked at so far; a cache for one sweep."""
 
 
 class Observer(Protocol):
     def began(self, subscription: Subscription) -> None:
-        """There is a new consumer."""
+        """Called for each new consumer."""
     def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
-        """The governor had a look at one that lags, or did."""
+        """Called after each look of the governor at a watched consumer."""
     def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
-        """Something was decided about it."""
+        """Called for each verdict."""
     def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """It is over."""
+        """Called when a consumer ends."""
     def tick(self, now: float, shares: Shares) -> None:
-        """The sweep is over."""
+        """Called at the end of each sweep."""

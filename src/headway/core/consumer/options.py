@@ -1,4 +1,4 @@
-"""What a client may ask of a subscription: one vocabulary, whichever protocol carried it."""
+"""Options: what a client may ask for when it subscribes or declares a queue. All protocols share them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headway.core.message import Dialect, Envelope
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True):
-    """The one vocabulary of subscription options, whichever protocol carried them."""
+    """The options of one subscription. Each protocol has its own way to carry them."""
 
     conflate_s: float | None = None
     """Deliver the latest record per key this often; 0: whenever the socket has room."""
@@ -20,18 +20,19 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"
-    """``from``: ``end``, ``earliest``, the sequence of the last record already seen, or a time (``start_time``)."""
+    """The option ``from``: ``end``, ``earliest``, the sequence of the last record already seen, or a time."""
     key: str | None = None
     selector: str | None = None
     offsets: bool = False
-    """Have each record carry its sequence."""
+    """Each record carries its sequence."""
     expiries: bool = False
     """Records that expired while they waited are announced as gaps, too."""
     lease_s: float | None = None
-    """The subscription ends by itself after so long, unless it is subscribed to once more before."""
+    """Seconds after which the subscription ends, unless its client subscribes again before."""
 
     def start_time(self, now_s: float) -> float | None:
-        """The time to start from, in seconds since the epoch, ``now_s`` being the time now; None: it is no time."""
+        """Returns the time to start from, in seconds since 1970, or None if ``start`` is not a time. ``now_s`` is the
+        time now."""
         if self.start in ("end", "earliest") or self.start.isdecimal():
             return None
         if self.start.startswith("-"):
@@ -46,9 +47,9 @@ _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
 def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
-    """Options from name-value pairs; names that are not options are the client's own and left alone.
+    """Returns the options that name-value pairs say. Other names are the client's own and are ignored.
 
-    Raises :class:`Refused` naming the option and what it takes."""
+    Raises :class:`Refused` with the name of the option and what it takes."""
     found: dict[str, object] = {}
     for name, value in pairs:
         try:
@@ -76,12 +77,12 @@ def _flag(value: str) -> bool:
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True):
-    """What a client asks for, in the codec's words: ``dialect`` says how records are to be written for it."""
+    """A request to subscribe. ``dialect`` says how records are written for the consumer."""
 
     filter: str
     dialect: Dialect
     shared_dialect: Dialect | None = None
-    """How the lane of a shared group is written: a dialect that leaves nothing out."""
+    """The dialect of a shared group's lane, which has to hold all properties of a record."""
     qos: int = 0
     no_local: bool = False
     retain_as_published: bool = False
@@ -90,11 +91,11 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     """``always``, ``new`` (only if the subscription did not exist) or ``never``."""
     options: SubscriptionOptions = NO_OPTIONS
     name: object = None
-    """By which its session knows it; None: by its filter."""
+    """The subscription's name within its session; None: its filter."""
     envelope: Envelope | None = None
-    """How a queue's records are written for it, a batch at a time; None: one by one, in ``dialect``."""
+    """How records of a queue are written for the consumer in batches; None: one by one, in ``dialect``."""
     polling: bool = False
-    """It is given records of a queue when it asks for one, not before; those that are recorded it reads by itself."""
+    """The consumer gets a record only when it asks for one, from a queue (AMQP basic.get) or from the archive."""
 
     @property
     def key(self) -> object:
@@ -102,36 +103,36 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The name, for people."""
+        """The name as people read it."""
         return "/".join(map(str, self.name)) if isinstance(self.name, tuple) else ""
 
 
 class QueueTerms(msgspec.Struct, frozen=True):
-    """What a queue was declared with. None: no limit."""
+    """The terms a queue was declared with. None means no limit."""
 
     durable: bool = False
     exclusive: bool = False
-    """Only the session that declared it may use it, and it ends with it."""
+    """Only the session that declared the queue may use it, and the queue ends with the session."""
     auto_delete: bool = False
-    """It ends with its last consumer."""
+    """The queue ends with its last consumer."""
     ttl_s: float | None = None
-    """How long a record may wait."""
+    """Seconds that a record may wait."""
     idle_s: float | None = None
-    """The queue ends when nobody has used it for so long."""
+    """Seconds after which an unused queue ends."""
     records_max: int | None = None
     bytes_max: int | None = None
     refuses: bool = False
-    """What is too much is refused to its publisher; else what has waited longest is dropped."""
+    """A full queue refuses new records (AMQP ``reject-publish``). Otherwise it drops its oldest records."""
     dead_letter_exchange: str | None = None
-    """Where records go that were rejected, have expired, or were dropped."""
+    """The exchange to which records go that were rejected, have expired, or were dropped."""
     dead_letter_key: str | None = None
     dead_letter_refused: bool = False
     priorities: int = 0
-    """Records of higher priority, up to this one, go first; 0: in the order they came."""
+    """The highest priority there is: records with a higher one go first. 0: records go in the order they came."""
     single_active: bool = False
-    """One consumer gets everything until it is gone."""
+    """One consumer gets all records until it is gone; then the next one does."""
     returns_max: int | None = None
-    """A record that came back from consumers more often than this goes to nobody any more."""
+    """A record that was requeued more often than this is dropped (a poison message)."""
 
     @property
     def limited(self) -> bool:

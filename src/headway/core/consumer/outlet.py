@@ -1,8 +1,8 @@
-"""Outlets: where one session's bytes go. The server's is a socket, the simulator's a pretended one.
+"""Outlets: where one session's bytes go. In the server an outlet is a socket, in the simulator a pretended one.
 
 There is no write buffer for records: they go from the lane to the outlet, or they stay in the lane. ``out`` holds only
-whole frames that are this consumer's alone (replies, and records rendered for it), and the core renders no further
-record while any of them wait, so it stays small.
+whole frames that are for this client alone: replies, and records that were rendered for it. It stays small, because the
+core renders no further record while there is something in it.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from headway.core.log import SpillHandle
 
 
 class Outlet(ABC):
-    """One connection, as the core sees it. Times are seconds on the broker's clock."""
+    """One connection. Times are seconds on the broker's clock."""
 
     __slots__ = ("blocked", "out", "progress_s", "taken_bytes")
 
     def __init__(self, now: float) -> None:
         self.out = bytearray()
         self.blocked = False
-        """The last attempt took less than was offered; the server calls ``Broker.writable`` when there is room."""
+        """The last offer was not taken whole. The server calls ``Broker.writable`` when there is room again."""
         self.progress_s = now
-        """When bytes were last taken, or last began to wait."""
+        """When bytes were last taken, or when they last began to wait."""
         self.taken_bytes = 0
 
     @abstractmethod
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
-        """Offer ``total`` bytes; returns how many were taken (0 when none could be, or the peer is gone)."""
+        """Offers ``total`` bytes. Returns how many were taken: 0 when there was no room, or the peer is gone."""
 
     @abstractmethod
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        """Offer part of a spilled chunk, without copying it through this process. Raises OSError if the disk fails."""
+        """Offers part of a spilled chunk, without copying it through this process. Raises OSError if the disk fails."""
 
     @abstractmethod
     def wait_writable(self) -> None:
-        """Ask to be told, once, when there is room again."""
+        """Asks to be called once when there is room again."""
 
     @abstractmethod
     def peer(self) -> PeerState:
-        """What the transport knows about a peer that does not read; asked only for a verdict."""
+        """Returns what the transport knows about a peer that does not read. Called only for a verdict."""
 
     def took(self, count: int, total: int, now: float) -> bool:
-        """Note the outcome of an offer. Returns whether everything was taken."""
+        """Notes the outcome of an offer. Returns whether everything was taken."""
         if count:
             self.taken_bytes += count
             self.progress_s = now
@@ -56,17 +56,17 @@ class Outlet(ABC):
         return False
 
     def blocked_s(self, now: float) -> float:
-        """For how long nothing has been taken while something waited."""
+        """Returns for how many seconds bytes have waited and none was taken."""
         return now - self.progress_s if self.blocked else 0.0
 
 
 class PeerState:
-    """Hints for a verdict's cause."""
+    """What a transport knows about its peer: hints for the cause in a verdict."""
 
     __slots__ = ("retransmitting", "window_closed")
 
     def __init__(self, retransmitting: bool = False, window_closed: bool = False) -> None:
         self.retransmitting = retransmitting
-        """Bytes are on their way and the peer's host does not confirm them: the network, or a dead host."""
+        """The peer's host does not confirm the bytes that were sent: the network is broken, or the host is down."""
         self.window_closed = window_closed
-        """The peer's host is there, but its application does not read."""
+        """The peer's host is up, but its application does not read."""

@@ -1,14 +1,15 @@
-"""Polls: consumers that read what is recorded by themselves, and only say how far they have come. A Spark query is one.
+"""Polls: consumers that read the archive by themselves and only report how far they have come. A Spark query is one.
 
-Theory of operation. A poll's cursor stands in the recorded stream, not in a lane: nothing is held for it, and nothing
-is sent to it. What waits for it is what the archive has from its offset on. All else is as with any consumer: it is
-looked at, judged, shown, cut off; and its place outlives the process, so what it still needs is not trimmed.
+Theory of operation. A poll's cursor stands in the recorded stream, not in a lane, so nothing is held in memory for it
+and nothing is sent to it. Its lag is what the archive has from its offset on. In all else it is like any consumer: the
+governor looks at it and judges it, it shows up in statistics, and it can be disconnected. Its offset outlives the
+process, and records that it still needs are not trimmed from the archive.
 
-- *Blocked* is the time since it last moved on, while records wait.
-- What waits is counted in offsets, and in bytes of the recorded topics that its filter touches: at least what it will
-  be given, and more where it wants only some of it.
-- Of what a policy may do, ``discard`` of the oldest moves its offset; conflation, spooling and
-  waiting publishers have nothing to act on.
+- Its *blocked* time is the time since it last moved on while there were records to read.
+- Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound: it
+  may want only some of these records.
+- Of the actions of a policy, ``discard`` of the oldest moves its offset. Conflating it, sending its chunks to disk and
+  holding back its publishers have no effect.
 """
 
 from __future__ import annotations
@@ -29,24 +30,25 @@ from headway.core.policy import Action, Case, Which
 
 
 class ArchiveLag(NamedTuple):
-    """What is recorded from some offset on."""
+    """How much is recorded from some offset on."""
 
     last: int
-    """The last offset there is, whether its record is on disk or not."""
+    """The last offset that was given out, whether its record is on disk yet or not."""
     bytes: int
     time_s: float | None
-    """When the first of it was published, on the broker's clock; None: there is nothing."""
+    """When the oldest of these records was published, on the broker's clock; None: there is none."""
 
 
 class ArchiveIndex(Protocol):
-    """As much of the archive as a poll needs."""
+    """The part of the archive that a poll needs."""
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
-        """What is recorded of the topics that the filter touches from this offset on."""
+        """Returns how much is recorded, from this offset on, of the topics that the filter touches."""
 
 
 class ConnectionlessOutlet(Outlet):
-    """The outlet of somebody who takes nothing, and only tells. ``last_word``: why the broker ended it."""
+    """The outlet of a client without a connection, such as one that calls over HTTP. It takes nothing. ``last_word``
+    is why the broker ended the session, for the client's next call."""
 
     __slots__ = ("last_word",)
 
@@ -69,7 +71,7 @@ class ConnectionlessOutlet(Outlet):
 
 
 class PollCursor(Cursor):
-    """``offset``: of the next record that is wanted, of those in ``archive`` that match ``filter``."""
+    """A position in the recorded topics that match ``filter``. ``offset`` is that of the next record to read."""
 
     __slots__ = ("archive", "filter", "offset")
     filter: str
@@ -112,7 +114,7 @@ class ArchiveReader(Reader):
 
 
 class Poll(Subscription):
-    """A subscription that reads by itself, and what it tells of that."""
+    """A subscription that reads the archive by itself and reports its progress."""
 
     __slots__ = ("place",)
 
@@ -137,7 +139,7 @@ class Poll(Subscription):
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def move(self, offset: int, now: float) -> None:
-        """It has everything before this one."""
+        """Notes that the consumer has read everything before ``offset``."""
         records, size = self._move(offset)
         self.counters.handed_bytes += size
         self.counters.write(records, size)
@@ -146,7 +148,7 @@ class Poll(Subscription):
             self.session.outlet.taken_bytes += size
 
     def discard(self, action: Action) -> None:
-        """Leave out the oldest of what waits."""
+        """Moves past the oldest records until only so much waits as the action says."""
         kept = action.records_kept(0)
         if action.which is not Which.OLDEST:
             return
@@ -163,12 +165,12 @@ class Poll(Subscription):
         self.note_gap(records, first, upto - 1, Reason.DISCARDED)
 
     def take_gap(self) -> Gap | None:
-        """What it is to be told of."""
+        """Returns the gap that the client has not been told of yet, once."""
         gap, self.gap = self.gap, None
         return gap
 
     def _move(self, offset: int) -> tuple[int, int]:
-        """Returns how many offsets and bytes that is."""
+        """Moves the cursor forward. Returns how many offsets and bytes it passed."""
         before = self.lag
         records = min(offset, before.last + 1) - self.offset
         if records <= 0:
@@ -179,7 +181,7 @@ class Poll(Subscription):
         return records, max(0, before.bytes - self.lag.bytes)
 
     def _offset_with(self, size: int) -> int:
-        """The first from which on no more than so much is recorded."""
+        """Returns the first offset from which on at most ``size`` bytes are recorded."""
         filter = self.feed.key.filter
         low, high = self.offset, self.lag.last + 1
         while low < high:

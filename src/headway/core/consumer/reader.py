@@ -1,10 +1,10 @@
-"""Readers: how a subscription comes by its records, and what of them waits for it.
+"""Readers: how a subscription gets its records, and how much waits for it.
 
-- By itself, from its lane, with a cursor of its own: ``LaneReader``.
-- As a member of a queue, which has one position for all of them: ``QueueMember``.
-- By itself, from what is recorded (poll.py): ``ArchiveReader``.
+- ``LaneReader``: the subscription reads its lane with a cursor of its own.
+- ``QueueMember``: the subscription is a member of a queue, which has one position for all its members.
+- ``ArchiveReader`` (poll.py): the client reads recorded topics by itself.
 
-A reader does not know whose it is, and is told each time: what knows itself is not gone when it is over.
+A reader holds no reference to its subscription, which would make a cycle; each method is given the subscription.
 """
 
 from __future__ import annotations
@@ -26,59 +26,59 @@ class Reader(ABC):
     __slots__ = ()
 
     queue: SharedReader | None = None
-    """Whose member the subscription is."""
+    """The queue that the subscription is a member of."""
     counts_apart = False
-    """Where its cursor is does not tell what it took."""
+    """The position of the cursor does not tell how much the subscription has taken; counters do."""
     reads_itself = False
-    """Nothing is sent to it: it reads what is recorded, and says how far it has come."""
+    """The client reads the archive by itself and reports how far it has come. Nothing is sent to it."""
 
     @property
     def gates(self) -> bool:
-        """Publishers wait for it, if it is to hold them back."""
+        """Tells whether a gate of this subscription holds publishers back."""
         return True
 
     @property
     def sharers(self) -> int:
-        """By how many what is held for it is shared."""
+        """Returns how many consumers share what is held for this one."""
         return 1
 
     def durable(self, subscription: Subscription) -> bool:
         return subscription.session.expiry_s > 0
 
     def names(self, subscription: Subscription) -> tuple[str, ...]:
-        """Those it goes by for policies."""
+        """Returns the topic filters by which its policy is chosen."""
         return (subscription.feed.key.filter,)
 
     def kept(self, subscription: Subscription) -> Kept | None:
-        """Its place in the journal."""
+        """Returns the subscription's place in the journal."""
         return subscription.cursor.kept
 
     # -- what waits -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def has_more(self, subscription: Subscription) -> bool:
-        """Something waits."""
+        """Tells whether something waits for the subscription."""
 
     @abstractmethod
     def lag_records(self, subscription: Subscription) -> int:
-        """Records it has not been given, in whatever form, and is going to be."""
+        """Returns how many records the subscription is still going to be given, in whatever form."""
 
     @abstractmethod
     def lag_bytes(self, subscription: Subscription) -> int:
-        """Theirs, as they stand in the lane."""
+        """Returns the size of these records in the lane."""
 
     @abstractmethod
     def gating_bytes(self, subscription: Subscription) -> int:
-        """How much of the lane must be kept for it."""
+        """Returns how many bytes of the lane have to be kept for the subscription."""
 
     @abstractmethod
     def oldest_time(self, subscription: Subscription) -> float | None:
-        """Since when something waits; None when nothing does."""
+        """Returns since when something waits; None: nothing does."""
 
-    # -- its books (accounts.py) ------------------------------------------------------------------------------------
+    # -- accounts (accounts.py) ---------------------------------------------------------------------------------------
 
     def delivered(self, subscription: Subscription) -> Volume:
-        """What it was given, as it was written for it."""
+        """Returns what was sent, as it was written on the wire."""
         return subscription.counters.written
 
     def drained(self, subscription: Subscription) -> Volume:
@@ -118,7 +118,7 @@ class LaneReader(Reader):
         return cursor.lag_bytes if skip is None else max(0, skip.position - cursor.position)
 
     def gating_bytes(self, subscription: Subscription) -> int:
-        """A conflating consumer reads state, so nothing is."""
+        """Returns 0 while the consumer is conflated, for it reads a state and needs nothing of the lane."""
         return 0 if subscription.conflating else subscription.cursor.lag_bytes
 
     def oldest_time(self, subscription: Subscription) -> float | None:
@@ -140,11 +140,11 @@ class LaneReader(Reader):
 
 
 LANE_READER: Final = LaneReader()
-"""Of all who read their lanes by themselves."""
+"""The reader of all subscriptions that read their lanes."""
 
 
 def _rest_skipped(subscription: Subscription) -> Skip | None:
-    """The skip that leaves out everything from some record on, if one is in force."""
+    """Returns the skip in force that leaves out everything from some record on, if there is one."""
     for skip in subscription.skips:
         if skip.stop is None and skip.predicate is None:
             return skip
@@ -195,6 +195,6 @@ class QueueMember(Reader):
         return subscription.counters.taken_from_queue
 
     def skipped(self, subscription: Subscription) -> Volume:
-        """What went to another member."""
+        """Returns what went to other members since this one joined."""
         backlog = self.queue.backlog
         return subscription.counters.given_to_others(backlog.handed_records, backlog.handed_bytes)

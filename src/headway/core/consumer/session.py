@@ -1,4 +1,4 @@
-"""Sessions: a client identity that may outlive its connection. Knows no protocol."""
+"""Sessions: client identities that may outlive their connections. A session knows no protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Will(msgspec.Struct, frozen=True):
-    """Published when the connection ends without a goodbye, ``delay_s`` later unless the session is resumed."""
+    """A record to publish when the connection ends without a goodbye: ``delay_s`` later, unless the client is back."""
 
     record: Record
     delay_s: float = 0.0
@@ -41,14 +41,14 @@ class Will(msgspec.Struct, frozen=True):
 
 
 class ConnectRequest(msgspec.Struct, frozen=True):
-    """Who wants in. ``expiry_s`` 0: the session ends with the connection; inf: never."""
+    """A request to connect. ``expiry_s``: how long the session outlives the connection; inf: for ever."""
 
     client: str
     listener: str
     clean_start: bool = True
     expiry_s: float = 0.0
     credit: int = MQTT_ID_MAX
-    """Deliveries the client lets be in flight (MQTT Receive Maximum)."""
+    """Deliveries that the client permits to be in flight (MQTT Receive Maximum)."""
     max_packet_bytes: int = 2**62
     username: str | None = None
     protocol: str = ""
@@ -56,12 +56,14 @@ class ConnectRequest(msgspec.Struct, frozen=True):
 
 
 BEHIND_MAX = 16
-"""So many subscriptions of a client are looked at when one of them is."""
+"""Other subscriptions, and queues, of a client that are looked at when one of its subscriptions is."""
 
 
 class Holdings:
-    """What of lanes is kept for one client: sums over its subscriptions and queues, of each as it was when somebody
-    looked at it last. The sums are exact for who has few; nobody walks through ten thousand."""
+    """How much of lanes is kept for one client: sums over its subscriptions and queues, each as of its last look.
+
+    The sums are exact for a client with few subscriptions. They lag for one with ten thousand, for no look goes through
+    all of them."""
 
     __slots__ = ("_known", "disk_bytes", "gating_bytes")
 
@@ -69,10 +71,10 @@ class Holdings:
         self._known: dict[object, tuple[int, int]] = {}
         self.gating_bytes = 0
         self.disk_bytes = 0
-        """Part of it that is on disk."""
+        """The part of ``gating_bytes`` that is on disk."""
 
     def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
-        """``spilled_bytes``: of its lane."""
+        """Notes what one holder keeps of its lane, of which ``spilled_bytes`` are on disk."""
         gating, disk = self._known.pop(holder, (0, 0))
         self.gating_bytes -= gating
         self.disk_bytes -= disk
@@ -99,58 +101,58 @@ class Session:
         self.client = request.client
         self.pool = pool
         self.tab = Tab(pool)
-        """What it takes up besides records."""
+        """The bytes that the client takes up besides records."""
         self.present = False
-        """This connection found the session's earlier state."""
+        """Whether this connection found the state of an earlier one (MQTT session present)."""
         self.subscriptions: dict[object, Subscription] = {}
         """By ``SubscribeRequest.key``."""
         self.lagging: dict[Subscription, None] = {}
-        """Those for whom something waits; everybody else is in its feed's ``waiting``."""
+        """Subscriptions for which something waits. All others are in their feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
-        """Of those: who may be able to go on, next the one that was given something longest ago."""
+        """Lagging subscriptions that may be able to go on. The first is the one served longest ago."""
         self.holdings = Holdings()
         self.starved: OrderedDict[Subscription, None] = OrderedDict()
-        """Of those: who waits for credit, or for the journal."""
+        """Lagging subscriptions that wait for credit or for the journal."""
         self.gates: dict[Subscription, None] = {}
-        """Those that may hold back publishers."""
+        """Subscriptions that may hold back publishers."""
         self.half_sent: Subscription | None = None
-        """Whose record the outlet has taken only part of."""
+        """The subscription of a record that the outlet has taken only in part."""
         self.rest: bytes | memoryview = b""
-        """What is left of a half-sent record whose subscription has moved on."""
+        """The rest of a half-sent record whose subscription has moved on."""
         self.channel = Channel(request.credit)
-        """Its only one, where the protocol has no channels."""
+        """The only channel, where the protocol has no channels."""
         self.incoming = PacketIds()
-        """Ids of exactly-once publishes that arrived and are not released."""
+        """Ids of exactly-once publishes that have arrived and are not released."""
         self.held_back = HeldBack()
         self.queues: dict[SharedReader, None] = {}
-        """Whose member it is."""
+        """The queues that the session's subscriptions are members of."""
         self.outlet: Outlet | None = None
         self.gone_since_s = now
         self.paused_by: dict[object, None] = {}
-        """Feeds and pools on whose account this publisher is not read."""
+        """Feeds, lanes and pools because of which this publisher is not read."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0
         self.pauses = 0
         self.published_records = 0
         self.published_bytes = 0
         self.refused_records = 0
-        """Not published: the topic is not for clients, or there was no room to retain it."""
+        """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()
-        """Records this client published that some consumer was not given, by reason."""
+        """Records of this publisher that some consumer was not given, by reason."""
         self.expiry: Timer | None = None
-        """Ends it, while its client is away."""
+        """The timer that ends the session while its client is away."""
         self.will_due: Timer | None = None
-        """Publishes the will whose delay is running."""
+        """The timer that publishes a delayed will."""
         self.dead = False
-        """Given up by the broker: nothing more is sent, and the session ends with its connection."""
+        """The broker has given up the connection: nothing more is sent, and the session ends with it."""
         self.ended = False
         self.kept = False
-        """It outlives the process."""
+        """The session is in the journal, so it outlives the process."""
         self.last_reason: Reason | None = None
         self.adopt(request, now)
 
     def adopt(self, request: ConnectRequest, now: float) -> None:
-        """A new connection takes the session over."""
+        """Takes over what a new connection asks for."""
         self.listener = request.listener
         self.protocol = request.protocol
         self.username = request.username
@@ -160,56 +162,55 @@ class Session:
         self.will = request.will
         self.stop_timers()
         self.pending_will: Will | None = None
-        """To be published when its delay is over, unless the client comes back before."""
+        """A will to be published when its delay is over, unless the client comes back before."""
         self.connected_s = now
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = self.ready[subscription] = None
 
     def set_aside(self, subscription: Subscription) -> None:
-        """It cannot go on, and need not be looked at until there is credit, or room, for it."""
+        """Moves a subscription from ``ready`` to ``starved``: it needs credit, or room in the journal, to go on."""
         if self.ready.pop(subscription, self) is None:
             self.starved[subscription] = None
 
     def go_on(self) -> None:
-        """As many of those who were set aside as there is credit for may go on."""
+        """Moves as many subscriptions from ``starved`` to ``ready`` as there is credit for."""
         if self.starved and self.held_back.size < HELD_BACK_BYTES:
             for _ in range(min(self.channel.left, len(self.starved))):
                 self.ready[self.starved.popitem(last=False)[0]] = None
 
     def written(self, number: int) -> None:
-        """This commit is on disk: what was held back for it is sent."""
+        """Sends what was held back for a commit, which is on disk now."""
         frames = self.held_back.upto(number)
         if self.outlet is not None:
             self.outlet.out += frames
 
     def caught_up(self, subscription: Subscription) -> None:
-        """Nothing waits for it any more, or it is over."""
+        """Notes that nothing waits for a subscription any more, or that it has ended."""
         if self.lagging.pop(subscription, self) is None:
             self.holdings.note(subscription, 0, 0)
             self.ready.pop(subscription, None)
             self.starved.pop(subscription, None)
 
     def stop_timers(self) -> None:
-        """Neither its end nor its will is due."""
         stop(self.expiry)
         stop(self.will_due)
 
     @staticmethod
     def cost(request: ConnectRequest) -> int:
-        """What a session takes up by itself, and its will."""
+        """Returns how many bytes a session takes up by itself, with its will."""
         return SESSION_BYTES + 2 * len(request.client) + _will_bytes(request.will)
 
     def settle_tab(self) -> None:
-        """It has been let in, or has a will, or has none any more."""
+        """Puts the session and its wills on its tab."""
         if self.ended:
             return
         self.tab.put(SESSION, SESSION_BYTES + 2 * len(self.client))
         self.tab.put(WILL, _will_bytes(self.will) + _will_bytes(self.pending_will))
 
     def count_unsent(self) -> int:
-        """Put on the tab what was written for it alone and is not taken, and what it has not settled; the first of
-        these."""
+        """Puts unsent bytes and unsettled deliveries on the tab. Returns the unsent bytes: what was written for this
+        client alone and was not taken."""
         outlet = self.outlet
         unsent = 0 if outlet is None else len(outlet.out) + self.held_back.size
         if type(self.rest) is bytes:
@@ -219,28 +220,28 @@ class Session:
         return unsent
 
     def some_behind(self) -> Iterator[Subscription]:
-        """Some of what it takes up room with: those for whom something waits, and queues that are its alone."""
+        """Yields some of the subscriptions for which something waits, and a member of some of its exclusive queues."""
         yield from islice(self.lagging, BEHIND_MAX)
         for queue in islice(self.queues, BEHIND_MAX):
             if queue.owner is self and queue.backlog.has_more:
                 yield from islice((member for member in queue.members if member.session is self), 1)
 
     def look_at(self, subscription: Subscription) -> None:
-        """Know what this one, and some others, keep from being let go of."""
+        """Updates ``holdings`` by this subscription and some others."""
         self._note(subscription)
         for other in self.some_behind():
             self._note(other)
 
     def _note(self, subscription: Subscription) -> None:
         queue, lane = subscription.reader.queue, subscription.feed.lane
-        most = lane.resident_bytes + lane.spilled_bytes  # the journal has the rest, and that takes up no room
+        most = lane.resident_bytes + lane.spilled_bytes  # the rest is in the journal and takes up no room
         if queue is None and subscription in self.lagging:
             self.holdings.note(subscription, min(subscription.gating_bytes, most), lane.spilled_bytes)
         elif queue is not None and queue.owner is self:
             self.holdings.note(queue, min(queue.backlog.lag_bytes, most), lane.spilled_bytes)
 
     def expires_at(self) -> float:
-        """When the session ends if the client stays away."""
+        """Returns when the session ends if the client stays away."""
         return inf if self.outlet is not None else self.gone_since_s + self.expiry_s
 
 

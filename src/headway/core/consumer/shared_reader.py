@@ -1,5 +1,5 @@
-"""Shared readers: who reads lanes with one position for many consumers. A queue is one (queue.py); below it nobody
-needs to know more of queues than this.
+"""Shared readers: what reads lanes with one position for many consumers. A queue is one (queue.py), and this is all
+that the packages below ``queue`` know of queues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(Protocol):
-    """What a reader has still to hand out, and how much it has handed out."""
+    """The records that a shared reader has still to hand out, and how much it has handed out."""
 
     handed_records: int
     handed_bytes: int
@@ -30,21 +30,21 @@ class Waiting(Protocol):
     @property
     def has_more(self) -> bool: ...
     def oldest_time(self) -> float | None:
-        """When the next of it was published; None: there is nothing."""
+        """Returns when the next record was published; None: there is none."""
 
 
 class SharedReader(Protocol):
-    """It hands out what it reads to its members, each record to one of them."""
+    """Hands out each record that it reads to one of its members."""
 
     name: str
     terms: QueueTerms
     ends_with_members: bool
-    """It is the group of a shared subscription."""
+    """The reader is the group of an MQTT shared subscription, which ends with its last member."""
     filters: tuple[str, ...]
-    """The names it goes by for policies."""
+    """The topic filters by which its policy is chosen."""
     kept: Kept | None
     owner: Session | None
-    """Whose it is alone."""
+    """The session that has the reader for itself (an exclusive queue)."""
     feed: Feed
 
     @property
@@ -53,12 +53,12 @@ class SharedReader(Protocol):
     def backlog(self) -> Waiting: ...
     @property
     def gates(self) -> bool:
-        """All of its members would hold back publishers."""
+        """Tells whether all of its members are gates, so that publishers are held back."""
     def dispatch(self, now: float) -> None:
-        """Hand out what members have room and credit for."""
+        """Hands out what members have room and credit for."""
     def takes_at_once(self, now: float) -> bool:
-        """One more record would not have to wait."""
+        """Tells whether one more record could go to a member at once."""
     def room_for(self, run: Run, now: float) -> int:
-        """How many records of the run it takes, where it refuses what is too much."""
+        """Returns how many records of the run it takes, where it refuses those for which it has no room."""
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
-        """It has no room for the records of the run behind so many of them."""
+        """Refuses the records of the run behind the first ``accepted``."""

@@ -1,4 +1,4 @@
-"""Skips: stretches of a lane of which a consumer is not given some records, or any."""
+"""Skips: stretches of a lane in which a consumer is not given all records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headway.core.message import Record
 
 
 class Predicate:
-    """A question about records, asked once per record and chunk however many consumers share the answer."""
+    """A test of records. Its answers are kept with each chunk, so consumers with equal ``key`` share them."""
 
     __slots__ = ("key", "test")
 
@@ -19,9 +19,9 @@ class Predicate:
 
 
 class Skip:
-    """From record ``first`` on, and before ``stop`` (None: until further notice), leave out what ``predicate`` marks.
+    """Leaves out the records for which ``predicate`` is true, or all records if it is None.
 
-    ``predicate`` None means every record."""
+    It applies from record ``first`` to the one before ``stop``; while ``stop`` is None, to all that follow."""
 
     __slots__ = ("first", "position", "predicate", "reason", "stop")
 
@@ -31,4 +31,4 @@ class Skip:
         self.predicate = predicate
         self.reason = reason
         self.position = 0
-        """Of record ``first``; known where every record is left out, for then the lag ends there."""
+        """The lane position of record ``first``. Set only where every record is left out: there the lag ends."""

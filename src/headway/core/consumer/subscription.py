@@ -1,4 +1,8 @@
-"""Subscriptions: a session's filter, its cursor, and what is known and decided about this one consumer."""
+"""Subscriptions: one consumer each, with its cursor, what it is owed, and what is left out for it.
+
+What it was sent is in its ``Counters``, how it gets its records in its ``Reader``, the latest record per key in its
+``Conflation``, and what the governor knows of it in its ``Case``.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,11 @@ if TYPE_CHECKING:
 
 
 OLDEST_LOOKED_AT = 1000
-"""Deliveries of a channel looked at for the oldest of one of its consumers."""
+"""Deliveries of a channel that are searched for the oldest one of a consumer."""
 
 
 class Subscription:
-    """One consumer. ``session`` and ``feed`` are given; everything else starts out empty."""
+    """One consumer."""
 
     __slots__ = (
         "backfills", "case", "channel", "clock", "conflation", "counters", "current_s", "cursor", "dialect", "feed",
@@ -39,55 +43,52 @@ class Subscription:
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
         self.number = 0
-        """By which it is known in what is put on record; 0 while nothing is."""
+        """Its number in the lake; 0: nothing about it was recorded yet."""
         self.number_kept = 0
-        """By which the journal knows it; 0: it does not."""
+        """Its number in the journal; 0: it is not in the journal."""
         self.session = session
         self.request = request
         self.filter = request.filter
         self.dialect = request.dialect
         self.tab_bytes = 0
-        """What it is counted as on its session's tab."""
+        """The bytes that it counts for on its session's tab."""
         self.feed = feed
         self.channel: Channel = session.channel
-        """Where its deliveries are numbered and acknowledged."""
+        """The channel in which its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
-        """What it may have in flight itself; often that of its channel."""
+        """The limit on its own deliveries in flight; often the window of its channel."""
         self.cursor = Cursor(feed.lane, self)
         self.counters = Counters(feed.lane.count, feed.lane.end)
         self.stop_number: int | None = None
-        """It was replaced, and what replaced it reads its records before this one."""
+        """The number of the first record that is not for this subscription, where another one has replaced it."""
         self.start_sequence = feed.lane.last_sequence
-        """Of the last record before it began."""
+        """The sequence of the last record before the subscription began."""
         self.case = case
-        """What the governor has on it."""
         self.reader: Reader = LANE_READER
-        """How it comes by its records."""
         self.life = OPEN
-        """Is read by everybody, and set by nobody but ``become``."""
+        """Only ``become`` sets it."""
         self.lease: Timer | None = None
-        """Ends it."""
+        """The timer that ends the subscription unless its client renews it."""
         self.clock: Timer | None = None
-        """Has it given what has changed, where it is conflated by an interval."""
+        """The timer of a consumer that is conflated by an interval."""
         self.renewals = 0
-        """How often it was subscribed to once more, all the same."""
+        """How often its client has subscribed again on the same terms."""
 
         self.backfills: list[Backfill] = []
-        """Records that come before any more from the lane: retained ones, a snapshot, a conflated stretch."""
+        """Records that come before any more from the lane. The first one is being read."""
         self.conflation = Conflation()
-        """Whether it gets every record, or the latest per key, and what it is owed of those."""
         self.current_s = 0.0
-        """When it was last known to have everything there was, or asked for what was there before."""
+        """When the consumer last had everything there was. Older records do not make it late: it asked for them."""
         self.skips: list[Skip] = []
 
         self.gap: Gap | None = None
-        """Skipped records the consumer has not been told of."""
+        """Skipped records that the consumer has not been told of."""
 
     def become(self, life: Life) -> None:
         self.life = moved(MOVES, self.life, life)
 
     def let_flow(self, flows: bool) -> None:
-        """Whether its client wants anything for now; of who is over nobody asks that any more."""
+        """Opens or pauses the subscription. Does nothing if it has been replaced or has ended."""
         wanted, there = (OPEN, PAUSED) if flows else (PAUSED, OPEN)
         if self.life is there:
             self.become(wanted)
@@ -98,67 +99,66 @@ class Subscription:
 
     @property
     def gone(self) -> bool:
-        """Its session, or its channel, is over; its own turn may be to come (deferred.py)."""
+        """Tells whether its session or channel has ended; it may end itself only turns later (deferred.py)."""
         return self.session.ended or self.channel.closed
 
     @property
     def special(self) -> bool:
-        """Records may not go from the lane to the outlet as they are."""
+        """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
         return self.session.max_packet_bytes < self.feed.lane.largest
 
     @property
     def conflating(self) -> bool:
-        """The cursor is detached; the consumer gets the latest record per key whenever it has room (or each tick)."""
+        """Tells whether the consumer gets the latest record per key. Its cursor is detached then."""
         return self.conflation.mode is not EVERY_RECORD
 
     @property
     def stop(self) -> int:
-        """Records from this number on are not its own to be given."""
+        """Returns the number of the first record that is not for this subscription."""
         return self.feed.lane.count if self.stop_number is None else self.stop_number
 
     @property
     def durable(self) -> bool:
-        """It is there while its client is away."""
+        """Tells whether the subscription outlives its client's connection."""
         return self.reader.durable(self)
 
     @property
     def promised(self) -> bool:
-        """What was confirmed to its publisher is kept for it while its client is away."""
+        """Tells whether records that were confirmed to their publisher are kept while the consumer is away."""
         return self.session.expiry_s > 0 and self.request.qos > 0
 
     @property
     def has_more(self) -> bool:
-        """Something waits for this consumer."""
+        """Tells whether something waits for this consumer."""
         return self.reader.has_more(self)
 
     @property
     def lag_records(self) -> int:
-        """Records it has not been given, in whatever form, and is going to be."""
+        """Returns how many records it is still going to be given, in whatever form."""
         return self.reader.lag_records(self)
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes of the lane it has not been given, in whatever form, and is going to be."""
+        """Returns the size of these records in the lane."""
         return self.reader.lag_bytes(self)
 
     @property
     def gating_bytes(self) -> int:
-        """How much of the lane must be kept for it."""
+        """Returns how many bytes of the lane have to be kept for it."""
         return self.reader.gating_bytes(self)
 
     @property
     def delivered(self) -> Volume:
-        """What it was given."""
+        """Returns what was sent to it."""
         return self.reader.delivered(self)
 
     def oldest_time(self) -> float | None:
-        """Since when something waits for it; None when nothing does."""
+        """Returns since when something waits for it; None: nothing does."""
         return self.reader.oldest_time(self)
 
     def stop_timers(self) -> None:
-        """Neither its lease nor its clock is to be looked at any more."""
         stop(self.lease)
         stop(self.clock)
 
@@ -175,11 +175,11 @@ class Subscription:
 
     @property
     def prefetch(self) -> int:
-        """How many deliveries its client lets be in flight; 0: it acknowledges none."""
+        """Returns how many deliveries its client permits to be in flight; 0: it acknowledges none."""
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
 
     def oldest_unacknowledged_s(self) -> float | None:
-        """When the delivery that has waited longest for its acknowledgement was sent."""
+        """Returns when the oldest unacknowledged delivery was sent; None: there is none."""
         if self.window is self.channel:
             return next((delivery.sent_s for delivery in self.channel.in_flight.values()), None)
         if not self.window.used:
@@ -187,11 +187,11 @@ class Subscription:
         some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
         return next((delivery.sent_s for delivery in some if delivery.subscription is self), None)
 
-    # -- what it is not given -----------------------------------------------------------------------------------------
+    # -- gaps -------------------------------------------------------------------------------------------------------
 
     def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
-        """Records were skipped: count them, and owe the consumer an announcement. Whose lifetime was over is missed by
-        nobody: that is announced only to who asked for it."""
+        """Counts skipped records and adds them to the gap to be announced. Expired records are announced only to
+        consumers that asked for it."""
         if records <= 0:
             return
         self.counters.gap(records, reason)
@@ -206,7 +206,7 @@ class Subscription:
             )
 
     def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
-        """Leave out everything before record ``number``, at record boundaries. Returns how many of each publisher's."""
+        """Skips all records before ``number``. Returns how many records of each publisher that were."""
         cursor = self.cursor
         chunk = cursor.chunk
         here = cursor.number
@@ -233,11 +233,10 @@ class Subscription:
 
     @property
     def backfill(self) -> Backfill | None:
-        """The one that is being read."""
         return self.backfills[0] if self.backfills else None
 
     def add_backfill(self, records: BackfillSource, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
-        """Read these after the backfills there are, and before any more from the lane."""
+        """Adds records to be sent after all other backfills and before any more from the lane."""
         self.backfills.append(Backfill(records, retained, self.start_sequence, loose))
 
     def close_backfills(self) -> None:
@@ -245,7 +244,7 @@ class Subscription:
             self.backfills.pop(0).records.close()
 
     def end_backfill(self) -> None:
-        """The backfill was read to its end; there may be another."""
+        """Removes the first backfill, which was read to its end."""
         backfill = self.backfills.pop(0)
         records = backfill.records
         if backfill.loose is not None:
@@ -257,7 +256,7 @@ class Subscription:
             self.conflation.own_up(self)
 
     def rewind_record(self) -> None:
-        """The connection broke in the middle of a record: it is to be sent again, whole."""
+        """Moves back to the beginning of a record in which the connection broke, so that all of it is sent again."""
         before = self.cursor.position
         self.cursor.rewind_record()
         self.counters.rewound_bytes += before - self.cursor.position

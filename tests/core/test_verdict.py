@@ -45,7 +45,7 @@ BLOCKED = slow(blocked_time=31.2, peer_window_closed=True)
 
 CAUSES = [
     ({"retransmitting": True, "peer_window_closed": True}, Cause.NETWORK, "bytes sent to it are being retransmitted"),
-    ({"blocked_time": 9, "reads_itself": True}, Cause.APPLICATION, "it tells of no progress"),
+    ({"blocked_time": 9, "reads_itself": True}, Cause.APPLICATION, "it reports no progress"),
     ({"peer_window_closed": True, "drain_rate": 9e5}, Cause.APPLICATION, "its receive window is closed"),
     (
         {"credit_exhausted": True, "in_flight": 20, "blocked_time": 9},
@@ -210,10 +210,10 @@ def test_sentences(rule, sample, sentence):
 
 def test_a_sentence_tells_for_how_long_and_in_how_many_tests():
     rule = {"when": {"lag_records": 50}, "for": "10s", "then": "disconnect"}
-    assert "waited (limit 50), and so for 10.4 s (limit 10 s); cause:" in say(rule, (0, slow()), (10.4, slow())).text
+    assert "waited (limit 50), for 10.4 s (limit 10 s); cause:" in say(rule, (0, slow()), (10.4, slow())).text
     rule = {"when": {"drain_rate": "<5000B/s"}, "for": "600ms", "retries": 3, "then": "disconnect"}
     text = say(rule, *((number / 5, slow()) for number in range(4))).text
-    assert f"asked), so found in each of 3 tests over 600 ms while {WAITED} waited" in text
+    assert f"asked), found in each of 3 tests over 600 ms while {WAITED} waited" in text
     rule = {"when": {"lag_records": 50}, "times": 2, "then": "disconnect"}
     assert "waited (limit 50), for the 2nd time; cause:" in say(rule, (0, slow()), (1, Sample()), (2, slow())).text
 

@@ -1,8 +1,8 @@
-"""The broker: every command there is, and the turn of the loop that carries their consequences out.
+"""The broker: all commands, and the turn of the loop that carries out their consequences.
 
-In: a command (connect, publish, subscribe, acknowledge ...) with ``now``. Out: bytes to outlets, and ``effects`` for
-the caller. A caller runs, over and over: commands as they come; ``flush`` at the end of each turn; ``tick`` every
-``SWEEP_S`` seconds; and after each of these it carries out and clears ``effects``.
+A command (connect, publish, subscribe, acknowledge ...) comes in with ``now``. Bytes go out to outlets, and *effects*
+to the caller. The caller runs commands as they come, ``flush`` at the end of each turn, and ``tick`` every ``SWEEP_S``
+seconds. After each of these it takes the effects and carries them out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Broker:
         return self.governor.book
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done outside; each effect is handed out once."""
+        """Returns what is to be done outside of the core. Each effect is returned once."""
         effects, self.registry.effects = self.registry.effects, []
         self.governor.cutter.begin_turn()
         return effects
@@ -86,21 +86,21 @@ class Broker:
         self._admission.disconnect(session, outlet, reason, now, will=will, expiry_s=expiry_s)
 
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
-        """End a connection for a reason that is not the client's slowness (an operator's wish)."""
+        """Ends a connection for another reason than slowness, such as an operator's wish."""
         self._admission.expel(session, reason, text, now)
 
     def is_kept(self, client: str) -> bool:
-        """Its session outlives the process."""
+        """Tells whether the client's session outlives the process."""
         session = self.registry.sessions.get(client)
         return session is not None and session.kept
 
     def unfinished(self, session: Session) -> bytes | memoryview | None:
-        """What is left of a record half sent, to go before a last word; the cursor moves past it. None: it is not to be
-        had."""
+        """Returns the rest of a half-sent record, to be sent before a last word. Its cursor moves past it. None: it
+        cannot be read (failing disk)."""
         return last_of_half_sent(session)
 
     def obituary(self, client: str) -> str | None:
-        """What a client that comes back is to be told, once: its durable subscription was deleted."""
+        """Returns, once, what a client that comes back is to be told: that its durable subscription was deleted."""
         told = self._keeping.obituary("client", client)
         return None if told is None else told[1]
 
@@ -114,7 +114,7 @@ class Broker:
 
     @property
     def short_of_room(self) -> bool:
-        """There may be no room for what somebody publishes; see ``must_wait``."""
+        """Tells whether there may be no room for what is published; see ``must_wait``."""
         for pool in self._pools:
             if pool.closed or pool.crowded:
                 break
@@ -123,9 +123,11 @@ class Broker:
         return True
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """Before a read's first record is published: there is no room for it, and its publisher is told to wait; or
-        what came before it was not offered to everybody yet, or not left out, which takes a turn or more. Whoever
-        connects again and again would get in one read each time otherwise."""
+        """Tells whether a publisher has to wait before the first record of a read is published.
+
+        It waits if there is no room for the record. It also waits if records before it are not yet offered to all
+        consumers, or not yet dropped, which may take several turns. Without this check a client that connects again and
+        again would get in one read each time."""
         if not self.short_of_room:
             return False
         overdue = self.registry.overdue
@@ -139,28 +141,28 @@ class Broker:
         return waits
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
-        """Publish the first of these runs, so many that it comes to so much work."""
+        """Publishes as many of these runs, from the first on, as make up so much work."""
         some = self._publishing.publish_some(session, runs, now, work_max)
         if session.paused_by and session.paused_since_s == now and some.refused is None:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return some
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
-        """Publish a run to its exchange, from ``start`` on and so much of it as is done at once."""
+        """Publishes a part of a run to its exchange, from ``start`` on: as much as is done at once."""
         done = self._publishing.publish_slice(session, run, now, start)
         if session.paused_by and session.paused_since_s == now:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return done
 
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
-        """Publish a run to its exchange (``run.exchange``)."""
+        """Publishes a run to its exchange (``run.exchange``)."""
         published = self._publishing.publish_to(session, run, now)
         if session is not None and session.paused_by and session.paused_since_s == now:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return published
 
     def takes_at_once(self, run: Run, now: float) -> bool:
-        """Somebody would be given it without its having to wait."""
+        """Tells whether some consumer could be given the run at once."""
         return self._publishing.takes_at_once(run, now)
 
     # -- consumers --------------------------------------------------------------------------------------------------
@@ -169,14 +171,14 @@ class Broker:
         return self._subscribing.subscribe(session, request, now)
 
     def unsubscribe(self, session: Session, filter: str, now: float) -> bool:
-        """False when there was no such subscription."""
+        """Ends a subscription. Returns False if there is none of this filter."""
         subscription = session.subscriptions.get(filter)
         if subscription is not None:
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
         return subscription is not None
 
     def acknowledge(self, session: Session, delivery_id: int, now: float) -> bool:
-        """A delivery is settled; its credit is free for another. False for an id that is not in flight."""
+        """Settles a delivery and frees its credit. Returns False for an id that is not in flight."""
         delivery = session.channel.settle(delivery_id)
         if delivery is None:
             return False
@@ -189,7 +191,7 @@ class Broker:
         return True
 
     def on_pubrec(self, session: Session, delivery_id: int) -> bool:
-        """An exactly-once delivery has arrived; the second half of the handshake follows."""
+        """Notes that an exactly-once delivery has arrived. Returns False for an id that is not in flight."""
         delivery = session.channel.in_flight.get(delivery_id)
         if delivery is None:
             return False
@@ -198,22 +200,22 @@ class Broker:
         return True
 
     def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
-        """The second half is done: the client holds the id no longer. False for an id that is not in use."""
+        """Notes that the client no longer holds the id. Returns False for an id that is not in use."""
         if delivery_id in session.channel.doubtful:
             session.channel.doubtful.remove(delivery_id)
             return True
         return self.acknowledge(session, delivery_id, now)
 
     def keep_packet_id(self, session: Session, packet_id: int) -> None:
-        """An exactly-once publish has arrived; its id stays in use until the client releases it."""
+        """Notes that an exactly-once publish has arrived. Its id stays in use until the client releases it."""
         self._keeping.arrived(session, packet_id, there=True)
 
     def free_packet_id(self, session: Session, packet_id: int) -> None:
-        """The client has released the id of an exactly-once publish."""
+        """Notes that the client has released the id of an exactly-once publish."""
         self._keeping.arrived(session, packet_id, there=False)
 
     def writable(self, session: Session, now: float) -> None:
-        """The session's outlet, which was blocked, has room again."""
+        """Goes on sending to a session whose outlet was blocked and has room again."""
         if session.outlet is not None:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
@@ -222,7 +224,7 @@ class Broker:
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def flush(self, now: float) -> None:
-        """End of a turn: everything that came goes to everyone who can take it."""
+        """Ends a turn: sends everything that has come to all consumers that can take it."""
         registry, fanout = self.registry, self.fanout
         if registry.deferred.begun:
             registry.deferred.turn(now)
@@ -247,7 +249,7 @@ class Broker:
                 break
 
     def _hand_out(self, now: float) -> None:
-        """Queues that have more, and members that may take it."""
+        """Dispatches the queues that were woken, and tidies up after those that have changed."""
         left, self.registry.left = self.registry.left, {}
         for feed in left:
             self.registry.ungate(feed, now)
@@ -272,16 +274,16 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        """Another flush is wanted at once."""
+        """Tells whether another flush is wanted at once."""
         registry = self.registry
         return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
                     or registry.deferred.begun or registry.overdue.queues or registry.returning.queues)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Timers, the governor's sweep, and pressure; to be called every ``sweep_s`` seconds. ``late_s``: the longest
-        that clients had to wait for the loop since the last."""
+        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s``: the longest time
+        that clients had to wait for the loop since the last tick."""
         self.registry.timers.run(now)
-        self.flush(now)  # nobody is judged by what only now became due
+        self.flush(now)  # so that no consumer is judged by what became due only now
         shares = self.governor.sweep(now, late_s)
         if self.registry.observer is not None:
             self.registry.observer.tick(now, shares)
@@ -291,11 +293,11 @@ class Broker:
     # -- pressure ---------------------------------------------------------------------------------------------------
 
     def relieve(self, now: float) -> None:
-        """Make room where a pool is over its limit; see pressure.py."""
+        """Makes room where a pool is over its limit; see pressure.py."""
         self.governor.relief.relieve(now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
-        """A worker wrote a chunk of ``size`` bytes to disk, or failed to: then it stays in memory."""
+        """Notes that a chunk of ``size`` bytes is on disk now; or, without a handle, that it has to stay in memory."""
         lane.spilled(chunk, handle, size)
         if handle is None:
             lane.pool.disk_broken_until_s, lane.pool.disk_error = now + DISK_RETRY_S, error
@@ -309,14 +311,14 @@ class Broker:
     # -- the journal ------------------------------------------------------------------------------------------------
 
     def keep(self, ledger: Ledger, archive: RecordedTopics) -> None:
-        """From now on what is durable is told to the ledger, and the archive's topics are recorded."""
+        """Begins to tell the ledger what is durable, and to record the archive's topics."""
         self._keeping.begin(ledger)
         self.registry.archive = archive
         self.registry.router.recorded_in = archive.stream_of
         self.registry.router.forget()
 
     def written(self, number: int) -> None:
-        """Everything up to this commit is on disk."""
+        """Notes that everything up to this commit is on disk."""
         assert self.registry.ledger is not None
         for session in self.registry.ledger.written(number):
             assert isinstance(session, Session)
@@ -324,29 +326,30 @@ class Broker:
             self.registry.woken |= session.queues
 
     def restoring(self, dialect: Dialect, standings: dict[int, Standing]) -> Restoring:
-        """Make what there was before the process began; before anybody connects, and then ``restored``."""
+        """Returns what makes everything again that outlived the last process. Used before anybody connects; then
+        ``restored`` is called."""
         return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
                          self._keeping, dialect, standings)
 
     def restored(self, now: float) -> None:
-        """What has become due meanwhile is done in the first turn: what comes of it is to be written."""
+        """Ends restoring. What became due meanwhile is done in the first turn, so that the journal gets it."""
         self.writers.restored()
         self._admission.restored(now)
 
     def spill(self, now: float) -> list[Spill]:
-        """At the start: what is more than pools may hold is left to the journal, and nobody is judged for it."""
+        """At the start, drops from memory what is over the limit of a pool and in the journal. No verdicts follow."""
         return [spill for pool in self._pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
 
     # -- configuration ----------------------------------------------------------------------------------------------
 
     def declare_state(self, filter: str, key: str) -> None:
-        """Keep the latest record per key of these topics from now on."""
+        """Begins to keep the latest record per key of these topics."""
         if not any(s.declared and s.filter == filter and s.key.text == key for s in self.registry.router.states):
             pool = self.registry.pools[""]
             self.registry.router.add_state(State(filter, compile_key(key), pool, declared=True))
 
     def set_policies(self, policies: tuple[Policy, ...], now: float) -> None:
-        """A reload: every consumer is governed by the new policies; rules that stay the same go on where they stand."""
+        """Replaces all policies (a reload). Rules that stay the same keep their state."""
         self.registry.policies = policies
         for queue in self.registry.router.queues.values():
             queue_of(queue).dismiss()

@@ -96,19 +96,19 @@ class Counters:
 
     @property
     def taken_from_queue(self) -> Volume:
-        """What its queue has handed to the consumer."""
+        """The records that its queue has handed to the consumer."""
         return Volume(self.written_records, self.handed_bytes)
 
     def sent(self, cursor: Cursor) -> Volume:
-        """What was sent to a consumer that reads its lane with this cursor of its own."""
+        """Returns what was sent to a consumer that reads its lane with this cursor."""
         return Volume(
             cursor.number - self.start_number - self.passed_over_records + self.written_records,
             cursor.position - self.start_position - self.passed_over_bytes + self.written_bytes + self.rewound_bytes,
         )
 
     def given_to_others(self, handed_records: int, handed_bytes: int) -> Volume:
-        """What the consumer's queue, which has handed out so much in all, gave to other members since this one
-        joined."""
+        """Returns what the consumer's queue gave to other members since this one joined. The arguments are what the
+        queue has handed out in all."""
         return Volume(
             handed_records - self.start_number - self.written_records,
             handed_bytes - self.start_position - self.handed_bytes,

@@ -61,7 +61,7 @@ class Outlet(ABC):
 
 
 class PeerState:
-    """What a transport knows about its peer: hints for the cause in a verdict."""
+    """Hints for the cause in a verdict: what a transport knows about its peer."""
 
     __slots__ = ("retransmitting", "window_closed")
 

@@ -43,9 +43,9 @@ class Subscription:
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
         self.number = 0
-        """Its number in the lake; 0: nothing about it was recorded yet."""
+        """The consumer's number in the lake; 0: nothing about it was recorded yet."""
         self.number_kept = 0
-        """Its number in the journal; 0: it is not in the journal."""
+        """The consumer's number in the journal; 0: it is not in the journal."""
         self.session = session
         self.request = request
         self.filter = request.filter

@@ -1,4 +1,4 @@
-"""Policies become moves of cursors."""
+"""Governance: policies become moves of cursors."""
 
 from headway.core.governance import pressure
 from headway.core.governance.governor import LATE_S, SWEEP_S, Governor

@@ -1,13 +1,13 @@
-"""Moves: what each action does to a consumer. Every one is a cursor move, or a mark that makes later moves different.
+"""Moves: what each action does to a consumer: it moves the cursor, or leaves a mark that changes later moves.
 
 ========================= ==================================================================================
-conflate                  detach the cursor; whenever there is room send the latest record per key instead
+conflate                  detach the cursor; send the latest record per key whenever there is room
 discard oldest            move the cursor towards the end until only so much waits
-discard newest            keep what waits, skip what comes, until the rule steps back
-discard selector, topics  skip what is marked, until the rule steps back
-discard lowest_priority   skip what is of the lowest priority that waits, while more waits than is to be kept
-discard older_per_key     conflate once, counted as discarded
-offline                   have the chunks the cursor still needs written to disk, once for all who are there
+discard newest            keep what waits; skip what comes until the rule steps back
+discard selector, topics  skip the records that match until the rule steps back
+discard lowest_priority   skip records of the lowest priority while more waits than is to be kept
+discard older_per_key     conflate once; records left out count as discarded
+offline                   write the chunks that the cursor still needs to disk, once for all their consumers
 ========================= ==================================================================================
 
 A record that is half sent is finished first (half_sent.py).
@@ -26,7 +26,7 @@ from headway.core.selector import compile_selector, priority_of
 
 
 def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
-    """Apply a discard; called at each sweep while its rule is active."""
+    """Applies a discard. Called at each look while its rule is active."""
     if isinstance(subscription, Poll):
         subscription.discard(action)
         return
@@ -77,14 +77,14 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
 
 
 def stop_discarding(subscription: Subscription) -> None:
-    """What is published from now on is not left out any more."""
+    """Ends open skips, so that records published from now on are not left out."""
     for skip in subscription.skips:
         if skip.stop is None:
             skip.stop = subscription.cursor.lane.count
 
 
 def _keep_from(subscription: Subscription, action: Action) -> int:
-    """The first record number that stays when only so much may wait."""
+    """Returns the number of the first record that stays when only so much may wait."""
     cursor = subscription.cursor
     lane = cursor.lane
     number = cursor.number
@@ -98,7 +98,7 @@ def _keep_from(subscription: Subscription, action: Action) -> int:
 
 
 def _number_at(chunk: Chunk, position: int) -> int:
-    """The first record that starts at or behind a lane position, looking from ``chunk`` on."""
+    """Returns the number of the first record that starts at or behind a lane position, from ``chunk`` on."""
     while chunk.next is not None and position >= chunk.stop:
         chunk = chunk.next
     if position <= chunk.start:
@@ -108,26 +108,26 @@ def _number_at(chunk: Chunk, position: int) -> int:
 
 
 def _more_than_kept(subscription: Subscription, action: Action) -> bool:
-    """More waits than the action would leave."""
+    """Tells whether more waits than the action would leave."""
     kept = action.records_kept(subscription.prefetch)
     too_many = kept is not None and subscription.lag_records > kept
     return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
 
 
 def _position_of(chunk: Chunk, number: int) -> int:
-    """Where record ``number`` starts, looking from ``chunk`` on."""
+    """Returns the lane position of record ``number``, from ``chunk`` on."""
     while chunk.next is not None and number >= chunk.next.first_number:
         chunk = chunk.next
     return chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
 
 
 def _of_priority(level: int) -> Predicate:
-    """Records of this priority or a lower one."""
+    """Returns a test for records of this priority or a lower one."""
     return Predicate(("priority", level), lambda record: priority_of(record) <= level)
 
 
 def _lowest_priority(subscription: Subscription) -> int:
-    """The lowest priority among the resident records that wait."""
+    """Returns the lowest priority of the waiting records that are in memory."""
     chunk = subscription.cursor.chunk
     lowest = 9
     while chunk is not None:

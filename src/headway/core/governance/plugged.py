@@ -1,8 +1,8 @@
-"""What was plugged in, asked about one consumer: meters before a look, actions when their rules fire.
+"""Plugged-in meters and actions, as the governor calls them: meters before a look, actions when their rules fire.
 
-A plug-in is given plain values and gives plain values, so it cannot reach into the broker. What it raises ends with it:
-a meter that fails has no value, an action that fails does nothing. Each failure is counted; the first of each is told
-outside (``PluginFailed``), for somebody to log.
+A plug-in gets plain values and returns plain values, so it cannot reach into the broker. An exception that it raises
+does no harm: a meter that fails has no value, and an action that fails does nothing. Failures are counted. The first
+failure of each plug-in is logged (``PluginFailed``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from headway.core.routing import Registry
 
 MOVES_MAX = 16
 TEXT_CHARS_MAX = 300
-_OF_WHO_IS_THERE = (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER)
+_NEEDS_CONNECTION = (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER)
 
 
 class Plugged:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.failures: Counter[str] = Counter()
-        """By the plug-in's name."""
+        """Exceptions raised, by the plug-in's name."""
 
     def measure(self, subscription: Subscription, sample: Sample, names: Sequence[str], now: float, wall_s: float
                 ) -> Sample:
-        """The sample with the values of these meters, of those that have one."""
+        """Returns the sample with the values of these meters. A meter without a value is left out."""
         look = _look(subscription, sample, wall_s)
         values = {}
         for name in names:
@@ -41,13 +41,13 @@ class Plugged:
                 value = plugged.measure(look, now)
                 if value is not None:
                     values[name] = _number(value)
-            except Exception as error:  # noqa: BLE001 - it is somebody else's, and may raise what it likes
+            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
                 self._failed(name, error)
         return msgspec.structs.replace(sample, plugged=values)
 
     def ask(self, subscription: Subscription, decision: Decision, sample: Sample, now: float, wall_s: float
             ) -> Decision:
-        """The decision with what the plugged-in action of its rule answers."""
+        """Returns the decision with the moves that the plugged-in action of its rule answers."""
         action = decision.action
         plugged = ACTIONS[action.name].plugged
         assert plugged is not None
@@ -88,22 +88,23 @@ def _moves(answer: object, action: Action) -> Sequence[Move]:
         raise ValueError(f"act() returned {len(answer)} moves; {MOVES_MAX} at most")
     for move in answer:
         if move.action is None:
-            msgspec.json.encode(move.details)  # now, rather than when it is told
+            msgspec.json.encode(move.details)  # fails now rather than when it is sent
         elif move.action.needs_state and not action.conflates:
             raise ValueError(f"{action.name} conflates, and does not say conflates = True")
     return answer
 
 
 def _applies(move: Move, subscription: Subscription) -> bool:
-    """As with built-in actions: who is away cannot be cut, and what is durable is not deleted unless it says so."""
+    """Tells whether a move applies. As with built-in actions, a consumer that is away cannot be cut, and a durable
+    subscription is deleted only where the move says so."""
     if move.action is None:
         return True
     if move.action.kind is ActionKind.DELETE_SUBSCRIPTION:
         return move.action.durable or not subscription.durable
-    return move.action.kind not in _OF_WHO_IS_THERE or subscription.session.outlet is not None
+    return move.action.kind not in _NEEDS_CONNECTION or subscription.session.outlet is not None
 
 
 def _said(error: Exception) -> str:
-    """One line of it."""
+    """Returns the error as one line of text."""
     text = " ".join("".join(format_exception_only(error)).split())
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"

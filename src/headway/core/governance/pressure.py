@@ -1,30 +1,32 @@
-"""Pressure: what happens when a pool's memory or disk runs out, or one client takes more than its share.
+"""Pressure: what happens when a pool's memory or disk runs out, or when one client takes more than its share.
 
 Rules, in order:
 
-1. *Memory over the high-water mark*: the oldest chunks of the lane that holds the most go to disk, once for all who
-   stand in them. Those cursors are offline now; nobody is told, nobody loses anything. What the journal has needs no
-   room: it is only forgotten, whatever becomes of the spill's disk. What it has not is written to the spill's disk, as
-   long as that can be written, has room, and the lane has no more than one client's share of it.
-2. *One lane over a client's share of the memory*: its chunks go to disk even while there is room.
-3. *Disk over its limit* (or one client's lag over its share of the disk, or memory over the mark and no disk to be
-   had): those furthest back in the lane that holds the most are given up, all who stand in the same oldest chunk
-   together, or nothing would be freed. All who are connected are disconnected, and transient subscriptions end with
-   that. A durable subscription, or a queue that is nobody's alone, loses what comes next for it only as far as nobody
-   was promised it (QoS 0, not persistent, not confirmed), as a gap. **What was promised stays.**
-4. *What stays, and cannot leave memory*, closes its lane: when the lane takes up a client's share of the memory, or
-   when its pool is over the mark and there is nothing left to be done by 1 to 3. Whoever publishes to a closed lane is
-   not read until it is open again; nobody else is held up. Who reads the lane itself is held up only by the pool: its
-   own acknowledgements may be what it takes to open it. A lane whose oldest records nobody was promised is not closed:
-   somebody is given up for it, and meanwhile all who publish to the pool wait.
-5. *Memory over the limit itself*, because the disk cannot follow: publishers to this pool are not read until it can.
+1. *Memory is over the high-water mark.* The oldest chunks of the lane that holds the most leave memory, once for all
+   cursors in them. These cursors are offline now; nobody is told, and nobody loses anything. A chunk that the journal
+   has is only dropped from memory, whatever the state of the spill's disk. Any other chunk is written to the spill's
+   disk if the disk works and has room, and if the lane has no more than one client's share of it.
+2. *One lane is over a client's share of the memory.* Its chunks leave memory even while there is room.
+3. *Disk is over its limit*, or one client's lag is over its share of the disk, or memory is over the mark and there is
+   no disk to write to. The consumers that are furthest back in the lane that holds the most are evicted. All consumers
+   in the same oldest chunk are evicted together, for otherwise nothing would be freed. Connected ones are disconnected,
+   which ends transient subscriptions. A durable subscription, or a queue that belongs to no single consumer, loses what
+   comes next for it as a gap, but only records that nobody was promised (QoS 0, not persistent, not confirmed).
+   **Promised records stay.**
+4. *Promised records that cannot leave memory* close their lane: when the lane takes up a client's share of the memory,
+   or when its pool is over the mark and rules 1 to 3 can do no more. Publishers to a closed lane are not read until it
+   is open again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its
+   own acknowledgements may be what opens the lane. A lane whose oldest records are not promised is not closed: a
+   consumer is evicted for it, and meanwhile all publishers to the pool wait.
+5. *Memory is over the limit itself*, because the disk is too slow. Publishers to this pool are not read until it has
+   room again.
 
-``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures; the Spark lab asks them of recorded
-ones. The functions after them ask them of the broker's own lanes.
+``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures, so the Spark lab can apply them to
+recorded ones. The functions below them apply them to the broker's own lanes.
 
-Nothing here is asked of all lanes, or of all who read one. Lanes are found by their rank (ranking.py); who stands in a
-lane's oldest chunk is known by the chunk, and is looked at some at a time. A lane where nobody is late yet rests for
-``REST_S``, so that a pool that stays over its limit costs a turn next to nothing.
+Nothing here goes through all lanes, or through all consumers of one. Lanes are found by rank (ranking.py). A chunk
+knows the cursors in it, and a look takes some of them at a time. A lane in which nobody is late rests for ``REST_S``,
+so a pool that stays over its limit costs a turn next to nothing.
 """
 
 from __future__ import annotations
@@ -40,23 +42,23 @@ from headway.core.queue import Queue, queue_of
 
 REST_S = GRACE_S / 4
 LOOKS_MAX = 64
-"""Lanes looked at in vain before it is enough for this time."""
+"""Lanes in which a pass may find nothing to do before it ends."""
 SKIPS_MAX = 2048
-"""Lanes passed over that hold much, and nothing that is worth writing: each a look at its last chunk."""
+"""Lanes that a pass may skip because they hold much, but nothing that is worth writing. To skip one is cheap."""
 SPILLS_MAX = 256
-"""Lanes of which something is sent to disk at once."""
+"""Lanes that are spilled in one turn."""
 STANDING_MAX = 256
-"""Of those who stand in a chunk, so many are looked at at once."""
+"""Cursors in a chunk that one look takes."""
 
 Holder = Subscription | Queue
-"""Who keeps a lane from letting go of its oldest chunk; a queue only where it has no members to be given up."""
+"""A consumer that keeps a lane from dropping its oldest chunk; or a queue, if none of its members can be evicted."""
 
 L = TypeVar("L")
 S = TypeVar("S")
 
 
 class Evictions(NamedTuple, Generic[S]):
-    """Consumers, and queues without any, to give up, all of one feed, and why; ``used`` and ``limit`` in bytes."""
+    """Holders of one feed to evict, and the reason. ``used`` and ``limit`` are bytes of the pool."""
 
     holders: list[S]
     reason: Reason
@@ -68,8 +70,9 @@ def to_spill(
     pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOKS_MAX, *,
     nothing_to_write: Callable[[L], bool] = lambda _: False,
 ) -> Iterator[tuple[L, int]]:  # fmt: skip
-    """Lanes of the pool that should send so many bytes to disk (rules 1 and 2), each once. What one of them marks as
-    on its way counts when the next is asked for. Those that have nothing to write are passed over, so many of them."""
+    """Yields lanes of the pool with the bytes that each should spill (rules 1 and 2), each lane once. The caller marks
+    chunks as being spilled before it asks for the next lane. At most ``SKIPS_MAX`` lanes with nothing to write are
+    skipped."""
     skips = SKIPS_MAX
     resident.wake(now)
     share_bytes = int(pool.memory_limit * pool.client_share)
@@ -95,15 +98,14 @@ def to_give_up(
     pool: Pool, in_memory: Sequence[Ranking[L]], spilled: Ranking[L], furthest_back: Callable[[L], list[S]],
     now: float, looks_max: int = LOOKS_MAX,
 ) -> Iterator[Evictions[S]]:  # fmt: skip
-    """Whom to give up now (rule 3), each time of the lane that holds the most of those where somebody is behind:
-    ``in_memory`` by the first ranking, then by the next. Who is named must have been given up before the next are asked
-    for."""
+    """Yields the holders to evict now (rule 3), each time those of the lane that holds the most. The rankings of
+    ``in_memory`` are gone through one after the other. The caller evicts the holders before it asks for the next."""
     if pool.disk_full:
         for found in _most_first(spilled, furthest_back, now, looks_max):
             yield Evictions(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
-                return  # what should leave memory has room now
-    # Nothing is on its way to disk though something should be: there is no disk, or nothing left that is worth it.
+                return  # there is room on disk now for what should leave memory
+    # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
         for found in chain.from_iterable(_most_first(lanes, furthest_back, now, looks_max) for lanes in in_memory):
             yield Evictions(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
@@ -114,7 +116,7 @@ def to_give_up(
 def _most_first(
     lanes: Ranking[L], furthest_back: Callable[[L], list[S]], now: float, looks_max: int
 ) -> Iterator[list[S]]:
-    """Those furthest back in the lane that holds the most, again and again."""
+    """Yields the holders furthest back in the lane that holds the most, again and again."""
     lanes.wake(now)
     while looks_max and (lane := lanes.most()):
         if found := furthest_back(lane):
@@ -125,11 +127,12 @@ def _most_first(
 
 
 def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tuple[int, int] | None:
-    """(used, limit) when one client's lags are more than it may hold, even with room left (AMPS ClientMaxCapacity).
+    """Returns (used, limit) if one client's lags are more than it may hold (AMPS calls this ClientMaxCapacity), even
+    with room left in the pool.
 
-    ``lags``: bytes each keeps from being let go of, and bytes its lane has on disk. Up to its share of the memory a lag
-    may be resident and is then written to disk; so it is the disk that counts, or, where nothing can be written, the
-    memory."""
+    ``lags``: for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag that is
+    over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share of the
+    memory where nothing can be written."""
     if pool.can_spill(now):
         limit = int(pool.disk_limit * pool.client_share)
         used = sum(min(gating, spilled) for gating, spilled in lags)
@@ -140,8 +143,8 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
 
 
 def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_MAX) -> list[Spill]:
-    """Chunks that should leave memory now; of so many lanes, the others at the next turn. The journal has what it was
-    given up to sequence ``journaled``."""
+    """Returns the chunks that should leave memory now, of at most ``lanes_max`` lanes; the others follow in the next
+    turn. The journal has written its records up to sequence ``journaled``."""
     found: list[Spill] = []
     pool.hopeless = True
     for lane, wanted in to_spill(pool, pool.resident, now, nothing_to_write=lambda lane: lane.nothing_to_write):
@@ -155,12 +158,12 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
             lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
             pool.close(lane)
         else:
-            pool.hopeless = False  # it may be taken yet
+            pool.hopeless = False  # consumers may still take it
     return found
 
 
 def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spill | None:
-    """About so much of a lane, as far as it can leave memory; None: nothing can."""
+    """Returns about ``wanted_bytes`` of a lane, as far as they can leave memory; None: nothing can."""
     pool = lane.pool
     share = int(pool.disk_limit * pool.client_share) - lane.spilled_bytes
     room = min(pool.room_bytes(now), share)
@@ -179,7 +182,7 @@ def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spi
 
 
 def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
-    """Whom to give up now; nobody while everything fits. To be asked after ``spills``."""
+    """Yields the holders to evict now; none while everything fits. Call ``spills`` first."""
 
     def furthest_back(lane: Lane) -> list[Holder]:
         found = _furthest_back(lane, now)
@@ -191,8 +194,8 @@ def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
 
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:
-    """Those who still need the oldest chunk of a lane, should have taken it by now, and can be given up; not always all
-    at once."""
+    """Returns holders that still need the oldest chunk of a lane, should have taken it by now, and can be evicted.
+    These are not always all there are."""
     oldest = lane.first
     if not len(oldest) or oldest.time_of(0) > now - GRACE_S:
         return []
@@ -200,13 +203,13 @@ def _furthest_back(lane: Lane, now: float) -> list[Holder]:
     for cursor in list(islice(oldest.standing, STANDING_MAX)):
         cursor.step()
         if cursor.floor is oldest:
-            oldest.standing[cursor] = oldest.standing.pop(cursor)  # to the back: next time others are looked at
+            oldest.standing[cursor] = oldest.standing.pop(cursor)  # moves to the end: the next look takes others
             found |= dict.fromkeys(_late(cursor, oldest, now))
     return list(found)
 
 
 def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
-    """Who is given up, that stands there by this cursor, for a chunk to be let go of."""
+    """Returns the holders to evict, of the one or of the queue that this cursor belongs to, to free a chunk."""
     owner = cursor.owner
     if isinstance(owner, Subscription):
         return [owner] if is_late(owner, now) and gives_way(owner) else []
@@ -223,8 +226,8 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 
 
 def gives_way(subscription: Subscription) -> bool:
-    """Something would be freed if it were given up: it is connected; or it holds something, and nobody was promised
-    what comes next for it."""
+    """Tells whether evicting the consumer frees something: it is connected, or it is away and holds records that
+    nobody was promised."""
     if subscription.session.outlet is not None:
         return True
     cursor, shared = subscription.cursor, subscription.reader.queue
@@ -237,14 +240,14 @@ def gives_way(subscription: Subscription) -> bool:
 
 
 def is_late(subscription: Subscription, now: float) -> bool:
-    """It holds what came, or what it was sent, long enough ago to have been taken, or acknowledged."""
+    """Tells whether the consumer holds records that it should have taken, or acknowledged, by now."""
     unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
     waiting = subscription.oldest_time() if subscription.gating_bytes else None
     return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
 
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
-    """(used, limit) when the consumer's client takes up more than its share and has had the time to take it."""
+    """Returns (used, limit) if the consumer's client takes up more than its share and has had time to take it."""
     session = subscription.session
     over = beyond_share(pool, [(session.holdings.gating_bytes, session.holdings.disk_bytes)], now)
     if over is None:

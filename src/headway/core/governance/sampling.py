@@ -1,4 +1,4 @@
-"""Sampling: from a subscription's cursor, session and outlet to the plain numbers policies are judged on."""
+"""Sampling: turns a subscription's cursor, session and outlet into the plain numbers that policies judge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.core.routing import Registry
 
 
 def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
-    """One look at a consumer; its meter remembers it."""
+    """Takes a sample of a consumer; its meter remembers it."""
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     outlet = session.outlet
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
@@ -36,7 +36,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
-    """What is known of a consumer, without measuring: rates are those of the last sweep that looked at it."""
+    """Returns a sample without measuring: its rates are those of the last look at the consumer."""
     session, outlet = subscription.session, subscription.session.outlet
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
@@ -56,13 +56,13 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
 
 
 def stall_s(subscription: Subscription, now: float) -> float:
-    """For how long it has held publishers back since it began."""
+    """Returns for how many seconds the consumer has held publishers back since it began."""
     since = subscription.feed.gates.get(subscription)
     return subscription.case.blocked_publishers_s + (now - since if since is not None else 0.0)
 
 
 def state_of(subscription: Subscription) -> str:
-    """The one word for it: ok, behind, slow, offline, conflating, discarding, away."""
+    """Returns the consumer's state in one word: ok, behind, slow, offline, conflating, discarding or away."""
     chunk = subscription.cursor.chunk
     if subscription.session.outlet is None:
         return "away"
@@ -78,7 +78,7 @@ def state_of(subscription: Subscription) -> str:
 
 
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
-    """The sample with what the transport knows of the far side; asked for only where something is decided."""
+    """Returns the sample with what the transport knows of the peer. Asked for only when something is decided."""
     outlet = subscription.session.outlet
     if subscription.reader.reads_itself:
         return msgspec.structs.replace(sample, reads_itself=True)
@@ -87,7 +87,7 @@ def with_peer(sample: Sample, subscription: Subscription) -> Sample:
 
 
 def _held_bytes(subscription: Subscription, shares: Shares) -> int:
-    """Its share of what is really held; the shares of all consumers add up."""
+    """Returns the consumer's share of the bytes that are held. The shares of all consumers add up to these bytes."""
     lane, floor = subscription.feed.lane, subscription.cursor.floor
     if lane not in shares:
         shares[lane] = lane.held_shares()
@@ -96,6 +96,6 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
 
 
 def _state_share(subscription: Subscription) -> float:
-    """Its part of a state that is kept only for those who read it; a declared one is on the operator's account."""
+    """Returns the consumer's share of a state that is kept only for its readers. A declared state is nobody's."""
     state = subscription.conflation.state
     return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)

@@ -1,4 +1,4 @@
-"""Writing off: what a consumer loses that a pool gives up."""
+"""Writing off: what a consumer loses when it is evicted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from headway.core.routing import Registry
 def write_off(
     registry: Registry, ending: Ending, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool
 ) -> None:
-    """A durable subscription loses what comes next for it, up to what was promised: its cursor moves there, with a
-    gap to be told of. It loses all that it holds where nothing was promised, and what cannot be read where that is
-    why."""
+    """Moves the subscription past what it loses, which becomes a gap.
+
+    If the subscription is promised its confirmed records, it loses what comes before the first of these. If it is not,
+    it loses everything. If records are ``unreadable``, it loses exactly those."""
     cursor = subscription.cursor
     queue = subscription.reader.queue
     if queue is not None:
@@ -41,7 +42,7 @@ def write_off(
             delivery.loose.acknowledge(delivery.sequence)
         if delivery is not None and delivery.cursor is not None:
             assert delivery.chunk is not None
-            sequence = delivery.chunk.sequence_of(delivery.index)  # before its chunk is let go
+            sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there
             subscription.note_gap(1, sequence, sequence, reason)
             cursor.acknowledge(delivery.number)
     registry.lost(subscription.skip_to(stop, reason), reason)
@@ -51,7 +52,7 @@ def write_off(
 def _settle_down(
     registry: Registry, ending: Ending, subscription: Subscription, reason: Reason, now: float
 ) -> None:
-    """It was moved on, maybe to the end."""
+    """Ends the subscription, or makes it wait, if its cursor has reached the end."""
     session = subscription.session
     if subscription.life is REPLACED and subscription.cursor.number >= subscription.stop:
         ending.end(subscription, reason, now)

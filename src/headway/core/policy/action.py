@@ -1,7 +1,7 @@
-"""Actions: what can be done about a slow consumer, built in or plugged in, and how each is written and told.
+"""Actions: what a policy can do about a slow consumer, and how each action is written and described.
 
-A plugged-in action does nothing itself. When a rule with it fires it is asked once, and answers with moves: built-in
-actions, and things to be told. What of them lasts, lasts until the rule steps back.
+An action is built in or plugged in. A plugged-in action does nothing itself. When its rule fires it is called once and
+answers with moves: built-in actions, and texts to announce. Moves that last do so until the rule steps back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headway.core.selector import BadSelector, compile_selector
 
 
 class ActionKind(StrEnum):
-    """What can be done about a slow consumer, mildest first."""
+    """The kinds of actions, mildest first."""
 
     NOTIFY = "notify"
     CONFLATE = "conflate"
@@ -34,16 +34,16 @@ class ActionKind(StrEnum):
     DISCONNECT = "disconnect"
     DELETE_SUBSCRIPTION = "delete_subscription"
     PLUGIN = "plugin"
-    """Plugged in: ``Action.name`` says which."""
+    """A plugged-in action, which ``Action.name`` names."""
 
     @property
     def stateful(self) -> bool:
-        """It lasts until the rule steps back; the others are done once."""
+        """Tells whether the action lasts until the rule steps back. The others are done once."""
         return self in _STATEFUL
 
     @property
     def ends_subscription(self) -> bool:
-        """Once it is enforced there is nobody left for further rules."""
+        """Tells whether the action leaves no consumer to which further rules could apply."""
         return self in (ActionKind.DISCONNECT, ActionKind.DELETE_SUBSCRIPTION)
 
 
@@ -56,7 +56,7 @@ _STATEFUL = frozenset(
 
 
 class Which(StrEnum):
-    """Which of the waiting records a discard gives up."""
+    """Which waiting records a discard drops."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -67,11 +67,11 @@ class Which(StrEnum):
 
 
 COUNTED = frozenset((Which.OLDEST, Which.NEWEST, Which.LOWEST_PRIORITY))
-"""These give up records until few enough are left, so they must know how few."""
+"""Discards that drop records until few enough are left. They need ``keep_records`` or ``keep_bytes``."""
 
 
 class Action(msgspec.Struct, frozen=True):
-    """An action and its options; only those of its kind are set."""
+    """An action and its options. Only the options of its kind are set."""
 
     kind: ActionKind
     which: Which | None = None
@@ -80,28 +80,28 @@ class Action(msgspec.Struct, frozen=True):
     selector: str = ""
     topics: tuple[str, ...] = ()
     durable: bool = False
-    """``delete_subscription`` deletes durable ones too."""
+    """``delete_subscription`` deletes durable subscriptions too."""
     older_s: float = 0.0
-    """``return`` takes back what was sent at least so long ago."""
+    """``return`` takes back records that were sent at least so many seconds ago."""
     name: str = ""
-    """Of what was plugged in."""
+    """The name of a plugged-in action."""
     options: tuple[tuple[str, Any], ...] = ()
-    """As its plug-in knows them, and as they are written."""
+    """The options of a plugged-in action, as they are written."""
     conflates: bool = False
-    """What was plugged in may answer with ``conflate``."""
+    """A plugged-in action may answer with ``conflate``."""
 
     @property
     def word(self) -> str:
-        """As it is written."""
+        """Returns the action's name as a config has it."""
         return self.name or str(self.kind)
 
     @property
     def needs_state(self) -> bool:
-        """The latest record per key is to be kept for it."""
+        """Tells whether the action needs a state: the latest record per key."""
         return self.conflates or self.kind is ActionKind.CONFLATE or self.which is Which.OLDER_PER_KEY
 
     def records_kept(self, prefetch: int) -> int | None:
-        """How many waiting records a discard leaves a client with this window; None: as many as there are."""
+        """Returns how many waiting records a discard leaves to a client with this window; None: it has no limit."""
         if self.keep_records is None:
             return None
         kept = self.keep_records.of(prefetch)
@@ -109,40 +109,40 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """One thing that a plugged-in action has done: see ``move`` and ``tell``."""
+    """One part of what a plugged-in action answers. Made by ``move`` and ``tell``."""
 
     action: Action | None
-    """None: it is only told."""
+    """The built-in action to carry out; None: the move is only announced."""
     text: str = ""
-    """Added to the sentence that says why."""
+    """A remark for the sentence of the verdict, or the text to announce."""
     details: Mapping[str, Any] = {}
-    """Told with it."""
+    """Values to announce with the text."""
 
 
 class PluggedAction(Protocol):
-    """What a plug-in is to be that decides what is done. It may also have ``conflates = True``, without which it cannot
-    answer with ``conflate``: there would be no state to conflate from."""
+    """The interface of a plugged-in action. It needs ``conflates = True`` to answer with ``conflate``, for without it
+    no state would be kept to conflate from."""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What may be written beside its name, and what holds for what is not: texts, numbers, true or false."""
+        """The options that a config may set, with their defaults: texts, numbers, true or false."""
 
     def act(self, look: Look, options: Mapping[str, Any], now: float) -> Sequence[Move]:
-        """What is to be done about this consumer. ``now`` is in seconds of a clock that only goes forward."""
+        """Returns the moves for this consumer. ``now`` is in seconds of a clock that only goes forward."""
 
 
 class ActionInfo(msgspec.Struct, frozen=True):
-    """What a rule, and a verdict, need to know of an action."""
+    """All that rules and verdicts need to know of an action."""
 
     kind: ActionKind
     options: tuple[str, ...] = ()
-    """What may be written beside its name."""
+    """The names of its options."""
     read: Callable[[Mapping[str, Any]], Action] | None = None
-    """Of what is written; None: its kind is all there is to it."""
+    """Makes the action from the options as written; None: it has no options."""
     deed: str = ""
-    """What was done, as a sentence goes on about the consumer."""
+    """The words that complete a sentence about the consumer: "it was ..."."""
     state: str = ""
-    """How the consumer is as long as it lasts, where that is not said in the same words."""
+    """The words for a consumer while the action lasts; empty: the same as ``deed``."""
     plugged: PluggedAction | None = None
     origin: str = ""
     """The distribution it was plugged in from."""
@@ -165,7 +165,7 @@ def parse_action(value: object) -> Action:
 
 
 def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo:
-    """What a plug-in decides, as an action. Raises ConfigError."""
+    """Makes a plug-in an action. Raises ConfigError."""
     defaults = getattr(plugged, "options", None)
     if not isinstance(defaults, Mapping) or not callable(getattr(plugged, "act", None)):
         raise ConfigError("it is no action: an action has act(look, options, now), and options, a mapping")
@@ -181,7 +181,7 @@ def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo
 
 
 def move(action: str, text: str = "", **options: object) -> Move:
-    """A built-in action, with options as in a config: ``move("discard", which="oldest", keep_records=50)``."""
+    """Returns a move with a built-in action and its options: ``move("discard", which="oldest", keep_records=50)``."""
     found = parse_action({"action": action, **options})
     if found.kind is ActionKind.PLUGIN:
         raise ConfigError(f"{action} is plugged in, too: a plug-in answers with what is built in")
@@ -191,12 +191,12 @@ def move(action: str, text: str = "", **options: object) -> Move:
 
 
 def tell(text: str, **details: object) -> Move:
-    """Nothing is done, but said: an advisory ``told``."""
+    """Returns a move that only announces a text, as an advisory ``told``."""
     return Move(None, text, details)
 
 
 def _like(default: object, value: object, where: str) -> object:
-    """The value, if it is of the type of the default. A whole number will do for a broken one."""
+    """Returns the value if it is of the type of the default. An integer may stand for a float."""
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(default):

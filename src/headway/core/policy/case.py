@@ -1,4 +1,4 @@
-"""Cases: what the governor has on one consumer: the policy it is judged by, how it fares, and what was said of it."""
+"""Cases: what the governor knows of one consumer: its policy, its meter, its last verdict, and what was announced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case:
         self.state = PolicyState(policy)
         self.meter = meter
         self.last_sample = IDLE
-        """What the governor saw at its last look."""
+        """The sample of the governor's last look."""
         self.last_verdict: Verdict | None = None
         self.blocked_publishers_s = 0.0
         """Seconds for which publishers were not read on this consumer's account."""
@@ -36,16 +36,16 @@ class Case:
     # -- its policy -------------------------------------------------------------------------------------------------
 
     def govern_by(self, policy: Policy, state: PolicyState | None = None) -> None:
-        """From now on by this policy: from the start, or from where its rules stand."""
+        """Sets the policy. ``state``: where its rules stand; None: at the start."""
         self.policy = policy
         self.state = PolicyState(policy) if state is None else state
 
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
-        """What the policy decides now."""
+        """Returns what the policy decides now."""
         return evaluate(self.policy, self.state, sample, now)
 
     def lasting(self) -> Iterator[Action]:
-        """What is being done to the consumer."""
+        """Yields the actions that are in force for the consumer."""
         return self.state.lasting(self.policy)
 
     # -- how it fares -----------------------------------------------------------------------------------------------
@@ -56,31 +56,32 @@ class Case:
 
     @property
     def slow_count(self) -> int:
-        """How often it was marked slow."""
+        """Returns how often the consumer was marked slow."""
         return self.meter.slow_count
 
     @property
     def calm(self) -> bool:
-        """Nothing is held against it, and no clock runs."""
+        """Tells whether the consumer is not slow and no clock of its rules runs."""
         return not self.meter.slow and self.state.settled
 
     def recover(self, now: float) -> bool:
-        """No longer slow, if no rule is active any more (one that acts once ends without saying so). True: it was."""
+        """Marks the consumer as recovered if no rule is active any more. Returns whether it was slow until now. A rule
+        whose action is done once ends without a decision, so this is called at each look."""
         if not self.meter.slow or any(True for _ in self.state.active()):
             return False
         self.meter.mark_recovered(now)
         return True
 
-    # -- what was told of it ----------------------------------------------------------------------------------------
+    # -- what was announced -----------------------------------------------------------------------------------------
 
     def gap_to_tell(self, total: int, now: float) -> int:
-        """How many more records it was not given than were told of, once a second at most; they are told of now."""
+        """Returns how many skipped records are to be announced now, which happens once a second at most."""
         if total == self._gap_told or now - self._gap_told_s < GAP_TOLD_EVERY_S:
             return 0
         fresh, self._gap_told, self._gap_told_s = total - self._gap_told, total, now
         return fresh
 
     def offline_to_tell(self, offline: bool) -> bool:
-        """Whether its next record is on disk is another answer than was told last; it is told now."""
+        """Returns whether it is to be announced that the consumer now reads from disk, or no longer does."""
         before, self._offline_told = self._offline_told, offline
         return before != offline

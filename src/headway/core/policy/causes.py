@@ -1,9 +1,9 @@
-"""Explaining: the cause and the reason of a decision, and the sentence for people.
+"""Causes: the cause and the reason of a decision, and the sentence that explains it.
 
-The *reason* is the meter that led to it; the *cause* is where the trouble lies. They are different questions: a
-``blocked`` consumer may have a dead network or an application that does not read. The cause is the first that applies:
+The *reason* is the meter that led to the decision; the *cause* is where the trouble lies. A ``blocked`` consumer may
+have a dead network, or an application that does not read. The cause is the first of these that applies:
 
-1. the broker was told to be late itself                                  -> broker
+1. the broker's own loop was late                                         -> broker
 2. bytes sent are being retransmitted                                     -> network
 3. the peer's receive window is closed, or its credit is used up,
    or its acknowledgements are later than ``LATE_ACK_S``                  -> application
@@ -29,22 +29,22 @@ LATE_ACK_S = 5.0
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
 BLOCKED_S = 1.0
-"""A socket that pauses for less is still draining steadily."""
+"""A socket that pauses for less than this still drains steadily."""
 
 
 def find_cause(sample: Sample, *, broker_late: bool = False) -> Cause:
-    """Where the trouble lies, as far as the meters can tell. The order of the questions stands at the top."""
+    """Returns where the trouble lies, as far as the meters can tell. The rules are at the top of this file."""
     return _diagnose(sample, broker_late)[0]
 
 
 def explain_cause(sample: Sample, *, broker_late: bool = False) -> str:
-    """The cause and what speaks for it: ``application, its receive window is closed``."""
+    """Returns the cause and the evidence for it: ``application, its receive window is closed``."""
     cause, why = _diagnose(sample, broker_late)
     return f"{cause.replace('_', '-')}, {why}"
 
 
 def find_reason(decision: Decision) -> Reason:
-    """The reason is the leading reading's meter."""
+    """Returns the reason that the meter of the leading reading stands for."""
     leading = decision.leading
     return METERS[leading.meter].reason if leading is not None else Reason.NORMAL
 
@@ -52,7 +52,7 @@ def find_reason(decision: Decision) -> Reason:
 def explain(
     decision: Decision, sample: Sample, *, client: str, filter: str, policy: str, broker_late: bool = False
 ) -> str:
-    """One sentence: who, what was measured against what, the cause, what was done, and by which rule."""
+    """Returns one sentence: the consumer, its readings and their limits, the cause, the action, and the rule."""
     by = f"policy {policy!r}, rule {decision.rule + 1}" + (f" ({decision.rule_name})" if decision.rule_name else "")
     if decision.kind is DecisionKind.CLEAR:
         was = "" if decision.enforced else "would be "
@@ -69,7 +69,7 @@ def explain(
 def explain_pressure(
     why: str, action: Action, sample: Sample, *, client: str, filter: str, kind: DecisionKind = DecisionKind.FIRE
 ) -> str:
-    """The sentence where no policy decided; ``why`` is its first half."""
+    """Returns the sentence for a decision without a policy. ``why`` is its first half."""
     if kind is DecisionKind.CLEAR:
         return f"{_who(client, filter)}: {why}; no longer {_undone(action)}"
     meanwhile = f" while {waiting(sample)} waited" if sample.lag_records else ""
@@ -101,19 +101,19 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be closed"
     if sample.drain_rate > 0:
         return Cause.APPLICATION, f"it reads only {format_rate(sample.drain_rate)}"
-    return Cause.APPLICATION, "it tells of no progress" if sample.reads_itself else "it does not read"
+    return Cause.APPLICATION, "it reports no progress" if sample.reads_itself else "it does not read"
 
 
 def _findings(decision: Decision, sample: Sample) -> str:
-    """What held, the leading reading first, then for how long and how often, and what waited meanwhile."""
+    """Returns the readings that held, the leading one first, then for how long and how often, and what waited."""
     leading = decision.leading
     held = [reading for reading in decision.readings if reading.held and reading is not leading]
     ordered = ([leading] if leading is not None else []) + held
     text = " and ".join(_finding(reading, sample) for reading in ordered) or "its condition held"
     if decision.tests:
-        text += f", so found in each of {decision.tests} tests over {format_duration(decision.held_s)}"
+        text += f", found in each of {decision.tests} tests over {format_duration(decision.held_s)}"
     elif decision.window_s:
-        text += ", and so for {} (limit {})".format(*_apart(format_duration, decision.held_s, decision.window_s))
+        text += ", for {} (limit {})".format(*_apart(format_duration, decision.held_s, decision.window_s))
     if decision.times > 1:
         text += f", for the {_ordinal(decision.times)} time"
     told = any(METERS[reading.meter].tells_lag for reading in ordered)
@@ -121,7 +121,7 @@ def _findings(decision: Decision, sample: Sample) -> str:
 
 
 def _finding(reading: Reading, sample: Sample) -> str:
-    """One reading in words."""
+    """Returns one reading in words."""
     meter = METERS[reading.meter]
     value, limit = _apart(meter.unit.format, reading.value, reading.threshold)
     if not reading.exceeds:
@@ -130,7 +130,7 @@ def _finding(reading: Reading, sample: Sample) -> str:
 
 
 def _apart(form: Callable[[float], str], value: float, limit: float) -> tuple[str, str]:
-    """Both in words; a value that only rounding makes equal to its limit still lies on its side of it."""
+    """Returns both in words. If only rounding makes them equal, the value is said to be just over or under."""
     said, bound = form(value), form(limit)
     if said == bound and value != limit:
         said = f"just {'over' if value > limit else 'under'} {bound}"
@@ -150,7 +150,7 @@ def _deed(action: Action, sample: Sample, enforced: bool) -> str:
 
 
 def _plugged_deed(decision: Decision, sample: Sample) -> str:
-    """What a plugged-in action had done."""
+    """Returns what a plugged-in action did, in words."""
     name = decision.action.name
     if not decision.enforced:
         return f"{name} would have been asked what to do"
@@ -166,7 +166,7 @@ def _plugged_deed(decision: Decision, sample: Sample) -> str:
 
 
 def _discarded(action: Action, sample: Sample) -> tuple[str, str]:
-    """Which records, and what is left of them."""
+    """Returns, in words, which records are discarded, and how many are left."""
     what = {
         Which.OLDEST: "its oldest waiting records",
         Which.NEWEST: "its newest records",
@@ -199,7 +199,7 @@ def _dry(decision: Decision) -> str:
 
 
 def _state(sample: Sample) -> str:
-    """How the consumer stands now."""
+    """Returns, in words, what waits for the consumer now."""
     if not sample.lag_records:
         return "nothing waiting"
     taking = f", {format_rate(sample.drain_rate)} taken" if sample.drain_rate else ""

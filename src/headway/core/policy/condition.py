@@ -4,10 +4,10 @@ How they are written (TOML, or any mapping)::
 
     { lag_age = "1s" }                              a meter and its limit; exceeding it fires
     { lag_records = ">= 10_000", lag_age = "5s" }   several keys in one mapping: ALL must hold
-    { any = [ { lag_bytes = "64MB" }, { lag_age = "10m" } ] }     one of them is enough
+    { any = [ { lag_bytes = "64MB" }, { lag_age = "10m" } ] }     at least one must hold
     { all = [ ... ] }                               for nesting; the same as keys side by side
     { lag_records = "> 2 x prefetch" }              a multiple of the client's own window
-    { lag_records = "prefetch + 50" }               so many on top of the client's own window
+    { lag_records = "prefetch + 50" }               50 more than the client's own window
 
 Rules:
 
@@ -16,10 +16,10 @@ Rules:
 2. Units go by the meter: bytes, seconds, bytes per second, shares, or plain counts.
 3. A rate floor counts only while records wait *and* the consumer, not the supply, sets the pace
    (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds.
-4. What a plugged-in meter has no value for (or failed to measure) is no finding: the comparison fails.
-5. ``2 x prefetch`` says nothing about a client without a window: the comparison fails. ``prefetch + 50`` is 50 for it.
-6. ``holds(sample, ease=0.2)`` asks the same with every threshold a fifth easier to reach. A rule steps back when even
-   that fails (hysteresis), so a value that trembles around its limit does not make one verdict after another.
+4. Where a plugged-in meter has no value (or failed to measure one), the comparison fails.
+5. ``2 x prefetch`` fails for a client without a window. ``prefetch + 50`` is 50 for such a client.
+6. ``holds(sample, ease=0.2)`` makes every threshold a fifth easier to reach. A rule steps back only when the condition
+   fails even so (hysteresis). Otherwise a value that wavers around its limit would cause one verdict after another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Amount(msgspec.Struct, frozen=True):
     per_prefetch: float = 0.0
 
     def of(self, prefetch: int) -> float | None:
-        """The number for a client with this window; None if only a window would make it one."""
+        """Returns the number for a client with this window; None if it needs a window and there is none."""
         if self.per_prefetch and not self.base and prefetch <= 0:
             return None
         return self.base + self.per_prefetch * max(0, prefetch)
@@ -59,7 +59,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One comparison as it came out: what was measured, what it was held against, and whether it held."""
+    """The outcome of one comparison: the measured value, the threshold, and whether the comparison held."""
 
     meter: str
     value: float
@@ -69,19 +69,19 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def exceeds(self) -> bool:
-        """It held in the direction that speaks against the consumer: above a limit, or below the rate floor."""
+        """Tells whether the comparison held against the consumer: above a limit, or below the rate floor."""
         return self.held and (self.op[0] == "<") == METERS[self.meter].floor
 
 
 class Comparison(msgspec.Struct, frozen=True, tag="compare"):
-    """A meter held against a threshold."""
+    """A comparison of a meter with a threshold."""
 
     meter: str
     op: Op
     amount: Amount
 
     def threshold(self, prefetch: int, ease: float = 0.0) -> float | None:
-        """The number it is held against for a client with this window, if there is one."""
+        """Returns the threshold for a client with this window; None: there is none."""
         amount = self.amount
         limit = amount.of(prefetch) if amount.per_prefetch else amount.base
         if limit is None or not ease:
@@ -111,13 +111,13 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
 
     @property
     def needs_lag(self) -> bool:
-        """It cannot hold while nothing waits: so it has held no longer than records have waited."""
+        """Tells whether it can hold only while records wait, so no longer than they have waited."""
         meter = METERS[self.meter]
         return meter.needs_lag and (self.op[0] == "<") == meter.floor
 
     @property
     def own(self) -> bool:
-        """It holds something against this consumer, rather than against the others or in its favour."""
+        """Tells whether it speaks against this consumer, not against others and not in its favour."""
         meter = METERS[self.meter]
         return meter.own and (self.op[0] == "<") == meter.floor
 
@@ -187,7 +187,7 @@ _TIMES_PREFETCH = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(?:x|\*|×)\s*)?prefetch(?:\
 
 
 def parse_condition(mapping: object, where: str = "when") -> Condition:
-    """The condition a mapping says. ``where`` names the place in errors."""
+    """Returns the condition that a mapping describes. ``where`` names its place, for errors."""
     condition = _parse(mapping, where, 0)
     if len(condition.leaves()) > LEAVES_MAX:
         raise ConfigError(f"{where}: more than {LEAVES_MAX} comparisons")
@@ -195,7 +195,8 @@ def parse_condition(mapping: object, where: str = "when") -> Condition:
 
 
 def parse_amount(value: object, parse: Callable[[object], float], relative: bool) -> Amount:
-    """A number in the unit ``parse`` reads; if ``relative``, also ``2 x prefetch`` and ``prefetch + 50``."""
+    """Returns an amount in the unit that ``parse`` reads. If ``relative``, ``2 x prefetch`` and ``prefetch + 50`` are
+    amounts, too."""
     if isinstance(value, str) and "prefetch" in value:
         match = _TIMES_PREFETCH.fullmatch(value.strip())
         if not relative:

@@ -1,4 +1,4 @@
-"""Decisions: what a policy says is to be done about one consumer, and what that rests on."""
+"""Decisions: what a policy decides about one consumer, and the readings behind it."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ class DecisionKind(StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is to be done about the consumer, and what it rests on."""
+    """One decision: a rule fires, or it clears."""
 
     rule: int
-    """Index of the rule in its policy, from 0; people are shown one more."""
+    """Index of the rule in its policy, from 0. People see numbers from 1."""
     kind: DecisionKind
     action: Action
     enforced: bool
     readings: tuple[Reading, ...]
-    """Every comparison of the condition, also those that did not hold (in an ``any``)."""
+    """All comparisons of the condition, including those in an ``any`` that did not hold."""
     window_s: float
-    """The rule's ``for``."""
+    """The rule's ``for``, in seconds."""
     held_s: float
-    """Fire: for how long it held. Clear: for how long the rule was active."""
+    """For a fire, how long the condition has held; for a clear, how long the rule was active."""
     tests: int = 0
-    """The rule's ``retries``: so many tests found it so."""
+    """The rule's ``retries``: how many tests found the condition true."""
     times: int = 1
-    """The rule's ``times``: so many separate times."""
+    """The rule's ``times``: how many separate times the condition held."""
     rule_name: str = ""
     moves: tuple[Move, ...] | None = None
-    """What a plugged-in action answered (of a clear: when its rule fired); None: it was not asked, or failed."""
+    """The answer of a plugged-in action; for a clear, its answer when the rule fired. None: it was not called, or it
+    failed."""
     failed: str = ""
-    """How it failed."""
+    """How the plugged-in action failed; empty: it did not."""
 
     @property
     def leading(self) -> Reading | None:
-        """The reading that speaks for the rest: the first that exceeds, the company's after the consumer's own."""
+        """Returns the most telling reading: the first that exceeds its threshold, the consumer's own before those about
+        others."""
         return leading(self.readings)
 
 
 def leading(readings: Sequence[Reading]) -> Reading | None:
-    """The one that speaks for the rest; None where there are none."""
+    """Returns the most telling reading; None if there are none."""
     held = [reading for reading in readings if reading.held]
     ranked = [reading for reading in held if reading.exceeds] or held or readings
     return min(ranked, key=lambda reading: reading.meter in ("slow_fraction", "slow_count"), default=None)

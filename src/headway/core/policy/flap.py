@@ -1,7 +1,7 @@
-"""Flap control: who is disconnected for slowness again and again is readmitted ever later.
+"""Flap control: a client that is disconnected for slowness again and again has to wait longer each time.
 
-The first time costs nothing: the client may come straight back. From the second within ``forgive_s`` on the door stays
-shut for ``base_s``, then twice that, up to ``max_s``. Staying out of trouble for ``forgive_s`` clears the record.
+After the first disconnect the client may come straight back. After the second one within ``forgive_s`` it is shut out
+for ``base_s``, then for twice as long each time, up to ``max_s``. ``forgive_s`` without a disconnect clears the record.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class FlapControl:
         self.max_s = max_s
         self.forgive_s = forgive_s
         self._strikes: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
-        """client -> (strikes, last strike, shut out until)"""
+        """By client: (strikes, time of the last strike, shut out until)."""
 
     def strike(self, client: str, now: float) -> float:
-        """The client was disconnected for slowness. Returns for how many seconds it is shut out."""
+        """Notes that a client was disconnected for slowness. Returns for how many seconds it is shut out."""
         strikes, last, _ = self._strikes.pop(client, (0, now, now))
         strikes = 1 if now - last > self.forgive_s else strikes + 1
         out_s = 0.0 if strikes == 1 else min(self.max_s, self.base_s * 2.0 ** min(strikes - 2, 32))
@@ -31,7 +31,7 @@ class FlapControl:
         return out_s
 
     def wait_s(self, client: str, now: float) -> float:
-        """For how much longer the client is shut out, in begun tenths of a second; 0 when it may come in."""
+        """Returns for how many more seconds the client is shut out, rounded up to tenths; 0: it may connect."""
         entry = self._strikes.get(client)
         return max(0.0, ceil((entry[2] - now) * 10 - 1e-6) / 10) if entry else 0.0
 

@@ -1,4 +1,4 @@
-"""Looks: what a plug-in is told of one consumer, in plain values that nobody can change."""
+"""Looks: what a plug-in is told of one consumer, as plain values that it cannot change."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one consumer."""
 
     sample: Sample
-    """What was measured of it just now. Of an action, with the values of the plugged-in meters its policy names."""
+    """The sample of this look. An action also gets the values of the plugged-in meters that its policy names."""
     client: str
     filter: str
-    """What it subscribed to."""
+    """The topic filter, or queue, that the client subscribed to."""
     listener: str
-    """Where it came in."""
+    """The name of the listener that the client connected to."""
     protocol: str
-    """What it speaks: ``mqtt5``, ``amqp``."""
+    """The client's protocol, such as ``mqtt5`` or ``amqp``."""
     user: str
-    """The name it logged in with; empty: none."""
+    """The name that the client logged in with; empty: none."""
     durable: bool
-    """It outlives its connection."""
+    """The subscription outlives its connection."""
     connected: bool
-    """Its client is there."""
+    """The client is connected."""
     policy: str
-    """The policy that governs it."""
+    """The name of the consumer's policy."""
     wall_s: float
     """Seconds since 1970, so that a plug-in needs no clock."""

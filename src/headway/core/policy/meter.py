@@ -1,23 +1,24 @@
-"""Meters: what is observed of one consumer.
+"""Meters: what is measured of one consumer.
 
-Theory of operation. A consumer is a position in a lane, so nearly everything about it is a subtraction. The governor
-calls :meth:`Meter.observe` at each sweep for the consumers that lag, and only for those; it hands in plain numbers and
-gets a :class:`Sample`, on which policies are judged, here and in the Spark lab alike.
+Theory of operation. A consumer is a position in a lane, so nearly every figure about it is a subtraction. The governor
+calls :meth:`Meter.observe` at each look, which happens only to consumers that lag. It passes plain numbers and gets a
+:class:`Sample`. Policies judge samples, in the broker and in the Spark lab alike.
 
 Rules that keep the figures fair:
 
-1. *Two kinds of slow are never mixed up.* ``blocked_time``: the socket takes no bytes. ``credit_exhausted_time``:
-   records wait and the client's own window is full. Both count only while records wait for *this* subscription.
-2. *A rate is judged only over time in which the consumer could have gone faster.* If at a look it has taken everything
-   that waited at the look before, its rate was the publisher's, and the window starts again at this look. A window
-   shorter than ``RATE_WINDOW_MIN_S`` judges nobody: ``drain_rate`` is reported, ``rate_judged`` is False.
-3. *When the lag is really gone the clocks restart.* ``waited`` is how long records have waited without a break. One
-   big message a minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up`
-   says so, or when nobody looked for a while and all that waited then has been taken.
-4. *A cursor moved by a policy has not drained.* :meth:`skipped` takes such bytes out of the drain rate.
-5. *Nobody is charged for the broker's lateness.* Every time measured leaves out the seconds in :class:`Lateness`.
-6. *Nothing waits longer than the consumer exists.* ``lag_age`` of a replay counts from the subscription, not from the
-   day the record was published.
+1. *There are two kinds of slow, measured apart.* ``blocked_time``: the socket takes no bytes.
+   ``credit_exhausted_time``: the client's own window is full. Both count only while records wait for *this*
+   subscription.
+2. *A rate is judged only over time in which the consumer could have been faster.* If a consumer has taken everything
+   that waited at the look before, its rate was that of the publisher, and the window starts again at this look. A
+   window shorter than ``RATE_WINDOW_MIN_S`` is not judged: ``drain_rate`` is reported, but ``rate_judged`` is False.
+3. *Clocks restart when the lag was gone.* ``waited`` is how long records have waited without a break: one big message a
+   minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up` is called, or when
+   there was no look for a while and all that waited at the last one has been taken.
+4. *A cursor that a policy moves does not drain.* :meth:`skipped` takes such bytes out of the drain rate.
+5. *The broker's own lateness is not charged to a consumer.* All times leave out the seconds in :class:`Lateness`.
+6. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
+   subscription, not from the day on which a record was published.
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -32,18 +33,18 @@ from collections.abc import Mapping
 import msgspec
 
 RATE_WINDOW_S = 1.0
-"""Rates are measured over the last second (up to a quarter more)."""
+"""Rates are measured over the last second, or up to a quarter of a second more."""
 RATE_WINDOW_MIN_S = 0.25
-"""Less than this is noise: no rate floor is applied to it."""
+"""A rate over less time than this is noise, and no rate floor applies to it."""
 BURST_WINDOW_S = 10.0
-"""The long run that a burst is compared with: between one and two of these."""
+"""A burst is compared with the usual rate, which is that of the last one or two of these windows."""
 UNSEEN_S = 1.0
-"""A lagging consumer is looked at every sweep (some 0.2 s); one not seen for longer did not lag meanwhile."""
+"""A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 LATENESS_EVENTS_MAX = 64
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is observed of one consumer at one instant. Times in seconds, rates in bytes per second, shares 0 to 1.
+    """The measurements of one consumer at one instant. Times in seconds, rates in bytes per second, shares 0 to 1.
 
     The defaults describe an idle consumer.
     """
@@ -63,36 +64,36 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefetch: int = 0
     """The client's window in records; 0: it has none."""
     held_bytes: int = 0
-    """Its share of the bytes really held; the shares of all consumers add up."""
+    """The consumer's share of the bytes that are held. The shares of all consumers add up to these bytes."""
     offered_burst: float = 1.0
-    """Offered over the short window, as a multiple of the long run; 1.0 while the long run is unknown."""
+    """The offered rate as a multiple of the usual one; 1.0 while the usual one is unknown."""
     credit_exhausted: bool = False
     peer_window_closed: bool = False
-    """The peer's TCP says its buffer is full: the application is not reading."""
+    """The peer's TCP reports a full buffer: its application is not reading."""
     reads_itself: bool = False
-    """Nothing is sent to it: it reads what is recorded, and says how far it has come."""
+    """The consumer reads recorded topics by itself and reports its progress. Nothing is sent to it."""
     retransmitting: bool = False
-    """Bytes sent are not getting through."""
+    """Bytes that were sent are sent again: they do not get through."""
     rate_window: float = RATE_WINDOW_S
-    """Over how long ``drain_rate`` was measured with records waiting all the while."""
+    """Seconds over which ``drain_rate`` was measured, with records waiting all the time."""
     waited: float | None = None
-    """How long records have waited without a break; None when nobody measured it."""
+    """Seconds for which records have waited without a break; None: not measured."""
     plugged: Mapping[str, float] | None = None
-    """Values of plugged-in meters, of those the consumer's policy names."""
+    """The values of the plugged-in meters that the consumer's policy names."""
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is in flight. Whoever is idle is not slow, whatever else is said of it."""
+        """Tells whether nothing waits and nothing is in flight. An idle consumer is never slow."""
         return self.lag_records == 0 and self.in_flight == 0
 
     @property
     def rate_judged(self) -> bool:
-        """Whether ``drain_rate`` says something about the consumer, not about the supply (rule 2)."""
+        """Tells whether ``drain_rate`` is that of the consumer, not that of its publishers (rule 2)."""
         return self.lag_records > 0 and self.rate_window >= RATE_WINDOW_MIN_S
 
 
 class Lateness:
-    """When the broker's own loop was late, and by how much. One for the whole broker; meters subtract it."""
+    """A record of when the broker's own loop was late, and by how much. All meters share it and subtract it."""
 
     __slots__ = ("_events",)
 
@@ -100,12 +101,12 @@ class Lateness:
         self._events: deque[tuple[float, float]] = deque(maxlen=LATENESS_EVENTS_MAX)
 
     def add(self, now: float, seconds: float) -> None:
-        """The loop ran at ``now`` and should have run ``seconds`` earlier."""
+        """Notes that the loop ran at ``now`` and should have run ``seconds`` earlier."""
         if seconds > 0:
             self._events.append((now, seconds))
 
     def within(self, since: float, now: float) -> float:
-        """How many of the seconds from ``since`` to ``now`` were the broker's own."""
+        """Returns how many of the seconds from ``since`` to ``now`` the loop was late."""
         if not self._events or self._events[-1][0] <= since:
             return 0.0
         late = 0.0
@@ -115,7 +116,7 @@ class Lateness:
 
 
 class Meter:
-    """The measuring of one subscription. Cheap: a handful of tuples, and those only while it lags."""
+    """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
         "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_since", "_skipped",
@@ -123,39 +124,39 @@ class Meter:
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
-        """``now`` and ``end_bytes``: when the subscription began, and where its lane ended then."""
+        """``now`` is when the subscription began, and ``end_bytes`` the end of its lane at that time."""
         self._since = now
         self._late = lateness if lateness is not None else Lateness()
         self._skipped = 0
         self._waiting_since: float | None = None
         self._slow_since: float | None = None
         self._looks: list[tuple[float, int]] = []
-        """(time, bytes drained) at a few instants, the oldest first; only while it could have gone faster (rule 2)."""
+        """(time, bytes drained) at a few looks, the oldest first, while it could have been faster (rule 2)."""
         self._offers: list[tuple[float, int]] = []
-        """(time, lane end) at a few instants since records wait."""
+        """(time, lane end) at a few looks since records began to wait."""
         self._last: tuple[float, int, int] | None = None
-        """(time, bytes drained, bytes that waited) at the look before."""
+        """(time, bytes drained, bytes that waited) at the last look."""
         self._rates = (0.0, 0.0, 0.0, 1.0)
-        """Drain rate, its window, offered rate and burst at the look before."""
+        """Drain rate, its window, offered rate and burst at the last look."""
         self._longest = self._longer = (now, end_bytes)
-        """(time, lane end): where the long run is counted from, and where the next one will be."""
+        """(time, lane end) from which the usual rate is counted, and from which it will be counted next."""
         self.slow_count = 0
 
-    # What others tell it.
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def skipped(self, count_bytes: int) -> None:
-        """A policy moved the cursor over this many bytes; the consumer did not take them."""
+        """Notes that the cursor was moved past so many bytes, which the consumer did not take."""
         self._skipped += count_bytes
 
     def caught_up(self, now: float) -> None:
-        """The cursor reached the end of its lane at ``now``: the lag is really gone, and every clock restarts."""
+        """Notes that the cursor has reached the end of its lane: all clocks restart."""
         self._waiting_since = None
         self._looks.clear()
         self._offers.clear()
         self._last = None
 
     def mark_slow(self, now: float) -> bool:
-        """Mark it slow; True (and one more in ``slow_count``) if it was not marked already."""
+        """Marks the consumer slow. Returns whether it was not marked before; then ``slow_count`` goes up by one."""
         if self._slow_since is not None:
             return False
         self._slow_since = now
@@ -163,7 +164,7 @@ class Meter:
         return True
 
     def mark_recovered(self, now: float) -> float | None:
-        """No longer slow; for how long it was, or None if it was not."""
+        """Marks the consumer recovered. Returns for how many seconds it was slow; None: it was not."""
         since, self._slow_since = self._slow_since, None
         return None if since is None else self._span(since, now)
 
@@ -172,12 +173,12 @@ class Meter:
         return self._slow_since is not None
 
     def fork(self) -> Meter:
-        """Another one that goes on from here by itself."""
+        """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
         other._looks, other._offers = self._looks.copy(), self._offers.copy()
         return other
 
-    # The look.
+    # -- the look ---------------------------------------------------------------------------------------------------
 
     def observe(
         self,
@@ -198,11 +199,11 @@ class Meter:
         peer_window_closed: bool = False,
         retransmitting: bool = False,
     ) -> Sample:
-        """One look.
+        """Takes one sample.
 
         ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the socket last took
-        a byte, None while it is writable; ``credit_exhausted_since`` when the client's window filled, None while it has
-        room; ``oldest_unacked_s`` when the oldest record in flight was sent, None if there is none.
+        a byte; None: it is writable. ``credit_exhausted_since`` is when the client's window became full; None: it has
+        room. ``oldest_unacked_s`` is when the oldest record in flight was sent; None: there is none.
         """
         drained = position_bytes - self._skipped
         waits = lag_records > 0
@@ -211,7 +212,7 @@ class Meter:
             self._waiting_since = now if oldest_time_s is None else min(now, max(oldest_time_s, self._since))
             self._offers.append((self._waiting_since, position_bytes))
         waiting = self._waiting_since if waits and self._waiting_since is not None else now
-        if self._last is None or self._last[0] != now:  # a second look at one instant sees the rates of the first
+        if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
             self._rates = (*self._drain(now, drained), *self._offered(now, end_bytes))
         drain_rate, window, offered_rate, burst = self._rates
         if waits:
@@ -242,10 +243,10 @@ class Meter:
             waited=self._span(waiting, now),
         )
 
-    # How it measures.
+    # -- measuring --------------------------------------------------------------------------------------------------
 
     def _notice_breaks(self, now: float, drained: int) -> None:
-        """Rules 2 and 3: has it taken, by itself, all that waited at the look before?"""
+        """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
         if self._last is None:
             return
         then, drained_then, waited_then = self._last
@@ -257,7 +258,8 @@ class Meter:
             self._looks.clear()
 
     def _drain(self, now: float, drained: int) -> tuple[float, float]:
-        """Bytes per second over the rate window, and how long that is. With no window yet: since the look before."""
+        """Returns bytes drained per second, and the window in seconds; without a window, the rate since the last look.
+        """
         if self._looks:
             since, drained_then = self._looks[0]
             window = self._span(since, now)
@@ -268,7 +270,7 @@ class Meter:
         return 0.0, 0.0
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
-        """Bytes per second offered of late, and that as a multiple of the long run."""
+        """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""
         if now - self._longer[0] >= BURST_WINDOW_S:
             self._longest, self._longer = self._longer, (now, end_bytes)
         short_s = now - self._offers[0][0] if self._offers else 0.0
@@ -281,7 +283,7 @@ class Meter:
         return offered, offered / usual if known else 1.0
 
     def _keep(self, now: float, drained: int, end_bytes: int, waiting_bytes: int) -> None:
-        """Remember this look: a quarter of a window apart is enough, and one at least a window old is kept."""
+        """Remembers this look. Looks are kept a quarter of a window apart, and one of them is at least a window old."""
         self._last = (now, drained, waiting_bytes)
         for ring, value in ((self._looks, drained), (self._offers, end_bytes)):
             if not ring or now - ring[-1][0] >= RATE_WINDOW_S / 4:
@@ -290,7 +292,7 @@ class Meter:
                 del ring[0]
 
     def _span(self, since: float | None, now: float) -> float:
-        """Seconds since then that the consumer may be charged with (rules 5 and 6)."""
+        """Returns the seconds since then that count against the consumer (rules 5 and 6)."""
         if since is None:
             return 0.0
         since = max(since, self._since)

@@ -1,7 +1,7 @@
-"""Meters by name: what a condition may compare, and how each is read, written and told.
+"""Meters by name: what a condition may compare, and how each meter is read, written and described.
 
-A built-in meter is a field of :class:`Sample` and an entry here. A plugged-in one is measured by its
-plug-in, once a look, where a policy names it; its value lies in ``Sample.plugged``. From here on they are the same.
+A built-in meter is a field of :class:`Sample` and an entry here. A plugged-in meter is measured by its plug-in at each
+look, if the consumer's policy names it, and its value is in ``Sample.plugged``. Above this file they are the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headway.core.policy.names import Names
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """How a value is written in a config, and said."""
+    """How a value is written in a config, and in a verdict."""
 
     parse: Callable[[object], float]
     format: Callable[[float], str]
@@ -46,40 +46,40 @@ RATE = Unit(parse_rate, format_rate)
 SHARE = Unit(parse_share, format_share)
 NUMBER = Unit(parse_number, "{:g}".format)
 UNITS = {"number": NUMBER, "count": COUNT, "bytes": BYTES, "seconds": SECONDS, "bytes/s": RATE, "share": SHARE}
-"""As plug-ins name them."""
+"""The units by the names that plug-ins use."""
 
 
 class PluggedMeter(Protocol):
-    """What a plug-in is to be that measures something."""
+    """The interface of a plugged-in meter."""
 
     @property
     def unit(self) -> str:
         """One of ``UNITS``."""
 
     def measure(self, look: Look, now: float) -> float | None:
-        """Its value for this consumer; None: it has none, so no comparison of it holds. ``now`` is in seconds of a
+        """Returns the value for this consumer; None: there is none, so no comparison holds. ``now`` is in seconds of a
         clock that only goes forward."""
 
 
 class MeterInfo(msgspec.Struct, frozen=True):
-    """What a condition, and a verdict, need to know of a meter."""
+    """All that conditions and verdicts need to know of a meter."""
 
     read: Callable[[Sample], float | None]
-    """None: it has no value."""
+    """Reads the meter from a sample; None: it has no value."""
     unit: Unit
     reason: Reason
     meaning: str
-    """What it is, in a few words."""
+    """The meter in a few words."""
     finding: Callable[[str, str, Sample], str]
-    """What was found where it speaks against the consumer, of the value and its limit in words."""
+    """Describes a reading that speaks against the consumer, from its value and limit in words."""
     needs_lag: bool = False
-    """It is nought (or, for a rate, not judged) as soon as nothing waits."""
+    """The meter is 0 while nothing waits; a rate is not judged."""
     own: bool = True
-    """It says something about this consumer, not only about the company it is in."""
+    """The meter is about this consumer, not about the other consumers of its topic."""
     floor: bool = False
-    """It is a rate, and too little of it is what speaks against the consumer (condition.py, rule 3)."""
+    """The meter is a rate: too little of it speaks against the consumer (condition.py, rule 3)."""
     tells_lag: bool = False
-    """Its finding says how much waits."""
+    """The finding says how much waits."""
     plugged: PluggedMeter | None = None
     origin: str = ""
     """The distribution it was plugged in from."""
@@ -94,7 +94,7 @@ def waiting(sample: Sample) -> str:
 
 
 def plugged_meter(name: str, plugged: PluggedMeter, origin: str) -> MeterInfo:
-    """What a plug-in measures, as a meter. Raises ConfigError."""
+    """Makes a plug-in a meter. Raises ConfigError."""
     unit = UNITS.get(str(getattr(plugged, "unit", None)))
     if unit is None or not callable(getattr(plugged, "measure", None)):
         raise ConfigError(f"it is no meter: a meter has measure(look, now), and a unit, one of {', '.join(UNITS)}")

@@ -1,7 +1,7 @@
-"""Names: what a config may call by name, of one kind (meters, actions): what is built in, and what is found elsewhere.
+"""Names: the meters, or the actions, that a config may name: those that are built in, and those that are plugged in.
 
-Where that is this room does not know: somebody who does hands in a function (``elsewhere``), which is called when a
-name is asked for that is not here, and says what there is and how each is loaded. What was loaded stays.
+The core does not know how plug-ins are found. The server sets a function (``elsewhere``), which is called for a name
+that is not built in. It returns the names that there are and how each is loaded. What was loaded stays.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class Names(dict[str, T]):
-    """Those that are there, by name."""
+    """The built-in and the loaded ones by name."""
 
     def __init__(self, what: str, built_in: Mapping[str, T], beside: Sequence[str] = ()) -> None:
-        """``what`` they are, and words that may stand in their place, for messages."""
+        """``what`` they are called in messages, and other words (``beside``) that a config may have in their place."""
         super().__init__(built_in)
         self.what = what
         self._beside = beside
         self.elsewhere: Callable[[], Mapping[str, Callable[[], T]]] = dict
 
     def find(self, name: object) -> T:
-        """The one of this name. Raises ConfigError, with the names there are; or what loading it raises."""
+        """Returns the one of this name. Raises ConfigError with the names that there are, or what loading it raises."""
         if not isinstance(name, str) or name not in self:
             elsewhere = self.elsewhere()
             if not isinstance(name, str) or name not in elsewhere:
@@ -36,7 +36,7 @@ class Names(dict[str, T]):
 
 
 def unknown(what: str, word: object, known: Sequence[str]) -> ConfigError:
-    """``unknown meter 'lag_rekords' (did you mean lag_records?)``."""
+    """Returns an error such as ``unknown meter 'lag_rekords' (did you mean lag_records?)``."""
     near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     return ConfigError(f"unknown {what} {str(word)[:60]!r} ({hint})")

@@ -1,30 +1,32 @@
-"""Policies: ordered rules for the consumers of some topics, and what becomes of them over time.
+"""Policies: ordered rules for the consumers of some topics, and the state of these rules for each consumer.
 
 Theory of operation. ``evaluate(policy, state, sample, now)`` looks at one consumer once. It is pure arithmetic on the
-sample, ``now`` and the consumer's :class:`PolicyState`; the broker and the Spark lab run the very same code. It says
-what is to be done, and does nothing. Each rule goes through these phases, independently of the others:
+sample, ``now`` and the consumer's :class:`PolicyState`, so the broker and the Spark lab run the same code. It decides,
+and leaves the doing to the caller. Each rule goes through these phases, independently of the others:
 
     IDLE ---- when holds ----> PENDING ---- held for long enough ----> COUNTED or ACTIVE ---- steps back ----> IDLE
                (onset)            |                                    (times not reached / fired)
                                   +---- fails, or the lag was gone in between ----> IDLE
 
-1. **for**: ``when`` must hold at every look from the onset on, for that long by the clock. Time is measured, not looks.
-2. **retries = n**: from the onset on it is tested n times, ``for / n`` apart, and not minded between the tests. One
-   test that finds it false clears. A look never serves for two tests, so looks that come late make the rule later.
-3. **times = n**: the n-th separate time that ``when`` held long enough fires, and counting begins anew. A time is
-   separate when the rule has stepped back in between. **within**: only times that began so recently count.
-4. **Stepping back**: an explicit ``until`` holds and ``when`` does not; without ``until``, ``when`` fails even with its
-   thresholds eased by a fifth. Stateful actions get a ``clear`` then; actions done once end without one.
-5. **An idle consumer is never slow**: with nothing waiting and nothing in flight no ``when`` holds and every rule
-   steps back, so nobody stays marked after recovering.
-6. **Clocks restart when the lag was really gone**, also between two looks: a condition that needs lag has held no
-   longer than records have waited (``Sample.waited``).
+1. **for**: ``when`` must hold at every look from the onset on, for so long by the clock. The number of looks does not
+   matter.
+2. **retries = n**: from the onset on ``when`` is tested n times, ``for / n`` apart, and ignored between the tests. If
+   one test finds it false, the rule is idle again. A look counts for one test only, so late looks delay the rule.
+3. **times = n**: the rule fires the n-th separate time that ``when`` held long enough. Then counting begins anew. Two
+   times are separate if the rule has stepped back in between. With **within**, only times that began so recently count.
+4. **Stepping back**: a rule with ``until`` steps back when ``until`` holds and ``when`` does not. Without ``until``, it
+   steps back when ``when`` fails even with its thresholds eased by a fifth. Then an action that lasts gets a ``clear``
+   decision; an action that is done once gets none.
+5. **An idle consumer is never slow**: while nothing waits and nothing is in flight, no ``when`` holds and every rule
+   steps back. So no consumer stays marked after it has recovered.
+6. **Clocks restart when the lag was gone**, even if it was gone only between two looks: a condition that needs lag has
+   held no longer than records have waited (``Sample.waited``).
 7. **Dry run**: ``enforce = false`` changes nothing but ``Decision.enforced``.
-8. **Ladders**: rules are judged in order; after an enforced ``disconnect`` or ``delete_subscription`` nothing follows.
-9. **The broker's own lateness**: while its loop is late the caller does not evaluate, and then calls
-   ``state.shift(seconds)``: running clocks move by that much and nobody is charged.
+8. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
+9. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
+   ``state.shift(seconds)``, which moves running clocks, so no consumer is charged for that time.
 
-The caller keeps looking at a consumer while it lags or its state is not ``settled``.
+The caller looks at a consumer for as long as it lags or its state is not ``settled``.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ __all__ = [
 ]  # fmt: skip
 
 EASE = 0.2
-"""How far a value must be back on the right side of its threshold before a rule steps back by itself."""
+"""The share of its threshold by which a value must be back on the right side before a rule steps back."""
 _SLACK_S = 1e-6
-"""Sums of floating-point times may differ by this much and still be the same instant."""
+"""Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
 RULES_MAX = 64
 
 
 class Subscriptions(StrEnum):
-    """Which subscriptions a policy is for."""
+    """The subscriptions that a policy is for."""
 
     TRANSIENT = "transient"
     DURABLE = "durable"
@@ -66,7 +68,7 @@ class Subscriptions(StrEnum):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Rules for the subscriptions that read these topics."""
+    """Ordered rules for the subscriptions that read some topics."""
 
     name: str
     topics: tuple[str, ...] = ("#",)
@@ -74,11 +76,11 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def covers(self, durable: bool) -> bool:
-        """Whether it is for subscriptions of this kind."""
+        """Tells whether the policy is for subscriptions of this kind."""
         return self.subscriptions == Subscriptions.ALL or (self.subscriptions == Subscriptions.DURABLE) == durable
 
     def plugged_meters(self) -> tuple[str, ...]:
-        """Names of the plugged-in meters that its conditions compare."""
+        """Returns the names of the plugged-in meters that its conditions compare."""
         conditions = [part for rule in self.rules for part in (rule.when, rule.until) if part is not None]
         named = dict.fromkeys(leaf.meter for condition in conditions for leaf in condition.leaves())
         return tuple(name for name in named if METERS[name].plugged is not None)
@@ -88,7 +90,7 @@ NO_POLICY = Policy(name="none")
 
 
 def policy_for(policies: Iterable[Policy], filter: str, durable: bool) -> Policy:
-    """The first policy, in the order of the file, whose topics include everything the filter can match."""
+    """Returns the first policy of the file whose topics include everything that the filter can match."""
     for policy in policies:
         if policy.covers(durable) and any(covers(topics, filter) for topics in policy.topics):
             return policy
@@ -96,7 +98,7 @@ def policy_for(policies: Iterable[Policy], filter: str, durable: bool) -> Policy
 
 
 def policy_for_any(policies: Iterable[Policy], filters: Iterable[str], durable: bool) -> Policy:
-    """The first policy, in the order of the file, that covers any of the names a queue goes by."""
+    """Returns the first policy of the file that covers any of the filters of a queue."""
     for policy in policies:
         if policy.covers(durable) and any(covers(topics, name) for topics in policy.topics for name in filters):
             return policy
@@ -104,7 +106,7 @@ def policy_for_any(policies: Iterable[Policy], filters: Iterable[str], durable: 
 
 
 def policy_named(policies: Iterable[Policy], name: str) -> Policy | None:
-    """The policy a subscriber asked for."""
+    """Returns the policy of this name; None: there is none."""
     return next((policy for policy in policies if policy.name == name), None)
 
 
@@ -116,7 +118,7 @@ class _Phase(Enum):
 
 
 class _RuleState:
-    """Where one rule stands for one consumer."""
+    """The state of one rule for one consumer."""
 
     __slots__ = ("fired_at", "moves", "next_test", "onsets", "phase", "since", "tests")
 
@@ -128,44 +130,45 @@ class _RuleState:
         self.tests = 0
         self.onsets: list[float] = []
         self.moves: tuple[Move, ...] = ()
-        """What its plugged-in action answered when it fired."""
+        """The answer of its plugged-in action when it fired."""
 
 
 class PolicyState:
-    """Where the rules of one policy stand for one consumer."""
+    """The states of a policy's rules for one consumer."""
 
     __slots__ = ("_rules", "late_s", "minds_acks", "plugged")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [_RuleState() for _ in policy.rules]
         self.late_s: float | None = None
-        """How late the broker had been in all when the clocks were last put right; None: they never ran."""
+        """The broker's summed lateness when the clocks were last moved; None: they never ran."""
         self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
-        """A consumer is to be looked at while it has something to acknowledge, though nothing waits for it."""
+        """The consumer has to be watched while it has something to acknowledge, even if nothing waits for it."""
         self.plugged = policy.plugged_meters()
-        """To be measured before each look."""
+        """The plugged-in meters to measure at each look."""
 
     @property
     def settled(self) -> bool:
-        """No clock runs and no rule is active: while the consumer does not lag there is nothing to evaluate."""
+        """Tells whether no clock runs and no rule is active. Then there is nothing to evaluate until the consumer lags.
+        """
         return all(state.phase is _Phase.IDLE for state in self._rules)
 
     @property
     def steady(self) -> bool:
-        """No clock runs: each rule is idle or active. Until a ``when`` comes true, or an active rule steps back, a look
-        changes nothing."""
+        """Tells whether each rule is idle or active, so that no clock runs. A look changes nothing until a ``when``
+        becomes true or an active rule steps back."""
         return all(state.phase in (_Phase.IDLE, _Phase.ACTIVE) for state in self._rules)
 
     def active(self) -> Iterator[int]:
-        """Indexes of the rules that fired and have not stepped back."""
+        """Yields the indexes of the rules that have fired and not stepped back."""
         return (index for index, state in enumerate(self._rules) if state.phase is _Phase.ACTIVE)
 
     def hold(self, index: int, moves: tuple[Move, ...]) -> None:
-        """What the plugged-in action of this rule answered, when it fired."""
+        """Remembers the answer of a rule's plugged-in action."""
         self._rules[index].moves = moves
 
     def lasting(self, policy: Policy) -> Iterator[Action]:
-        """What is being done to the consumer: the enforced actions of its active rules."""
+        """Yields the actions in force: the enforced actions of active rules."""
         for rule, state in zip(policy.rules, self._rules, strict=True):
             if state.phase is _Phase.ACTIVE and rule.enforce:
                 if rule.then.kind is ActionKind.PLUGIN:
@@ -174,13 +177,14 @@ class PolicyState:
                     yield rule.then
 
     def keep_up(self, late_s: float) -> None:
-        """To be told before each look how late the broker has been in all: that is nothing against anybody."""
+        """Moves running clocks by the broker's lateness since the last call. Called before each look with the sum of
+        all lateness."""
         if self.late_s is not None and late_s > self.late_s:
             self.shift(late_s - self.late_s)
         self.late_s = late_s
 
     def shift(self, seconds: float) -> None:
-        """Move all running clocks by the seconds that were the broker's own fault."""
+        """Moves all running clocks by so many seconds, which were the broker's own fault."""
         for state in self._rules:
             state.since += seconds
             state.fired_at += seconds
@@ -189,7 +193,7 @@ class PolicyState:
 
 
 def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
-    """One look at one consumer: what the policy decides now, in the order of its rules."""
+    """Returns what the policy decides about one consumer now, in the order of its rules."""
     decisions: list[Decision] = []
     for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
         decision = _look(index, rule, rule_state, sample, now)
@@ -201,7 +205,7 @@ def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> 
 
 
 def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
-    """Step all rules back, whatever the meters say: the policy no longer governs this consumer."""
+    """Steps all rules back, whatever the meters say. For a policy that no longer governs the consumer."""
     decisions = [
         _clear(index, rule, rule_state, sample, now)
         for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True))
@@ -214,7 +218,7 @@ def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> l
 def replace_policy(
     old: Policy, state: PolicyState, new: Policy, sample: Sample, now: float
 ) -> tuple[PolicyState, list[Decision]]:
-    """Another policy takes over (a reload). Rules that stand in both go on where they are; the rest step back."""
+    """Replaces a policy after a reload. Rules that both policies have keep their state; the others step back."""
     fresh = PolicyState(new)
     taken: set[int] = set()
     for index, rule in enumerate(new.rules):
@@ -248,7 +252,7 @@ def _look(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float)
 
 
 def _held_long_enough(rule: Rule, state: _RuleState, holds: bool, now: float) -> bool:
-    """Rules 1 and 2 at the top; goes back to IDLE when it has not."""
+    """Applies rules 1 and 2 of this file. The rule goes back to IDLE if its condition fails."""
     if rule.retries:
         if now + _SLACK_S < state.next_test:
             return False
@@ -262,7 +266,7 @@ def _held_long_enough(rule: Rule, state: _RuleState, holds: bool, now: float) ->
 
 
 def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision | None:
-    """Rule 3 at the top: one more time that it held; fires if that makes enough."""
+    """Applies rule 3 of this file: counts one more time, and fires if that makes enough."""
     state.onsets.append(state.since)
     if rule.within_s:
         state.onsets = [onset for onset in state.onsets if now - onset <= rule.within_s]
@@ -286,7 +290,7 @@ def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
 
 
 def _steps_back(rule: Rule, sample: Sample, holds: bool) -> bool:
-    """Rules 4 and 5 at the top."""
+    """Applies rules 4 and 5 of this file."""
     if sample.idle:
         return True
     if rule.until is not None:
@@ -313,7 +317,7 @@ _POLICY_KEYS = ["name", "topics", "subscriptions", "rule"]
 
 
 def parse_policy(mapping: object) -> Policy:
-    """The policy a ``[[policy]]`` table says; errors name the policy, the rule's number and the key."""
+    """Returns the policy of a ``[[policy]]`` table. Errors name the policy, the rule's number and the key."""
     if not isinstance(mapping, Mapping):
         raise ConfigError("a policy is a table with a name, topics and rules: [[policy]]")
     name = mapping.get("name")
@@ -339,7 +343,7 @@ def parse_policy(mapping: object) -> Policy:
 
 
 def parse_policies(tables: object) -> tuple[Policy, ...]:
-    """All policies of a file, in its order; names are unique."""
+    """Returns all policies of a file, in its order. Names are unique."""
     if not isinstance(tables, list | tuple):
         raise ConfigError("policies are written as [[policy]] tables")
     policies = tuple(parse_policy(table) for table in tables)

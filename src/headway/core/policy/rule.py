@@ -1,20 +1,20 @@
-"""Rules: when a condition holds for this long, or this often, then do that.
+"""Rules: when a condition holds for so long, or so often, then do something.
 
 A rule as it is written::
 
     when = { drain_rate = "<5000B/s" }    the condition (see condition.py)
-    for = "500ms"                         it must hold that long without a break
+    for = "500ms"                         it must hold for so long without a break
     retries = 3                           ... or be found true in 3 tests spread evenly over that time
-    times = 30                            fire only at the 30th separate time
-    within = "1h"                         ... counting only those that began within the last hour
-    until = { lag_records = "< 10" }      when to step back; left out: when ``when``, eased by a fifth, holds no more
+    times = 30                            fire only the 30th separate time
+    within = "1h"                         ... counting only times that began within the last hour
+    until = { lag_records = "< 10" }      when to step back; default: when ``when``, eased by a fifth, no longer holds
     then = "disconnect"                   the action, or with options:
     then = { action = "discard", which = "oldest", keep_records = 50 }
     enforce = false                       a dry run: everything happens but the action
     name = "too slow for too long"        shown beside the number
 
-What does not make sense is refused when it is read, not when it is needed: a rule that would act on a consumer for
-what others do, a discard that does not say how much to keep, an ``until`` that holds at the very moment the rule fires.
+A rule that makes no sense is refused when the config is read: one that would act on a consumer for what others do, a
+discard that does not say how much to keep, or an ``until`` that holds already when the rule fires.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RETRIES_MAX = 1000
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """See the top of this module. ``for_s`` is ``for``, which is a word of the language."""
+    """One rule; see the top of this file. ``for_s`` is ``for``, which is a keyword of Python."""
 
     when: Condition
     then: Action
     for_s: float = 0.0
     times: int = 1
     within_s: float = 0.0
-    """0: however long ago."""
+    """Seconds; 0: times count however long ago they began."""
     retries: int = 0
     until: Condition | None = None
     enforce: bool = True
@@ -53,7 +53,7 @@ _RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enf
 
 
 def parse_rule(mapping: object) -> Rule:
-    """The rule a mapping says. Errors name the key; the policy's parser puts policy and number in front."""
+    """Returns the rule of a table. Errors name the key; ``parse_policy`` adds the policy and the rule's number."""
     if not isinstance(mapping, Mapping):
         raise ConfigError('a rule is a table with "when" and "then"')
     for key in mapping:
@@ -80,7 +80,7 @@ def parse_rule(mapping: object) -> Rule:
 
 
 def _with_default_keep(action: Action, when: Condition) -> Action:
-    """A discard that was not told how much to keep keeps what its own condition allows to wait."""
+    """Returns the action. A discard that does not say how much to keep, keeps what its condition allows to wait."""
     if action.which not in COUNTED or action.keep_records is not None or action.keep_bytes is not None:
         return action
     limits = {leaf.meter: leaf for leaf in when.leaves() if leaf.op[0] == ">"}
@@ -98,7 +98,7 @@ def _with_default_keep(action: Action, when: Condition) -> Action:
 
 
 def _check(rule: Rule) -> None:
-    """What each key may say by itself, but not together with the others."""
+    """Refuses values that are valid by themselves but not together. Raises ConfigError."""
     if not 1 <= rule.times <= TIMES_MAX:
         raise ConfigError(f"times: from 1 to {TIMES_MAX:,}, not {rule.times}")
     if rule.within_s and rule.times == 1:
@@ -121,7 +121,7 @@ def _check(rule: Rule) -> None:
 
 
 def _check_until(when: Condition, until: Condition) -> None:
-    """Where both are a comparison of one meter, stepping back must lie on the far side of firing."""
+    """Refuses an ``until`` that compares the meter of ``when`` and can hold while the rule fires."""
     if not isinstance(when, Comparison) or not isinstance(until, Comparison) or when.meter != until.meter:
         return
     form = METERS[when.meter].unit.format

@@ -1,4 +1,4 @@
-"""Tables: one key of what was written, as a plain value, or the one line that says what it takes."""
+"""Tables: reads one key of a config table as a plain value, or raises an error that says what the key takes."""
 
 from __future__ import annotations
 

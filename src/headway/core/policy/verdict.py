@@ -1,9 +1,9 @@
-"""Verdicts: what was decided about a consumer and why, kept so that it can be asked for later.
+"""Verdicts: decisions about consumers, each with everything that it rests on.
 
 Rules:
-- A verdict carries everything it rests on: every reading with its threshold, the window, the whole sample, and one
-  sentence for people. It can be understood without the broker that wrote it.
-- The reason is the word on the wire, in metrics and in columns; the cause says where the trouble lies (explain.py).
+- A verdict has every reading with its threshold, the window, the whole sample, and one sentence for people. It can be
+  understood without the broker that made it.
+- The reason is the word on the wire, in metrics and in columns. The cause says where the trouble lies (causes.py).
 - Verdicts outlive the connection. Memory for them is bounded (history.py).
 """
 
@@ -27,25 +27,25 @@ __all__ = [
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided about one consumer, and why."""
+    """One verdict about one consumer."""
 
     number: int
     time_s: float
-    """The broker's clock."""
+    """Seconds on the broker's clock."""
     wall_s: float
     """Seconds since 1970."""
     client: str
     filter: str
     listener: str
     policy: str
-    """Empty where no policy decided: pressure on the pool, flap control."""
+    """The policy's name; empty where no policy decided (pressure on a pool)."""
     rule: int
-    """As people count them, from 1; 0 without a policy."""
+    """The rule's number, from 1; 0 without a policy."""
     kind: DecisionKind
     action: Action
     reason: Reason
     cause: Cause | None
-    """None for a clear: the trouble is over."""
+    """Where the trouble lies; None for a clear, for the trouble is over."""
     enforced: bool
     readings: tuple[Reading, ...]
     window_s: float
@@ -68,7 +68,7 @@ def judge(
     listener: str = "",
     broker_late: bool = False,
 ) -> Verdict:
-    """The verdict for a policy's decision."""
+    """Returns the verdict for a policy's decision."""
     return Verdict(
         number=number, time_s=now, wall_s=wall_s, client=client, filter=filter, listener=listener, policy=policy,
         rule=decision.rule + 1, kind=decision.kind, action=decision.action, reason=find_reason(decision),
@@ -94,10 +94,10 @@ def judge_pressure(
     readings: tuple[Reading, ...] = (),
     kind: DecisionKind = DecisionKind.FIRE,
 ) -> Verdict:
-    """The verdict where no policy decided: a pool over its limit, a client over its share, flapping.
+    """Returns the verdict where no policy decided: a pool is over its limit, or a client over its share.
 
-    ``why`` is the first half of the sentence: ``memory is over its limit (130 MB of 128 MB) and its lane holds the
-    most``. What the consumer has waiting, the cause and the action are added.
+    ``why`` is the first half of the sentence: ``memory is over its limit (130 MB of 128 MB) and it is furthest back``.
+    What waits for the consumer, the cause and the action are added.
     """
     fires = kind is DecisionKind.FIRE
     done = Action(action)
@@ -110,16 +110,16 @@ def judge_pressure(
 
 
 class VerdictBook(History[Verdict]):
-    """The last verdicts of each client, also of those that are gone."""
+    """The last verdicts of each client, including clients that are gone."""
 
     def __init__(self, per_client: int = PER_NAME_MAX, clients_max: int = NAMES_MAX, verdicts_max: int = ENTRIES_MAX
                  ) -> None:
         super().__init__(per_client, clients_max, verdicts_max)
         self.made = 0
-        """Verdicts so far, also those not kept any more."""
+        """Verdicts so far, including those that are no longer in the book."""
 
     def next_number(self) -> int:
-        """The number for the next verdict; ascending, never used twice."""
+        """Returns the number for the next verdict. Numbers ascend and are never used twice."""
         self.made += 1
         return self.made
 
@@ -127,5 +127,5 @@ class VerdictBook(History[Verdict]):
         self.put(verdict.client, verdict)
 
     def recent(self, count: int) -> list[Verdict]:
-        """The newest verdicts of all clients, the newest first."""
+        """Returns the newest verdicts of all clients, the newest first."""
         return heapq.nlargest(count, self, key=lambda verdict: verdict.number)

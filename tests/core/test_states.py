@@ -11,10 +11,10 @@ from tests.core.stage import STUCK, Stage
 from headway.core.base import IllegalMove, moved
 from headway.core.consumer import conflation, life
 from headway.core.consumer.conflation import Mode
-from headway.core.consumer.life import Life
+from headway.core.consumer.life import Life, SessionLife
 
 
-@pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES])
+@pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES, life.SESSION_MOVES])
 def test_only_legal_moves_are_made(table: Mapping[StrEnum, Set[StrEnum]]) -> None:
     assert set(table) == set(type(next(iter(table))))
     for old, legal in table.items():
@@ -47,3 +47,28 @@ def test_conflation_is_started_once() -> None:
     with pytest.raises(IllegalMove):
         subscription.conflation.start(subscription, stage.now, 0)
     assert subscription.conflation.mode is Mode.RESTING
+
+
+def test_a_session_is_connected_or_away_until_it_ends() -> None:
+    stage = Stage()
+    session = stage.client("a", expiry_s=60).session
+    assert session.life is SessionLife.CONNECTED
+    with pytest.raises(IllegalMove):
+        session.connect(session.outlet)
+    stage.clients["a"].leave()
+    assert (session.life, session.outlet) == (SessionLife.AWAY, None)
+    with pytest.raises(IllegalMove):
+        session.give_up()
+    assert stage.client("a", expiry_s=60).session is session, "it came back to its own"
+    assert session.life is SessionLife.CONNECTED
+
+
+def test_a_session_that_was_given_up_ends_with_its_connection() -> None:
+    stage = Stage()
+    session = stage.client("a", expiry_s=60).session
+    session.give_up()
+    assert session.outlet is not None, "its client is to be told why"
+    stage.clients["a"].leave()
+    assert session.ended
+    with pytest.raises(IllegalMove):
+        session.become(SessionLife.CONNECTED)

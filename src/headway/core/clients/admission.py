@@ -15,7 +15,7 @@ import msgspec
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.keeping import Keeping, SessionTerms
-from headway.core.consumer import ConnectRequest, Disconnect, Outlet, Session, Will
+from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
 from headway.core.policy import FlapControl
@@ -54,7 +54,8 @@ class Admission:
         if old is not None:
             self._take_over(old, request, now)
             # Whoever comes back to its own may do so in any case: what it has there is counted already.
-            if request.clean_start or old.dead or old.protocol != request.protocol or old.expires_at() <= now:
+            useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
+            if request.clean_start or useless:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
         pool = registry.pool_of(request.listener)
@@ -64,7 +65,7 @@ class Admission:
             session = Session(registry.session_number, request, pool, now)
             registry.sessions[request.client] = session
             registry.numbers[session.number] = session
-            session.outlet = outlet
+            session.connect(outlet)
             session.settle_tab()
             self._keeping.session(session)
             return session
@@ -112,7 +113,7 @@ class Admission:
         session.adopt(request, now)
         session.settle_tab()
         session.present = True
-        session.outlet = outlet
+        session.connect(outlet)
         session.channel.replay = list(reversed(session.channel.in_flight))
         session.channel.exhausted_since_s = None
         self._fanout.again[session] = None
@@ -132,9 +133,8 @@ class Admission:
         session.half_sent = None
         session.rest = b""
         session.held_back.clear()
-        session.outlet = None
+        session.disconnect(now)
         session.count_unsent()
-        session.gone_since_s = now
         if session.paused_by:
             session.paused_by.clear()
             session.stalled_s += now - session.paused_since_s
@@ -155,11 +155,15 @@ class Admission:
         if session.outlet is not outlet:
             return  # the session has moved to another connection
         self.detach(session, now, last_word=False)
-        session.last_reason = reason
         if expiry_s is not None:
             session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
+        self._stay_or_end(session, reason, now, will=will)
+
+    def _stay_or_end(self, session: Session, reason: Reason, now: float, *, will: bool) -> None:
+        """Keeps a session whose connection is gone until it expires, or ends it now."""
+        session.last_reason = reason
         last_will, session.will = session.will, None
-        if session.expiry_s <= 0 or session.dead:
+        if session.expiry_s <= 0 or session.life is GIVEN_UP:
             self.end(session, Reason.SUBSCRIPTION_ENDED, now)
         else:
             self._keeping.session(session)
@@ -174,9 +178,8 @@ class Admission:
         if outlet is None:
             return
         rest = self.detach(session, now, last_word=True)
-        session.outlet = outlet  # ``disconnect`` wants to see whose connection it is
         self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))
-        self.disconnect(session, outlet, reason, now, will=True)
+        self._stay_or_end(session, reason, now, will=True)
 
     def _expire_later(self, session: Session, now: float) -> None:
         if session.expires_at() == inf:
@@ -191,7 +194,7 @@ class Admission:
         registry = self._registry
         if session.ended:
             return
-        session.ended = True
+        session.become(SessionLife.ENDED)
         session.stop_timers()
         self._keeping.session_ended(session)
         registry.deferred.begin(self._clear_up(session, reason), now)

@@ -73,7 +73,7 @@ class Ending:
             finish_half_sent(session)
         except OSError as error:
             session.half_sent = None
-            session.dead = True
+            session.give_up()
             text = f"a record half sent could not be read back from disk ({error.strerror or error})"
             self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.core.consumer import Channel, QueueTerms, Session, SubscribeRequest, Subscription
+from headway.core.consumer import GIVEN_UP, Channel, QueueTerms, Session, SubscribeRequest, Subscription
 from headway.core.delivery import EXACTLY_ONCE, stands_for
 from headway.core.log import Fact, Kept, Ledger, LooseEnds
 from headway.core.queue import Queue, queue_of
@@ -89,7 +89,7 @@ class Keeping:
         """It has come, or gone, or is to live for another time."""
         if self._registry.ledger is None:
             return
-        if session.expiry_s > 0 and not session.ended and not session.dead:
+        if session.expiry_s > 0 and not session.ended and session.life is not GIVEN_UP:
             fresh, session.kept = not session.kept, True
             self._say("session", session.client, _session_terms(session))
             for subscription in session.subscriptions.values() if fresh else ():

@@ -15,7 +15,7 @@ from headway.core.consumer.effects import (
     Spill,
 )
 from headway.core.consumer.feed import Feed, FeedKey
-from headway.core.consumer.life import ENDED, PAUSED, REPLACED, Life
+from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, PeerState
@@ -29,8 +29,8 @@ from headway.core.consumer.subscription import Subscription
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
     "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD",
-    "Feed", "FeedKey", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options", "Pause",
-    "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms", "Reader", "REPLACED",
-    "RESTING", "Resume", "Session", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
-    "SubscriptionOptions", "Will", "Window",
+    "Feed", "FeedKey", "GIVEN_UP", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options",
+    "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms", "Reader",
+    "REPLACED", "RESTING", "Resume", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
+    "SubscribeRequest", "Subscription", "SubscriptionOptions", "Will", "Window",
 ]

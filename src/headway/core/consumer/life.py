@@ -1,4 +1,4 @@
-"""Lives: the states of a subscription, and the legal moves between them."""
+"""Lives: the states of a subscription and of a session, and the legal moves between them."""
 
 from __future__ import annotations
 
@@ -24,4 +24,24 @@ MOVES = {
     PAUSED: {OPEN, ENDED},
     REPLACED: {ENDED},
     ENDED: set[Life](),
+}
+
+
+class SessionLife(StrEnum):
+    AWAY = "away"
+    """The client is not connected. The session waits for it until it expires."""
+    CONNECTED = "connected"
+    GIVEN_UP = "given up"
+    """The broker has given up the connection: nothing more is sent, and the session ends with it."""
+    ENDED = "ended"
+
+
+AWAY: Final = SessionLife.AWAY
+CONNECTED: Final = SessionLife.CONNECTED
+GIVEN_UP: Final = SessionLife.GIVEN_UP
+SESSION_MOVES = {
+    AWAY: {CONNECTED, SessionLife.ENDED},
+    CONNECTED: {AWAY, GIVEN_UP, SessionLife.ENDED},
+    GIVEN_UP: {SessionLife.ENDED},
+    SessionLife.ENDED: set[SessionLife](),
 }

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headway.core.base import PacketIds, Reason, Timer, stop
+from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
+from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, SESSION_MOVES, SessionLife
 from headway.core.consumer.outlet import Outlet
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
@@ -89,8 +90,8 @@ class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
-        "channel", "client", "connected_s", "dead", "ended", "expiry", "expiry_s", "gates", "gone_since_s", "half_sent",
-        "held_back", "holdings", "incoming", "kept", "lagging", "last_reason", "listener", "lost_records",
+        "channel", "client", "connected_s", "expiry", "expiry_s", "gates", "gone_since_s", "half_sent", "held_back",
+        "holdings", "incoming", "kept", "lagging", "last_reason", "life", "listener", "lost_records",
         "max_packet_bytes", "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool",
         "present", "protocol", "published_bytes", "published_records", "queues", "ready", "refused_records", "rest",
         "stalled_s", "starved", "subscriptions", "tab", "username", "will", "will_due",
@@ -143,13 +144,34 @@ class Session:
         """The timer that ends the session while its client is away."""
         self.will_due: Timer | None = None
         """The timer that publishes a delayed will."""
-        self.dead = False
-        """The broker has given up the connection: nothing more is sent, and the session ends with it."""
-        self.ended = False
+        self.life = AWAY
+        """Only ``become`` sets it."""
         self.kept = False
         """The session is in the journal, so it outlives the process."""
         self.last_reason: Reason | None = None
         self.adopt(request, now)
+
+    def become(self, life: SessionLife) -> None:
+        self.life = moved(SESSION_MOVES, self.life, life)
+
+    @property
+    def ended(self) -> bool:
+        return self.life is SessionLife.ENDED
+
+    def connect(self, outlet: Outlet) -> None:
+        self.become(CONNECTED)
+        self.outlet = outlet
+
+    def disconnect(self, now: float) -> None:
+        """Notes that the connection is gone. A session that was given up, or has ended, stays so."""
+        if self.life is CONNECTED:
+            self.become(AWAY)
+        self.outlet = None
+        self.gone_since_s = now
+
+    def give_up(self) -> None:
+        """Stops sending: the rest of a half-sent record cannot be read from disk."""
+        self.become(GIVEN_UP)
 
     def adopt(self, request: ConnectRequest, now: float) -> None:
         """Takes over what a new connection asks for."""

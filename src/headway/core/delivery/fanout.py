@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from headway.core.consumer import RESTING, Feed, Outlet, Session, Subscription
+from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
 from headway.core.delivery.rendering import Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -151,7 +151,7 @@ class Fanout:
     def pump(self, session: Session, now: float) -> None:
         """Send what waits for this session, as long as its outlet takes it."""
         outlet = session.outlet
-        if outlet is None or outlet.blocked or session.dead:
+        if outlet is None or outlet.blocked or session.life is GIVEN_UP:
             return
         if session.starved:
             session.go_on()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import PAUSED, Delivery, Subscription
+from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
 from headway.core.delivery import holds_back, keeper_of, record_at, write, write_frame
 from headway.core.log import Chunk
 from headway.core.routing import Registry
@@ -34,7 +34,7 @@ def has_room(member: Subscription, now: float) -> bool:
     outlet = session.outlet
     if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
         return False
-    if session.half_sent is not None or session.rest or session.dead or holds_back(member):
+    if session.half_sent is not None or session.rest or session.life is GIVEN_UP or holds_back(member):
         return False
     if member.window.timeouts:
         return False  # it still works on deliveries that timed out and went to others
@@ -49,7 +49,7 @@ def has_room(member: Subscription, now: float) -> bool:
 def moves(member: Subscription, late_s: float) -> bool:
     """Returns whether a member can take records, or could since ``late_s``."""
     session, outlet = member.session, member.session.outlet
-    if outlet is None or session.dead or member.life is PAUSED:
+    if outlet is None or session.life is GIVEN_UP or member.life is PAUSED:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s

@@ -251,9 +251,9 @@ def test_a_mistake_says_what_there_is(meter: Waiting, action: Shed, when: object
 
 
 def test_what_is_no_plug_in_is_refused() -> None:
-    with pytest.raises(ConfigError, match="it is no meter: a meter has measure"):
+    with pytest.raises(ConfigError, match="it is not a meter: a meter has measure"):
         plugged_meter("m", object(), "")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="it is no action: an action has act"):
+    with pytest.raises(ConfigError, match="it is not an action: an action has act"):
         plugged_action("a", object(), "")  # type: ignore[arg-type]
 
 

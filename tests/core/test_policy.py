@@ -130,10 +130,13 @@ WRONG_RULES = [
     ('when = "lag"\nthen = "notify"', "when: a condition is a table such as { lag_age = \"30s\" }, not text"),
     ('when = { lag_bytes = "2 x prefetch" }\nthen = "notify"', "only counts of records can be relative to prefetch"),
     ('when = { lag_records = "2 prefetch" }\nthen = "notify"', 'write "2 x prefetch" or "prefetch + 50"'),
-    ('when = { lag_records = "0 x prefetch" }\nthen = "notify"', "a multiple of prefetch is more than 0"),
+    ('when = { lag_records = "0 x prefetch" }\nthen = "notify"', "a multiple of prefetch has to be more than 0"),
     ('when = { drain_rate = 0 }\nthen = "notify"', "when.drain_rate: nothing is less than 0; this can never hold"),
     ('when = { lag_age = ">= 0s" }\nthen = "notify"', '">= 0" always holds; write "> 0"'),
-    ('when = { slow_fraction = "100%" }\nthen = "block_publishers"', 'nothing is more than the whole; write ">= 100%"'),
+    (
+        'when = { slow_fraction = "100%" }\nthen = "block_publishers"',
+        'a share is never more than 100%; write ">= 100%"',
+    ),
     ('when = { lag_age = "1s" }', "'then' is missing"),
     ('then = "notify"', "'when' is missing"),
     ('when = { lag_age = "1s" }\nthen = "explode"', "unknown action 'explode' (known: notify, conflate,"),
@@ -221,7 +224,7 @@ def test_wrong_policies_are_refused(written, says):
 
 
 def test_two_policies_of_one_name_are_refused():
-    with pytest.raises(ConfigError, match="policy 'p': there are two of that name"):
+    with pytest.raises(ConfigError, match="policy 'p' is defined twice"):
         parse_policies([{"name": "p"}, {"name": "p"}])
 
 

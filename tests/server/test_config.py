@@ -396,7 +396,7 @@ MISTAKES = [
     ("[[topic]]\nfilter = 'a'\n[[topic]]\nfilter = 'a'", 'topic[2].filter: "a" has a key already'),
     ("policy = 3", "policy: policies are written as [[policy]] tables, in double brackets"),
     ("[[policy]]", "policy[1]: a policy needs a name"),
-    ("[[policy]]\nname = 'a'\n[[policy]]\nname = 'a'", "policy 'a': there are two of that name"),
+    ("[[policy]]\nname = 'a'\n[[policy]]\nname = 'a'", "policy 'a' is defined twice"),
     ("[[policy]]\nname = 'a'\ntopics = ['b/#/c']", "policy 'a': topics[1]: filter 'b/#/c'"),
     (
         "[[policy]]\nname = 'a'\n[[policy.rule]]\nwhen = { lag_rekords = 3 }\nthen = 'notify'",

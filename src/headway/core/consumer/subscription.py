@@ -78,7 +78,7 @@ class Subscription:
         """Records that come before any more from the lane. The first one is being read."""
         self.conflation = Conflation()
         self.current_s = 0.0
-        """When the consumer last had everything there was. Older records do not make it late: it asked for them."""
+        """When the consumer last had everything, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
 
         self.gap: Gap | None = None

@@ -83,7 +83,7 @@ def _number(value: object) -> float:
 
 def _moves(answer: object, action: Action) -> Sequence[Move]:
     if not isinstance(answer, list | tuple) or not all(isinstance(move, Move) for move in answer):
-        raise TypeError(f"act() returned {answer!r}, which is no list of moves")
+        raise TypeError(f"act() returned {answer!r}, which is not a list of moves")
     if len(answer) > MOVES_MAX:
         raise ValueError(f"act() returned {len(answer)} moves; {MOVES_MAX} at most")
     for move in answer:

@@ -168,9 +168,9 @@ def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo
     """Makes a plug-in an action. Raises ConfigError."""
     defaults = getattr(plugged, "options", None)
     if not isinstance(defaults, Mapping) or not callable(getattr(plugged, "act", None)):
-        raise ConfigError("it is no action: an action has act(look, options, now), and options, a mapping")
+        raise ConfigError("it is not an action: an action has act(look, options, now) and a mapping of options")
     if not all(isinstance(value, str | int | float) for value in defaults.values()):
-        raise ConfigError("it is no action: its options are texts, numbers, true or false")
+        raise ConfigError("it is not an action: its options have to be texts, numbers, true or false")
     conflates = getattr(plugged, "conflates", False) is True
 
     def read_options(written: Mapping[str, Any]) -> Action:
@@ -184,7 +184,7 @@ def move(action: str, text: str = "", **options: object) -> Move:
     """Returns a move with a built-in action and its options: ``move("discard", which="oldest", keep_records=50)``."""
     found = parse_action({"action": action, **options})
     if found.kind is ActionKind.PLUGIN:
-        raise ConfigError(f"{action} is plugged in, too: a plug-in answers with what is built in")
+        raise ConfigError(f"{action} is plugged in: a plug-in can only answer with built-in actions")
     if found.which in COUNTED and found.keep_records is None and found.keep_bytes is None:
         raise ConfigError(f"discard {found.which} needs keep_records or keep_bytes: how much may wait")
     return Move(found, text)

@@ -205,7 +205,7 @@ def parse_amount(value: object, parse: Callable[[object], float], relative: bool
             raise ConfigError(f'"{value}" is not understood: write "2 x prefetch" or "prefetch + 50"')
         multiple = float(match[1]) if match[1] else 1.0
         if multiple == 0:
-            raise ConfigError(f'"{value}": a multiple of prefetch is more than 0')
+            raise ConfigError(f'"{value}": a multiple of prefetch has to be more than 0')
         return Amount(parse(match[2]) if match[2] else 0.0, multiple)
     return Amount(parse(value))
 
@@ -253,7 +253,7 @@ def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
     if op == "<" and parsed == Amount(0.0):
         raise ConfigError(f"{where}: nothing is less than 0; this can never hold")
     if op == ">" and info.unit is SHARE and parsed.base >= 1:
-        raise ConfigError(f'{where}: nothing is more than the whole; write ">= 100%"')
+        raise ConfigError(f'{where}: a share is never more than 100%; write ">= 100%"')
     if op == ">=" and parsed == Amount(0.0):
         raise ConfigError(f'{where}: ">= 0" always holds; write "> 0"')
     return Comparison(meter, op, parsed)

@@ -97,7 +97,7 @@ def plugged_meter(name: str, plugged: PluggedMeter, origin: str) -> MeterInfo:
     """Makes a plug-in a meter. Raises ConfigError."""
     unit = UNITS.get(str(getattr(plugged, "unit", None)))
     if unit is None or not callable(getattr(plugged, "measure", None)):
-        raise ConfigError(f"it is no meter: a meter has measure(look, now), and a unit, one of {', '.join(UNITS)}")
+        raise ConfigError(f"it is not a meter: a meter has measure(look, now) and a unit, one of {', '.join(UNITS)}")
     return MeterInfo(
         lambda sample: None if sample.plugged is None else sample.plugged.get(name), unit, Reason.PLUGIN, name,
         lambda value, limit, sample: f"{name} {value} (limit {limit})", plugged=plugged, origin=origin,

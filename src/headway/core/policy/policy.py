@@ -350,7 +350,7 @@ def parse_policies(tables: object) -> tuple[Policy, ...]:
     seen: set[str] = set()
     for policy in policies:
         if policy.name in seen:
-            raise ConfigError(f"policy {policy.name!r}: there are two of that name")
+            raise ConfigError(f"policy {policy.name!r} is defined twice")
         seen.add(policy.name)
     return policies
 

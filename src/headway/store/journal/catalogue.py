@@ -1,10 +1,10 @@
 """The contents of a stream, for readers of any thread while one thread writes.
 
 Rules:
-- The lock is held to look things up and to change them, never while a file is read or written.
-- What is not known to be on disk is read from memory: it is kept there until then, and the file may be lying.
-- A reader may find that what it looked up has been freed meanwhile. Then it looks again.
-- Indexes of segments but the last are thinned (index.py). Who reads on walks once through each of their stretches.
+- The lock is held for lookups and changes, never while a file is read or written.
+- Batches that are not known to be on disk are read from memory, because the file may not have them.
+- A segment may be freed between the lookup and the read. Then the reader looks again.
+- The indexes of all segments but the last are thinned (index.py). A reader walks once through the batches of an entry.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DECODED_MAX = 4
 DECODED_BYTES_MAX = 1024 * 1024
 """A larger batch is not kept decoded."""
 WALKED_MAX = 16
-"""Stretches that are kept walked through: for so many readers, each at another place. 13 KB for small batches."""
+"""Thinned entries whose batches stay indexed, for so many readers at different places. 13 KB each for small batches."""
 
 
 class SegmentStats(NamedTuple):
-    """One segment, for people. Times are microseconds; None for a segment without batches."""
+    """One segment, for display. Times are microseconds; None for a segment without batches."""
 
     name: str
     bytes: int
@@ -59,7 +59,7 @@ class Catalogue:
         self._file_cache = FileCache(files)
         self._decoded: OrderedDict[int, Decoded] = OrderedDict()
         self._walked: OrderedDict[int, SegmentIndex] = OrderedDict()
-        """By the number of the first batch."""
+        """The indexes of walked entries, by the number of the first batch."""
         self.kept_bytes = 0
         """Bytes of batches that are not known to be on disk."""
 
@@ -80,18 +80,18 @@ class Catalogue:
         return self._segments[0]
 
     def __len__(self) -> int:
-        """Segments."""
+        """The number of segments."""
         return len(self._segments)
 
     def add_segment(self, segment: SegmentIndex) -> None:
-        """All batches before it are on disk."""
+        """Adds a segment. All batches before it are on disk."""
         with self._lock:
             if self._segments:
                 self._segments[-1].thin()
             self._segments.append(segment)
 
     def add(self, packed: Packed, offset: int) -> None:
-        """A batch that the last segment has at ``offset``, or is going to have; it is kept."""
+        """Adds a batch that is, or will be, at ``offset`` of the last segment. Its bytes are kept."""
         number, first = packed.header.number, packed.header.first_sequence
         with self._lock:
             if not self._kept:
@@ -111,7 +111,7 @@ class Catalogue:
         return number
 
     def supersede(self, segment: SegmentIndex) -> SegmentIndex | None:
-        """All batches that are kept are on disk, in this new segment. Returns the one that was the last, cut."""
+        """Adds a segment that has all kept batches on disk. Returns the former last segment, without these batches."""
         with self._lock:
             old = self._segments[-1] if self._segments else None
             if old is not None:
@@ -135,14 +135,14 @@ class Catalogue:
             self._segments.insert(at, segment)
 
     def forget(self, segment: SegmentIndex) -> None:
-        """The segment's file is gone."""
+        """Closes the file of a removed segment."""
         self._file_cache.forget(segment.path)
 
     def close(self) -> None:
         self._file_cache.close()
 
     def check(self) -> None:
-        """Assert what always holds. It goes through all entries of all segments."""
+        """Asserts the invariants. Goes through all entries of all segments."""
         with self._lock:
             for segment in self._segments:
                 segment.check()
@@ -173,7 +173,7 @@ class Catalogue:
 
     @property
     def freed_upto(self) -> int:
-        """The last sequence before what there is; 0 if there never was one."""
+        """The last sequence before the oldest segment; 0 if there never was one."""
         with self._lock:
             return self._segments[0].header.last_sequence if self._segments else 0
 
@@ -190,7 +190,7 @@ class Catalogue:
             ]
 
     def sequence_at(self, time_us: int) -> int:
-        """Where the file cannot be read it is the first sequence of the stretch: who reads from there learns of it."""
+        """Where the file cannot be read, returns the entry's first sequence; reading from there reports the damage."""
         while True:
             with self._lock:
                 each = ((segment, segment.find_time(time_us)) for segment in self._segments)
@@ -209,7 +209,7 @@ class Catalogue:
                         return place.first_sequence
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Bytes from this sequence on, to within an entry, and when the first of them was written."""
+        """Bytes from this sequence on, with the precision of an index entry, and when the first of them was written."""
         size, time_us = 0, None
         with self._lock:
             for segment in reversed(self._segments):
@@ -238,7 +238,7 @@ class Catalogue:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def batch_with(self, sequence: int) -> Decoded | None:
-        """The batch that covers this sequence, or the next one after it. Raises Corrupt, OSError."""
+        """The batch with this sequence, or the next batch after it. Raises Corrupt, OSError."""
         while True:
             with self._lock:
                 found = self._find(sequence)
@@ -264,11 +264,11 @@ class Catalogue:
                         self._decoded.popitem(last=False)
             return decoded
 
-    def _walk(self, fd: int, segment: SegmentIndex, stretch: IndexEntry) -> SegmentIndex:
-        """Indexes each batch of a stretch. Raises OSError."""
-        walked = walk(self._files, fd, segment, stretch)
+    def _walk(self, fd: int, segment: SegmentIndex, entry: IndexEntry) -> SegmentIndex:
+        """Indexes each batch of a thinned entry. Raises OSError."""
+        walked = walk(self._files, fd, segment, entry)
         with self._lock:
-            self._walked[stretch.number] = walked
+            self._walked[entry.number] = walked
             if len(self._walked) > WALKED_MAX:
                 self._walked.popitem(last=False)
         return walked
@@ -291,15 +291,15 @@ class Catalogue:
             raise Corrupt(segment.path, place.offset, str(error)) from None
 
     def scan(self, kinds: Collection[int] | None) -> Iterator[Decoded]:
-        """Every batch there is now, in order, with its entries of these kinds. Nothing may be written or freed
-        meanwhile. Raises Corrupt, OSError."""
+        """Yields every batch in order, with its entries of these kinds. Nothing may be written or freed meanwhile.
+        Raises Corrupt, OSError."""
         with self._lock:
             segments = [(segment, len(segment)) for segment in self._segments]
         for segment, count in segments:
             yield from self._scan(segment, count, kinds)
 
     def _scan(self, segment: SegmentIndex, count: int, kinds: Collection[int] | None) -> Iterator[Decoded]:
-        reader: SegmentReader | None = None  # a segment of which nothing is on disk may not be there at all
+        reader: SegmentReader | None = None  # a segment without a batch on disk may have no file
         try:
             for at in range(count):
                 with self._lock:
@@ -325,11 +325,11 @@ class Catalogue:
 
 def _found(walked: SegmentIndex, sequence: int) -> IndexEntry:
     place = walked.find(sequence)
-    assert place is not None, "a stretch has what its entry says"
+    assert place is not None, "the batches have what their entry says"
     return place
 
 
 def _unpacked(packed: Packed, kinds: Collection[int] | None = None) -> Decoded:
-    """Written entries as they are read back."""
+    """Decodes a batch that is in memory."""
     body = memoryview(b"".join(packed.buffers[1:]))
     return Decoded(packed.header, batch.entries_of(packed.header, body, kinds))

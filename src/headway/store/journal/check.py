@@ -11,13 +11,13 @@ TRIES_MAX = 10
 
 
 def check(folder: Path, files: Files = REAL) -> list[StreamReport]:
-    """Every stream. Raises OSError."""
+    """Verifies every stream. Raises OSError."""
     return [checked(stream, files) for stream in streams_of(folder, files)]
 
 
 def checked(folder: Path, files: Files) -> StreamReport:
-    """One stream. A segment may be freed while it is read, and what is being written looks damaged for a moment: what
-    is said is what was so twice. Raises OSError."""
+    """Verifies one stream. A batch that is being written looks damaged for a moment, so a loss is reported only if it
+    is found twice. Raises OSError."""
     before: StreamReport | None = None
     for tries_left in reversed(range(TRIES_MAX)):
         try:

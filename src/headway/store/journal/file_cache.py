@@ -1,4 +1,4 @@
-"""Files that are open to be read: a few, and none is closed under a reader."""
+"""The file cache: keeps a few files open for reading, and closes none while it is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _CachedFile:
 
 
 class FileCache:
-    """From any thread."""
+    """For any thread."""
 
     def __init__(self, files: Files, open_max: int = OPEN_MAX) -> None:
         self._files = files
@@ -42,7 +42,7 @@ class FileCache:
             self._release(file)
 
     def forget(self, path: Path) -> None:
-        """The file is gone, or its name means another one now."""
+        """Drops a file that was removed or replaced."""
         with self._lock:
             self._forgets += 1
             file = self._open.pop(path, None)
@@ -60,9 +60,9 @@ class FileCache:
             if file is not None:
                 return self._held(path, file)
             forgets = self._forgets
-        fresh = _CachedFile(self._files.open(path, read_only=True))  # may take its time
+        fresh = _CachedFile(self._files.open(path, read_only=True))  # may be slow
         with self._lock:
-            if forgets != self._forgets:  # perhaps this one: it must not stay open, and keep its room, for nobody
+            if forgets != self._forgets:  # perhaps this file was removed: an open one would keep its space
                 fresh.readers = 1
                 fresh.forgotten = True
                 return fresh

@@ -1,4 +1,4 @@
-"""The file system as the journal uses it: few calls, so that a test can put another one in its place."""
+"""The file system as the journal uses it: few calls, so that a test can replace it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Files(Protocol):
-    """All of them raise OSError. A file is a descriptor; places are bytes from its beginning."""
+    """Calls on files. All raise OSError. A file is a descriptor; offsets are in bytes."""
 
     def create(self, path: Path) -> int:
         """A new file, to read and write. Raises FileExistsError."""
@@ -21,7 +21,7 @@ class Files(Protocol):
     def open(self, path: Path, *, read_only: bool = False) -> int: ...
 
     def write(self, fd: int, views: Sequence[Buffer], offset: int) -> int:
-        """How many bytes were written, which may be fewer than were given."""
+        """Returns how many bytes were written, possibly fewer than given."""
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
         """At most ``size`` bytes, which may be fewer; none at the end."""
@@ -39,7 +39,7 @@ class Files(Protocol):
     def names(self, folder: Path) -> list[str]: ...
 
     def make_folder(self, path: Path) -> None:
-        """There from then on, also after a power loss, with the folders above it."""
+        """Creates a folder and its parents durably."""
 
     def remove(self, path: Path) -> None: ...
 
@@ -47,10 +47,10 @@ class Files(Protocol):
         """``new`` is replaced if it is there."""
 
     def sync_folder(self, path: Path) -> None:
-        """Which files are in the folder, and under which names, is on disk."""
+        """Brings the names in a folder to disk."""
 
     def lock(self, path: Path) -> int:
-        """The file, which is made if it is not there, is ours alone until it is closed. Raises BlockingIOError."""
+        """Opens a file, or creates it, and locks it until it is closed. Raises BlockingIOError."""
 
 
 class RealFiles:
@@ -85,7 +85,7 @@ class RealFiles:
 
     def make_folder(self, path: Path) -> None:
         if path.is_dir():
-            with suppress(PermissionError):  # of a folder that is not ours; it was there before us
+            with suppress(PermissionError):  # the folder existed before, and belongs to another user
                 self.sync_folder(path.parent)
             return
         self.make_folder(path.parent)
@@ -119,11 +119,11 @@ class RealFiles:
 REAL: Files = RealFiles()
 
 IOV_MAX = 1024
-"""Pieces the kernel takes in one call."""
+"""Buffers that the kernel takes in one call."""
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> None:
-    """Write all of the buffers, in as few calls as possible. Raises OSError; then any part of it may be there."""
+    """Writes all buffers, in as few calls as possible. Raises OSError; then any part of them may be written."""
     views = [memoryview(buffer) for buffer in buffers]
     done = 0
     while done < len(views):

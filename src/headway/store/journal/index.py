@@ -1,8 +1,8 @@
-"""Where the batches of a segment stand: 40 bytes for each while it is the current one, nothing for their entries.
+"""The index of a segment: where its batches are. It takes 40 bytes a batch while the segment is the current one.
 
-An index that nothing more is added to is *thinned*, or recorded topics that are kept for a week would fill the memory:
-batches that stand behind each other share an entry, up to ``THIN_BYTES`` of file. Who wants one of them reads its
-stretch of the file and walks it (walk.py).
+An index to which nothing more is added is *thinned*: neighbouring batches share an entry, up to ``THIN_BYTES`` of file.
+Otherwise recorded topics that are kept for a week would fill the memory. To find one of these batches, a reader reads
+the file's part that belongs to the entry, and walks through it (walk.py).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ THIN_BYTES = 64 * 1024
 
 
 class IndexEntry(NamedTuple):
-    """An entry of the index: one batch, or a stretch of them."""
+    """An entry of the index: one batch, or several neighbours."""
 
     number: int
-    """The first batch's."""
+    """The number of the first batch."""
     offset: int
     size: int
     first_sequence: int
-    """0 for facts alone."""
+    """0 if none of the batches has sequences."""
     last_sequence: int
-    """The stream's, up to and with these batches."""
+    """The stream's last sequence, up to and with these batches."""
     batches: int
 
 
 class SegmentIndex:
-    """The batches of one segment, in order. Not for two threads at once: the catalogue has the lock.
+    """The batches of one segment, in order. Not thread-safe: the catalogue has the lock.
 
     ``_last`` has the stream's last sequence behind each entry, so that it can be searched where facts stand between.
     ``_time`` has the latest time of the batches that have sequences, or that of a batch of facts.
@@ -46,15 +46,15 @@ class SegmentIndex:
         self.path = path
         self.header = header
         self.end = SEGMENT_HEADER_BYTES
-        """Where the next batch goes."""
+        """The offset of the next batch."""
         self.last_sequence = header.last_sequence
-        """The stream's, behind this segment."""
+        """The stream's last sequence after this segment."""
         self.own_first = 0
         """The first sequence in this segment; 0 if there is none."""
         self.own_last = 0
         self.batches = 0
         self.first_time_us: int | None = None
-        """The first batch's; None if there is none."""
+        """The time of the first batch; None if there is none."""
         self.last_time_us: int | None = None
         self.time_max_us: int | None = None
         self._number = array("I")  # less the segment's first
@@ -67,11 +67,11 @@ class SegmentIndex:
         """Batches per entry; empty until the index is thinned: each entry is one batch."""
 
     def __len__(self) -> int:
-        """Entries: as many as batches, until it is thinned."""
+        """The number of entries; as many as batches, until the index is thinned."""
         return len(self._offset)
 
     def add(self, offset: int, header: BatchHeader) -> None:
-        """The next batch, at ``offset``."""
+        """Adds the next batch, at ``offset``."""
         size = HEADER_BYTES + header.length
         if header.last_sequence:
             self.last_sequence = self.own_last = header.last_sequence
@@ -89,7 +89,7 @@ class SegmentIndex:
         self.end = offset + size
 
     def check(self) -> None:
-        """Assert what always holds. It goes through all entries."""
+        """Asserts the invariants. Goes through all entries."""
         columns = (self._number, self._size, self._first, self._last, self._time)
         assert all(len(column) == len(self) for column in columns)
         assert not self._batches or len(self._batches) == len(self)
@@ -105,7 +105,7 @@ class SegmentIndex:
         assert self.own_last == (self.last_sequence if self.own_first else 0)
 
     def cut(self, number: int) -> None:
-        """Forget the batches from this number on. Not of a thinned one."""
+        """Removes the batches from this number on. Not for a thinned index."""
         assert not self._batches
         at = self.position_of(number)
         if at == len(self):
@@ -125,32 +125,33 @@ class SegmentIndex:
         """Thins the index: from now on nothing is added or cut, and all batches are on disk."""
         if self._batches:
             return
-        stretches: list[slice] = []
+        groups: list[slice] = []
         stop = 0
         while stop < len(self):
-            start, stop = stop, self._stretch_end(stop)
-            stretches.append(slice(start, stop))
-        self._time = array("q", [self._time_of(each) for each in stretches])
-        self._first = array("Q", [next(filter(None, self._first[each]), 0) for each in stretches])
-        self._last = array("Q", [self._last[each.stop - 1] for each in stretches])
-        self._size = array("I", [sum(self._size[each]) for each in stretches])
-        self._offset = array("Q", [self._offset[each.start] for each in stretches])
-        self._number = array("I", [self._number[each.start] for each in stretches])
-        self._batches = array("I", [each.stop - each.start for each in stretches])
+            start, stop = stop, self._group_end(stop)
+            groups.append(slice(start, stop))
+        self._time = array("q", [self._time_of(each) for each in groups])
+        self._first = array("Q", [next(filter(None, self._first[each]), 0) for each in groups])
+        self._last = array("Q", [self._last[each.stop - 1] for each in groups])
+        self._size = array("I", [sum(self._size[each]) for each in groups])
+        self._offset = array("Q", [self._offset[each.start] for each in groups])
+        self._number = array("I", [self._number[each.start] for each in groups])
+        self._batches = array("I", [each.stop - each.start for each in groups])
 
-    def _stretch_end(self, start: int) -> int:
-        """Behind the last entry that shares one with this. Those around a hole, which damage has left, stay alone."""
+    def _group_end(self, start: int) -> int:
+        """The position after the last batch that can share an entry with this one. Batches at a hole, which damage
+        left, have entries of their own."""
         limit = self._offset[start] + THIN_BYTES
         stop = bisect_right(self._offset, limit)
         if stop < len(self) or self.end > limit:
-            stop -= 1  # its end is beyond
+            stop -= 1  # it ends beyond the limit
         last = max(start, stop - 1)
         whole = self._offset[last] + self._size[last] == self._offset[start] + sum(self._size[start : last + 1])
         return last + 1 if whole and self._number[last] - self._number[start] == last - start else start + 1
 
-    def _time_of(self, stretch: slice) -> int:
-        both = zip(self._time[stretch], self._first[stretch], strict=True)
-        return max((time for time, first in both if first), default=self._time[stretch.start])
+    def _time_of(self, group: slice) -> int:
+        both = zip(self._time[group], self._first[group], strict=True)
+        return max((time for time, first in both if first), default=self._time[group.start])
 
     def last_sequence_before(self, number: int) -> int:
         """The stream's last sequence before the batch with this number. Not for a thinned index."""
@@ -173,7 +174,7 @@ class SegmentIndex:
         )
 
     def find(self, sequence: int) -> IndexEntry | None:
-        """Where the batch is that covers this sequence, or the next one after it; facts are passed over."""
+        """The entry with this sequence, or the next one with sequences."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
@@ -187,7 +188,7 @@ class SegmentIndex:
         return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
 
     def find_time(self, time_us: int) -> IndexEntry | None:
-        """Where the first batch with sequences at or after that time is. Clocks are set back, so this looks at all."""
+        """The first entry with sequences at or after a time. Searches all entries, because clocks may be set back."""
         if self.time_max_us is None or self.time_max_us < time_us:
             return None
         for at, (time, first) in enumerate(zip(self._time, self._first, strict=True)):

@@ -1,4 +1,4 @@
-"""The journal of a broker: streams in sub-folders, and a lock so that two brokers do not share them."""
+"""A broker's journal on disk: streams in sub-folders, and a lock against a second broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 class Journal:
-    """For one thread; streams may be read by others."""
+    """For one thread; other threads may read the streams."""
 
     def __init__(self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.folder = folder
@@ -30,9 +30,9 @@ class Journal:
     def open(
         self, names: Collection[str], *, repair: bool = False, checked: Callable[[int], None] | None = None
     ) -> list[str]:
-        """Open these streams, new ones too. Names are of lowercase letters, digits, ``_`` and ``-``. ``checked`` hears
-        of bytes that were looked through. Returns a sentence for each thing that was cut or lost. Raises Locked;
-        Corrupt, unless ``repair``; OSError. Then nothing is open."""
+        """Opens these streams, and creates new ones. Names have lowercase letters, digits, ``_`` and ``-``. ``checked``
+        is told how many bytes were checked. Returns a sentence for each thing that was cut or lost. Raises Locked;
+        Corrupt, unless ``repair``; OSError. After an error nothing is open."""
         for name in names:
             if not _NAME.fullmatch(name) or name == LOCK_NAME:
                 raise ValueError(f"{name!r} cannot be a stream's name")
@@ -63,7 +63,7 @@ class Journal:
             self._lock_fd = None
 
     def check(self) -> None:
-        """Assert what always holds of its streams between two calls."""
+        """Asserts the invariants of all streams."""
         for stream in self._streams.values():
             stream.check()
 
@@ -76,7 +76,7 @@ class Journal:
 
     @property
     def broken(self) -> OSError | None:
-        """Why a stream is broken, if one is."""
+        """The error of a broken stream, if one is broken."""
         return next((stream.broken for stream in self._streams.values() if stream.broken), None)
 
     def commit(
@@ -87,12 +87,11 @@ class Journal:
         sync: bool = True,
         roll: Collection[str] = (),
     ) -> None:
-        """Append to each stream; those in ``roll`` begin a new segment with it. When it returns, everything ever given
-        is on disk, or with ``sync=False`` written. Streams that are broken are mended first.
+        """Appends to each stream; those in ``roll`` begin a new segment with it. When it returns, everything so far is
+        on disk, or with ``sync=False`` written. Broken streams are mended first.
 
-        Raises OSError, the first one there was. Then all of the work is remembered none the less, and what was given
-        is on disk once a later commit or ``mend`` returns. Raises ValueError for entries that cannot be written
-        (batch.pack), and then nothing of the work was taken."""
+        Raises the first OSError. The work is held in memory then, and is on disk once a later commit or ``mend``
+        returns. Raises ValueError for entries that cannot be written (batch.pack); then nothing was taken over."""
         errors: list[OSError] = []
         for stream in self._streams.values():
             _try(errors, stream.mend)
@@ -110,7 +109,7 @@ class Journal:
             raise errors[0]
 
     def mend(self) -> None:
-        """Everything ever given is on disk when this returns. Raises OSError."""
+        """Brings everything so far to disk. Raises OSError."""
         errors: list[OSError] = []
         for stream in self._streams.values():
             _try(errors, stream.mend)
@@ -130,7 +129,7 @@ class Journal:
             self._lock_fd = self._files.lock(path)
         except BlockingIOError:
             raise Locked(self.folder, self._owner(path)) from None
-        with suppress(OSError):  # it only helps whoever finds the lock taken
+        with suppress(OSError):  # only a hint for a second broker that finds the lock taken
             self._files.truncate(self._lock_fd, 0)
             write_all(self._files, self._lock_fd, [f"{os.getpid()}\n".encode()], 0)
 

@@ -1,10 +1,10 @@
-"""Batches that are not there, and need not be: ranges of their numbers, in files beside the segments.
+"""Missing batches that are accepted: ranges of their numbers, in files beside the segments.
 
-``losses`` has what a repair has accepted as lost. The segments stay as they are, so that what happened can be looked
-into later. ``freed`` has what was removed between others that stay (Stream.free_between).
+``losses`` has the batches that a repair accepted as lost. The segments stay unchanged, so that the damage can be
+examined later. ``freed`` has the batches that were removed between others (Stream.free_between).
 
-Each is JSON: a list of pairs, first and last number. One that cannot be read is as good as none: the damage is refused
-again, and a repair writes it anew.
+Each file is a JSON list of pairs: first and last number. An unreadable file counts as empty; then a start refuses the
+damage again, and a repair writes the file again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Numbers = tuple[int, int]
 
 
 def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]:
-    """Raises OSError, but not where there is no such file."""
+    """The ranges in a file; none if there is no file. Raises OSError."""
     try:
         fd = files.open(folder / name, read_only=True)
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]
 
 
 def write_losses(files: Files, folder: Path, losses: list[Numbers], name: str = LOSSES) -> None:
-    """Whole, or not at all. Raises OSError."""
+    """Replaces a file atomically. Raises OSError."""
     partial = folder / f"{name}.partial"
     with suppress(FileNotFoundError):
         files.remove(partial)
@@ -56,7 +56,7 @@ def is_accepted(losses: list[Numbers], numbers: Numbers) -> bool:
 
 
 def joined(ranges: list[Numbers]) -> list[Numbers]:
-    """In order; those that follow one another as one."""
+    """The ranges in order; neighbours are merged."""
     found: list[Numbers] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

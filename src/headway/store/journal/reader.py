@@ -1,12 +1,12 @@
-"""A stream read by a process that does not write it, beside the one that does or while nobody does.
+"""A stream reader for a process that does not write the stream, whether or not another process does.
 
-Only the headers of batches are read to know where they stand; a batch is checked when it is read itself. Nothing is
-changed, and what is written after ``open`` is not seen.
+``open`` reads only the headers of batches, to index them; a batch is checked when it is read. Nothing is changed.
+Batches that are written after ``open`` are not seen.
 
 Rules:
-- Of the last segment everything up to the first batch that is not whole counts: behind it somebody may be writing.
-- Where an earlier one is damaged it goes on with the next whole batch, and ``open`` says so. What a repair has
-  accepted as lost is passed over without a word.
+- The last segment ends before its first batch that is not whole, because a writer may be at work there.
+- After damage in an earlier segment the reader goes on with the next whole batch, and ``open`` reports it. Losses that
+  a repair accepted are skipped silently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headway.store.journal.readable import ReadableStream
 from headway.store.journal.segment import HEADER_BYTES, BadHeader, SegmentReader, ordinal_of
 
 TRIES_MAX = 10
-"""Segments are freed while they are looked at; then it is begun anew."""
+"""``open`` starts again when a segment is freed meanwhile, so many times."""
 
 
 class StreamReader(ReadableStream):
@@ -55,7 +55,7 @@ def indexed(files: Files, folder: Path) -> tuple[list[SegmentIndex], list[str]]:
             try:
                 found.append((reader, SegmentIndex(reader.path, reader.header())))
             except BadHeader as error:
-                if reader.size > HEADER_BYTES:  # else it was being begun
+                if reader.size > HEADER_BYTES:  # otherwise it is just being created
                     said.append(f"{reader.path}: {error}; it is passed over")
         firsts = [index.header.first_number for _, index in found]
         for at, (reader, index) in enumerate(found):

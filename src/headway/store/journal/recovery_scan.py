@@ -1,12 +1,12 @@
-"""The recovery scan: finds what a stream's folder has and lacks. Reads everything, changes nothing.
+"""The recovery scan: reads a stream's folder and finds what is there and what is missing. Changes nothing.
 
-What a power loss can do, and is no damage:
-- a segment whose header never got to the disk; then nothing else was written to it (*unfinished*);
-- a tail of the last segment that does not check and of which nothing was confirmed (*torn*).
+A power loss can cause two things, which are no damage:
+- a segment without a header on disk; nothing else was written to it then (*unfinished*);
+- an invalid tail of the last segment of which nothing was confirmed (*torn*).
 
-Everything else that does not check is a ``Loss``: something had been on disk and is not there now. What was confirmed
-is known from whole batches (``synced``) and from segments' headers (all numbers before the first are on disk). Losses
-that an earlier repair has accepted (losses.py) are not mentioned again, nor is what was removed on purpose.
+Any other invalid part is a ``Loss``: data that had been on disk and is missing now. Whole batches (``synced``) and
+segment headers (all numbers before the first are on disk) tell what was confirmed. Losses that an earlier repair
+accepted (losses.py) are not reported again, nor are batches that were removed on purpose.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from headway.store.journal.segment import HEADER_BYTES, BadHeader, Scan, Segment
 
 @dataclass
 class Loss:
-    """Something that had been on disk and cannot be read."""
+    """Data that had been on disk and cannot be read."""
 
     path: Path
     offset: int
     bytes: int
-    """That do not check; 0 where something is missing that may have been in another file."""
+    """The number of invalid bytes; 0 where the missing data may have been in another file."""
     what: str
     numbers: Numbers | None = None
     """Numbers of the missing batches; None if unknown, or if none are missing."""
     sequences: Numbers | None = None
-    """Between which entries may be missing; None if that is not known, or none are."""
+    """Sequences between which entries may be missing; None if unknown, or if none are."""
 
     @property
     def about(self) -> str:
-        """All but where it is."""
+        """The loss in words, without its place."""
         parts = [self.what]
         if self.bytes:
             parts.append(f"{self.bytes} bytes cannot be read")
@@ -74,15 +74,15 @@ class Torn(NamedTuple):
 @dataclass
 class RecoveryScan:
     token: int | None = None
-    """The stream's; None if it has no segment yet."""
+    """The stream's token; None if it has no segment yet."""
     segments: list[SegmentIndex] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """The sizes of their files, in the same order."""
     next_number: int = 1
     next_ordinal: int = 1
-    """For the next new segment: no file has it, or a later one."""
+    """The ordinal for the next new segment."""
     confirmed: int = 0
-    """All batches up to this number had been on disk."""
+    """The last batch that had been on disk."""
     losses: list[Loss] = field(default_factory=list)
     accepted: list[Numbers] = field(default_factory=list)
     freed: list[Numbers] = field(default_factory=list)
@@ -92,11 +92,11 @@ class RecoveryScan:
     unreadable: list[Path] = field(default_factory=list)
     """Segments without a header, in which no batch can be found."""
     headless: list[Path] = field(default_factory=list)
-    """Segments whose header is damaged. In ``segments`` they have the one that they must have had."""
+    """Segments with a damaged header. In ``segments`` they have a reconstructed one."""
 
 
 def recovery_scan(files: Files, folder: Path, checked: Callable[[int], None] | None = None) -> RecoveryScan:
-    """``checked`` hears of bytes that were looked through. Raises OSError."""
+    """Scans a stream. ``checked`` is told how many bytes were checked. Raises OSError."""
     found = RecoveryScan(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
     _Scanner(files, folder, found, checked or (lambda size: None)).run()
     return found
@@ -130,7 +130,7 @@ class _Scanner:
     # -- headers ----------------------------------------------------------------------------------------------------
 
     def _headers(self) -> list[tuple[Path, segment.SegmentHeader]]:
-        """The segments of which the header is known, or can be told from what follows it, in order."""
+        """The segments in order whose header is valid, or can be reconstructed."""
         known: list[tuple[Path, segment.SegmentHeader]] = []
         damaged: list[tuple[Path, int, str]] = []
         for name in sorted(self.files.names(self.folder)):
@@ -249,7 +249,7 @@ class _Scanner:
             self.waiting.clear()
 
     def _judged(self, index: SegmentIndex, losses: list[Loss]) -> list[Loss]:
-        """The losses of the last segment that are losses. From the first of which nothing was confirmed, it is torn."""
+        """The confirmed losses of the last segment. From the first unconfirmed one on, its tail is torn."""
         found = self.found
         torn = self.tail
         for at, loss in enumerate(losses):

@@ -1,9 +1,9 @@
 """Repairs a stream as its recovery scan found it, before it is written on.
 
 Rules:
-- Nothing is changed while there is a loss that nobody has accepted.
-- What nobody has confirmed is written again at its place, and synced. The process before may have ended after a sync
-  that failed; then the kernel shows pages, and calls them clean, that are not on the disk.
+- Nothing is changed while there is a loss that was not accepted.
+- Batches that no sync confirmed are written again in place, and synced. The last process may have ended after a failed
+  sync; then the kernel may show clean pages that are not on disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def repair_stream(files: Files, folder: Path, found: RecoveryScan, *, repair: bo
 
 
 def _accept(files: Files, folder: Path, found: RecoveryScan) -> None:
-    """The next start is not to stumble over the same losses."""
+    """Records the losses, so that the next start accepts them."""
     for path in found.unreadable:
         files.rename(path, path.with_name(path.name + UNREADABLE))
     for segment in found.segments:

@@ -33,7 +33,7 @@ _NAME = re.compile(r"(\d{10})\.journal")
 
 
 class BadHeader(Exception):
-    """There is no segment's header. The text says why not."""
+    """The header of a segment is not valid; the text says why."""
 
 
 class SegmentHeader(NamedTuple):
@@ -42,7 +42,7 @@ class SegmentHeader(NamedTuple):
     token: int
     first_number: int
     last_sequence: int
-    """The stream's, before this segment; 0 if there was none."""
+    """The stream's last sequence before this segment; 0 if there was none."""
     name: str
 
 
@@ -113,7 +113,7 @@ class SegmentReader:
         self._files.close(self._fd)
 
     def view(self, offset: int, size: int) -> memoryview:
-        """So many bytes, or those that there are. Raises OSError."""
+        """The bytes at an offset, fewer at the end of the file. Raises OSError."""
         if offset < self._start or offset + size > self._start + len(self._data):
             wanted = max(0, min(max(size, READ_BYTES), self.size - offset))
             self._data = read_all(self._files, self._fd, wanted, offset)
@@ -126,7 +126,7 @@ class SegmentReader:
         return header_of(self.view(0, HEADER_BYTES))
 
     def batch_at(self, offset: int, token: int | None) -> SegmentBatch:
-        """The batch that begins there. A length the file does not have is not read. Raises BadBatch, OSError."""
+        """The batch that begins at an offset. Raises BadBatch, OSError."""
         header = batch.header_of(self.view(offset, batch.HEADER_BYTES), token)
         size = batch.HEADER_BYTES + header.length
         if offset + size > self.size:
@@ -134,8 +134,8 @@ class SegmentReader:
         return SegmentBatch(offset, header, batch.body_of(self.view(offset, size), header))
 
     def next_whole(self, offset: int, token: int, number_min: int) -> SegmentBatch | None:
-        """The first whole batch from ``offset`` on with this number or a later one: what is found behind a place that
-        is damaged. Raises OSError."""
+        """The first whole batch from ``offset`` on with this number or a later one, to go on with after damage. Raises
+        OSError."""
         pattern = token.to_bytes(8, "little")
         while True:
             found = self._find(pattern, offset + batch.TOKEN_AT)
@@ -150,7 +150,7 @@ class SegmentReader:
             offset = found - batch.TOKEN_AT + 1
 
     def _find(self, pattern: bytes, offset: int) -> int | None:
-        """Where the pattern stands next, from ``offset`` on."""
+        """The next position of the pattern, from ``offset`` on."""
         while len(self.view(offset, len(pattern))) == len(pattern):
             at = self._data.find(pattern, offset - self._start)
             if at >= 0:
@@ -160,8 +160,8 @@ class SegmentReader:
 
 
 class Scan:
-    """The batches from ``offset`` on whose numbers follow, from ``number`` and below ``limit``, one by one. At the end
-    ``end`` says where the first is that does not, and ``why`` what is wrong there: None at the clean end of a file, or
+    """Iterates over the batches from ``offset`` on with successive numbers, from ``number`` and below ``limit``. Then
+    ``end`` is the offset after the last one, and ``why`` says what is wrong there: None at the clean end of a file, or
     where ``limit`` was reached. Raises OSError."""
 
     def __init__(self, reader: SegmentReader, offset: int, token: int, number: int, limit: int | None) -> None:

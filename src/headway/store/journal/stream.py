@@ -1,13 +1,13 @@
 """One stream: a folder of segments, written by one thread and read by any.
 
 Rules:
-- ``append`` writes, ``sync`` confirms. A batch is kept in memory, encoded, from the one to the other.
-- After an error of either the stream is ``broken``: what is appended then is only remembered, until ``mend`` has
-  written everything that was not confirmed into a fresh segment. Nothing is lost by that but time.
+- ``append`` writes, ``sync`` confirms. Between the two a batch is held in memory, encoded.
+- After an error of either the stream is ``broken``. Then batches are only held in memory, until ``mend`` has written
+  everything that was not confirmed into a fresh segment. This costs time, but no data.
 - A segment is begun when everything before it is on disk (see the package's rules), so only the last one has batches
   that are not confirmed.
-- Segments are freed oldest first and one by one, the folder synced after each: whatever a power loss brings back, no
-  number is missing in the middle; but for what is written down as freed, which may be missing (``free_between``).
+- Segments are freed one by one, the oldest first, and the folder is synced after each. So whatever a power loss brings
+  back, no number is missing in the middle, except for ranges that are recorded as freed (``free_between``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stream(ReadableStream):
     def __init__(self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         super().__init__(files, folder)
         self.broken: OSError | None = None
-        """Why what was appended since the last sync is only in memory; None while all is well."""
+        """The error after which batches are only held in memory; None while all is well."""
         self._segment_bytes = segment_bytes
         self._token = 0
         self._current: SegmentIndex | None = None
@@ -44,17 +44,17 @@ class Stream(ReadableStream):
         self._next_number = 1
         self._next_ordinal = 1
         self._synced = 0
-        """All batches up to this number are on disk."""
+        """The last batch that is known to be on disk."""
         self._roll = False
         self._folder_dirty = False
-        """A removal is not known to be on disk."""
+        """The removal of a file may not be on disk yet."""
         self._left_over: list[Path] = []
-        """Files that a ``mend`` gave up and could not remove."""
+        """Files that a ``mend`` abandoned and could not remove."""
 
     def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
-        """Reads what is there; ``checked`` hears of bytes that were looked through. Returns a sentence for each thing
-        that was cut or lost. Raises Corrupt for losses that no power loss explains, unless ``repair``: then it goes on
-        with what can be read. Raises OSError."""
+        """Reads and checks the whole stream; ``checked`` is told how many bytes were checked. Returns a sentence for
+        each thing that was cut or lost. Raises Corrupt for losses that no power loss explains; with ``repair`` it goes
+        on with what can be read. Raises OSError."""
         self._files.make_folder(self.folder)
         found = recovery_scan(self._files, self.folder, checked)
         said = repair_stream(self._files, self.folder, found, repair=repair)
@@ -75,7 +75,7 @@ class Stream(ReadableStream):
         super().close()
 
     def check(self) -> None:
-        """Assert what always holds between two calls. It goes through all segments."""
+        """Asserts the stream's invariants. Goes through all segments."""
         self._catalogue.check()
         kept = [packed.header.number for packed in self._catalogue.kept]
         assert kept == list(range(self._synced + 1, self._next_number)), "what is not on disk is kept"
@@ -88,7 +88,7 @@ class Stream(ReadableStream):
         return self._catalogue.kept_bytes
 
     def packed(self, entries: Iterable[Entry], time_us: int) -> list[Packed]:
-        """The entries as the next batches. Raises ValueError for what cannot be written (batch.pack)."""
+        """Packs entries into the next batches. Raises ValueError for entries that cannot be written (batch.pack)."""
         return pack(
             entries,
             token=self._token,
@@ -99,26 +99,26 @@ class Stream(ReadableStream):
         )
 
     def append(self, entries: Iterable[Entry], time_us: int) -> None:
-        """Write the entries. Their pieces must not be changed before they are on disk. Raises ValueError, and then
-        nothing has happened; OSError, and then they are remembered. A broken stream only remembers them."""
+        """Writes the entries. Their pieces must not be changed before they are on disk. Raises ValueError, and then
+        nothing has happened; OSError, and then they are held in memory, as in a broken stream."""
         self.append_packed(self.packed(entries, time_us))
 
     def append_packed(self, batches: list[Packed]) -> None:
-        """Write what ``packed`` gave. Nothing may have been appended in between. Raises OSError."""
+        """Writes what ``packed`` returned. Nothing may have been appended in between. Raises OSError."""
         if not batches:
             return
         self._next_number += len(batches)
         try:
             while batches and self.broken is None:
                 batches = self._write_some(batches)
-        except BaseException as error:  # whatever it was, the numbers are taken and the batches must not be lost
+        except BaseException as error:  # in any case the numbers are taken, and the batches must not be lost
             self._break(error if isinstance(error, OSError) else OSError(f"interrupted: {error!r}"))
             self._remember(batches)
             raise
         self._remember(batches)
 
     def _write_some(self, batches: list[Packed]) -> list[Packed]:
-        """Write as many as the current segment takes. Returns those that are left."""
+        """Writes as many as fit into the current segment. Returns the rest."""
         current = self._current
         if current is None or self._fd is None or self._roll or current.end > self._segment_bytes:
             self.sync()
@@ -139,17 +139,17 @@ class Stream(ReadableStream):
         return batches[len(taken) :]
 
     def _remember(self, batches: Iterable[Packed]) -> None:
-        """Batches are in the current segment from here on; where it is broken they will be in a fresh one."""
+        """Adds batches to the index of the current segment. In a broken stream a fresh segment will have them."""
         for packed in batches:
             assert self._current is not None
             self._catalogue.add(packed, self._current.end)
 
     def roll(self) -> None:
-        """The next batch goes to a new segment."""
+        """Makes the next batch begin a new segment."""
         self._roll = self._current is not None and len(self._current) > 0
 
     def sync(self) -> None:
-        """Everything appended is on disk. Raises OSError, as a broken stream does at once."""
+        """Brings everything appended to disk. Raises OSError; a broken stream does so at once."""
         if self.broken is not None:
             raise self.broken
         if not self.unsynced_bytes or self._fd is None:
@@ -162,8 +162,8 @@ class Stream(ReadableStream):
         self._synced = self._catalogue.all_on_disk()
 
     def mend(self) -> None:
-        """Write everything that is not known to be on disk into a fresh segment, and sync it. Nothing to do for a
-        stream that is not broken. Raises OSError; then it stays broken."""
+        """Repairs a broken stream: writes everything that is not known to be on disk into a fresh segment, and syncs
+        it. Raises OSError; then the stream stays broken."""
         if self.broken is None:
             return
         try:
@@ -196,7 +196,7 @@ class Stream(ReadableStream):
         return fresh, fd
 
     def _cut_superseded(self, old: SegmentIndex) -> None:
-        """Give back the room of a tail that counts no longer. Raises OSError; then it is passed over."""
+        """Frees the disk space of a superseded tail. Raises OSError; then the tail stays, and a start skips it."""
         if len(old):
             fd = self._files.open(old.path)
             try:
@@ -204,14 +204,14 @@ class Stream(ReadableStream):
             finally:
                 self._files.close(fd)
             return
-        with suppress(FileNotFoundError):  # it may never have been made
+        with suppress(FileNotFoundError):  # the file may never have been made
             self._files.remove(old.path)
             self._folder_dirty = True
         self._catalogue.drop(old)
 
     def _break(self, error: OSError) -> None:
         self.broken = error
-        if self._current is None:  # not even a file; what is remembered needs a place to be looked up
+        if self._current is None:  # there is no file yet, but the batches in memory need an index
             path = self.folder / file_name(0)
             self._current = SegmentIndex(path, self._header(0, self._synced + 1, 0))
             self._catalogue.add_segment(self._current)
@@ -219,7 +219,7 @@ class Stream(ReadableStream):
     # -- segments ---------------------------------------------------------------------------------------------------
 
     def _begin(self, first_number: int) -> tuple[SegmentIndex, int]:
-        """The next segment, for batches from this number on. Everything before it is on disk. Raises OSError."""
+        """Begins the next segment, for batches from this number on; all before it are on disk. Raises OSError."""
         segment, fd = self._create(first_number, self.last_sequence)
         self._catalogue.add_segment(segment)
         self._make_current(segment, fd)
@@ -227,7 +227,7 @@ class Stream(ReadableStream):
         return segment, fd
 
     def _create(self, first_number: int, last_sequence: int) -> tuple[SegmentIndex, int]:
-        """A new segment with its header and its name on disk. Raises OSError, and leaves nothing if it can."""
+        """Creates a segment, with its header and its name on disk. Raises OSError, and then removes it if it can."""
         header = self._header(self._next_ordinal, first_number, last_sequence)
         self._next_ordinal += 1
         path = self.folder / file_name(header.ordinal)
@@ -253,7 +253,7 @@ class Stream(ReadableStream):
             self._remove_left_over()
 
     def _remove_left_over(self) -> None:
-        """Raises OSError. As long as such a file is there, what supersedes it must be there too."""
+        """Removes abandoned files. While one exists, the segment that supersedes it must exist too. Raises OSError."""
         while self._left_over:
             with suppress(FileNotFoundError):
                 self._files.remove(self._left_over[-1])
@@ -274,12 +274,12 @@ class Stream(ReadableStream):
     # -- freeing ----------------------------------------------------------------------------------------------------
 
     def free_before(self, sequence: int) -> int:
-        """Remove the oldest segments that have no sequence from this one on; never the current one. Returns the bytes
-        that are free. Raises OSError; what was freed by then is."""
+        """Removes the oldest segments that end before this sequence, but never the current one. Returns the freed
+        bytes. Raises OSError; segments that were removed by then stay removed."""
         return self._free(lambda oldest: oldest.own_last < sequence)
 
     def free_for_age(self, before_us: int, upto_sequence: int) -> int:
-        """As ``free_before(upto_sequence)``, but only segments whose last batch is older than ``before_us``."""
+        """Does ``free_before(upto_sequence)``, but only for segments whose last batch is older than ``before_us``."""
         return self._free(
             lambda oldest: (
                 oldest.own_last < upto_sequence and (oldest.last_time_us is None or oldest.last_time_us < before_us)
@@ -287,7 +287,7 @@ class Stream(ReadableStream):
         )
 
     def free_for_size(self, bytes_max: int, upto_sequence: int) -> int:
-        """As ``free_before(upto_sequence)``, but only until the stream is no larger than ``bytes_max``."""
+        """Does ``free_before(upto_sequence)``, but only until the stream is no larger than ``bytes_max``."""
         return self._free(lambda oldest: oldest.own_last < upto_sequence and self.bytes > bytes_max)
 
     def _free(self, may_go: Callable[[SegmentIndex], bool]) -> int:
@@ -300,7 +300,7 @@ class Stream(ReadableStream):
         return freed
 
     def _remove(self, segment: SegmentIndex) -> int:
-        """Returns the bytes that are free. Raises OSError."""
+        """Returns the freed bytes. Raises OSError."""
         at = self._catalogue.drop(segment)  # first: a reader that does not find the file looks again
         try:
             with suppress(FileNotFoundError):
@@ -313,9 +313,9 @@ class Stream(ReadableStream):
         return segment.end
 
     def free_between(self, unwanted: Container[int], snapshots: Container[int]) -> int:
-        """Remove segments between others that stay. Those that begin with a sequence of ``snapshots`` say all there is
-        at that moment; of those that begin with one of ``unwanted``, what they say until the next such moment is wanted
-        by nobody. Never the oldest, nor the current one. Returns the bytes that are free. Raises OSError."""
+        """Removes segments between others that stay; never the oldest, nor the current one. A segment that begins with
+        a sequence of ``snapshots`` repeats everything that is known at that point. One that also begins with a sequence
+        of ``unwanted`` has no needed record before the next snapshot. Returns the freed bytes. Raises OSError."""
         segments = self._catalogue.all[1:]
         superseded = [
             (segment, (segment.header.first_number, following.header.first_number - 1))
@@ -324,13 +324,13 @@ class Stream(ReadableStream):
         ]  # fmt: skip
         if not superseded:
             return 0
-        self.sync()  # what says it again is on disk
+        self.sync()  # the snapshots that repeat the removed metadata are on disk
         self._remove_left_over()
-        self._sync_folder()  # of what is older than the oldest nothing comes back
+        self._sync_folder()  # no segment before the oldest one can come back
         known = read_losses(self._files, self.folder, FREED)
         oldest = self._catalogue.oldest.header.first_number
         numbers = [pair for pair in known if pair[1] > oldest] + [numbers for _, numbers in superseded]
-        write_losses(self._files, self.folder, joined(numbers), FREED)  # first: nobody is to look for them
+        write_losses(self._files, self.folder, joined(numbers), FREED)  # first, so that no start misses them
         freed = sum(self._remove(segment) for segment, _ in superseded)
         self._sync_folder()
         return freed

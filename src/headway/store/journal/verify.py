@@ -13,7 +13,7 @@ from headway.store.journal.segment import ordinal_of
 
 @dataclass(frozen=True)
 class StreamReport:
-    """One stream, for people."""
+    """The report on one stream."""
 
     folder: Path
     segments: list[SegmentStats]
@@ -21,7 +21,7 @@ class StreamReport:
     losses: list[str]
     """Losses: data that had been on disk and cannot be read; a broker starts on these only with ``--repair``."""
     notes: list[str]
-    """Remains of a power loss, and losses accepted before. The next start puts them right by itself."""
+    """Remains of a power loss, and losses accepted before. The next start handles them by itself."""
 
     @property
     def good(self) -> bool:

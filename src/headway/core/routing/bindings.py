@@ -1,4 +1,4 @@
-"""Bindings: what leads from an exchange to queues and other exchanges. Each kind of exchange has its own table."""
+"""Bindings lead from an exchange to queues and other exchanges. Each kind of exchange has a table of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ Headers = Mapping[str, object]
 NO_HEADERS: Headers = {}
 BINDING_BYTES = 1000
 WORDS_MAX = 128
-"""A routing key has 255 bytes at most, and so no more words. Of a topic that has more, the rest is one word."""
+"""Words of a routing key that are told apart. A key of AMQP has 255 bytes and so no more words. In a topic with more
+words the rest counts as one."""
 
 
 class Destination(NamedTuple):
@@ -23,24 +24,24 @@ class Binding(NamedTuple):
     destination: Destination
     key: str
     arguments: tuple[tuple[str, object], ...] = ()
-    """Sorted by name; of a headers exchange what to look for, and ``x-match``."""
+    """Sorted by name. For a headers exchange: the headers to match, and ``x-match``."""
 
     @property
     def size(self) -> int:
-        """About what it takes up, with its place in the tables."""
+        """Bytes that the binding takes up, about, with its entries in the tables."""
         return BINDING_BYTES + 4 * len(self.key) + (len(repr(self.arguments)) if self.arguments else 0)
 
 
 class Bindings(ABC):
-    """Those of one exchange."""
+    """The bindings of one exchange."""
 
     def __init__(self) -> None:
         self.all: dict[Binding, None] = {}
         self.visited = 0
-        """Places that the last match looked at, besides those that it found."""
+        """Entries that the last match looked at, besides those that it found."""
 
     def add(self, binding: Binding) -> bool:
-        """False: it was there already."""
+        """Returns False if the binding was there already."""
         if binding in self.all:
             return False
         self.all[binding] = None
@@ -48,7 +49,7 @@ class Bindings(ABC):
         return True
 
     def remove(self, binding: Binding) -> bool:
-        """False: it was not there."""
+        """Returns False if there was no such binding."""
         if self.all.pop(binding, self) is self:
             return False
         self._leave(binding)
@@ -56,21 +57,22 @@ class Bindings(ABC):
 
     @abstractmethod
     def seen(self, binding: Binding) -> Binding:
-        """Without what is not looked at: bindings that are then equal let the same messages through."""
+        """Returns the binding without what this kind of exchange does not look at. Bindings that are then equal let the
+        same messages through."""
 
     @abstractmethod
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        """Where a message goes; some more than once."""
+        """Yields the destinations of a message, some more than once."""
 
-    def _enter(self, binding: Binding) -> None:  # noqa: B027  some need no index
-        """Index it."""
+    def _enter(self, binding: Binding) -> None:  # noqa: B027  some kinds need no index
+        """Adds the binding to the index."""
 
     def _leave(self, binding: Binding) -> None:  # noqa: B027
-        """Take it out of the index."""
+        """Removes the binding from the index."""
 
 
 class Direct(Bindings):
-    """The routing key is the binding's."""
+    """Lets messages through whose routing key is the binding's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +94,7 @@ class Direct(Bindings):
 
 
 class Fanout(Bindings):
-    """Everything, whatever its key."""
+    """Lets every message through."""
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(key="", arguments=())
@@ -102,7 +104,7 @@ class Fanout(Bindings):
 
 
 class _Word:
-    """``many``: it is a "#", from which one more word leads back to it."""
+    """A node of the tree of patterns. ``many``: the node is a "#", so another word leads back to it."""
 
     __slots__ = ("bindings", "many", "next")
 
@@ -113,7 +115,8 @@ class _Word:
 
 
 class Topic(Bindings):
-    """Patterns of words with dots between: ``*`` is one word, ``#`` any number of them, none included; anywhere."""
+    """Lets messages through whose key matches a pattern: words with dots between, where ``*`` is any one word and ``#``
+    any number of words, also none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +131,7 @@ class Topic(Bindings):
             if wild:
                 _or_none(nodes)
             visited += len(nodes)
-            following: dict[_Word, None] = {}  # each once, however many "#" of a pattern may stand for the words so far
+            following: dict[_Word, None] = {}  # a dict: more than one "#" may lead to the same node
             for node in nodes:
                 if node.many:
                     following[node] = None
@@ -145,7 +148,7 @@ class Topic(Bindings):
         return (binding.destination for node in nodes for binding in node.bindings)
 
     def spares(self, key: str) -> bool:
-        """No pattern that begins with a wildcard matches the key."""
+        """Returns whether patterns that begin with a wildcard do not match this key."""
         return False
 
     def _enter(self, binding: Binding) -> None:
@@ -170,27 +173,28 @@ class Topic(Bindings):
 
 
 class Topics(Topic):
-    """Those of ``TOPICS``: what the broker says itself ("$SYS...") goes to who asks for it by name, as in MQTT."""
+    """The bindings of ``TOPICS``: the broker's own messages ("$SYS...") match no wildcard at the front, as in MQTT."""
 
     def spares(self, key: str) -> bool:
         return key.startswith("$")
 
 
 def _words(pattern: str) -> list[str]:
-    """Of "#" that are neighbours the first says it all."""
+    """Returns the words of a pattern, and of neighbouring "#" only the first, which means the same."""
     words = pattern.split(".") if pattern else []
     return [word for at, word in enumerate(words) if not at or word != "#" or words[at - 1] != "#"]
 
 
 def _or_none(nodes: dict[_Word, None]) -> None:
-    """Beside these, the "#" behind them that stand for no word."""
+    """Adds the "#" nodes behind these nodes, for a "#" may stand for no word at all."""
     for node in list(nodes):
         if "#" in node.next:
             nodes[node.next["#"]] = None
 
 
 class ByHeaders(Bindings):
-    """All, or any, of the binding's headers are there and equal; one without a value need only be there."""
+    """Lets messages through that have all, or any, of the binding's headers with equal values. A header without a value
+    in the binding need only be there."""
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(key="")
@@ -198,12 +202,12 @@ class ByHeaders(Bindings):
     def __init__(self) -> None:
         super().__init__()
         self._by_header: dict[str, dict[object, dict[Binding, None]]] = {}
-        """By the name and the value of a header without which none of these fits; None: whatever its value."""
+        """Bindings by the name and the value of a header that they need; None: they need it with any value."""
         self._always: dict[Binding, None] = {}
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the headers that are looked at."""
+        """Names of the headers that some binding looks at."""
         return frozenset(name for binding in self.all for name in _looked_at(dict(binding.arguments)))
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
@@ -237,12 +241,12 @@ class ByHeaders(Bindings):
 
 
 def frozen(arguments: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
-    """A binding's arguments, in one order whatever order they came in."""
+    """Returns a binding's arguments sorted by name, and hashable."""
     return tuple(sorted((name, hashable(value)) for name, value in arguments.items()))
 
 
 def hashable(value: object) -> object:
-    """Tables and arrays as they are kept in bindings."""
+    """Returns a header's value with tables and arrays as tuples."""
     if isinstance(value, dict):
         return tuple(sorted((name, hashable(inner)) for name, inner in value.items()))
     if isinstance(value, list):

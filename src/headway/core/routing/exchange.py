@@ -1,13 +1,13 @@
 """Exchanges and bindings: which queues a message goes to (AMQP 0-9-1, 3.1.3).
 
 Rules:
-- A queue gets a message once, however many of its bindings match, and on however many ways it is reached.
+- A queue gets a message once, however many of its bindings match and however many paths lead to it.
 - The default exchange has no bindings: every queue is bound to it by its own name.
-- What finds no binding of an exchange goes to its alternate exchange, if it has one.
-- What an exchange decides depends on routing key and headers alone, so it can be worked out once for each exchange, key
-  and set of headers, and remembered until some binding changes (router.py).
-- ``TOPICS`` (amq.topic) is the topics themselves: whatever reaches it, under its routing key, reaches MQTT subscribers
-  too, and what is published to a topic is routed as if it had been published there.
+- A message that matches no binding of an exchange goes to its alternate exchange, if it has one.
+- An exchange decides by routing key and headers alone. So its decision is worked out once for each exchange, key and
+  set of headers, and remembered until some binding changes (router.py).
+- ``TOPICS`` (amq.topic) stands for the topics themselves. A message that reaches it also reaches MQTT subscribers,
+  under its routing key; a message that is published to a topic is routed as if it were published to this exchange.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXCHANGE_BYTES = 2500
 
 
 class Exchange:
-    """``bindings``: what leads from it elsewhere."""
+    """``bindings`` lead from it elsewhere."""
 
     __slots__ = ("alternate", "arguments", "auto_delete", "bindings", "durable", "internal", "kind", "name")
 
@@ -33,31 +33,31 @@ class Exchange:
         self.kind = kind
         self.durable = durable
         self.auto_delete = auto_delete
-        """It goes with the last binding that leads from it."""
+        """Whether the exchange is deleted with the last binding that leads from it."""
         self.internal = internal
-        """Nobody may publish to it but other exchanges."""
+        """Whether only other exchanges may publish to this one."""
         self.alternate = alternate
         self.arguments = arguments
         self.bindings = Topics() if name == TOPICS else KINDS[kind]()
 
     def alike(self) -> Exchange:
-        """Another one, on the same terms, without bindings."""
+        """Returns an exchange with the same terms and without bindings."""
         return Exchange(self.name, self.kind, durable=self.durable, auto_delete=self.auto_delete,
                         internal=self.internal, alternate=self.alternate, arguments=self.arguments)  # fmt: skip
 
     def difference(self, other: Exchange) -> str:
-        """The first thing in which another of this name differs; empty: declared once more, all the same."""
+        """Returns the first field in which the other exchange differs; empty if it is declared the same."""
         fields = ("kind", "durable", "auto_delete", "internal", "alternate", "arguments")
         return next((field for field in fields if getattr(self, field) != getattr(other, field)), "")
 
 
 class ExchangeRoute(NamedTuple):
-    """Where a message goes. ``topics``: the keys under which it reached ``TOPICS``, at most one."""
+    """The queues that a message goes to, and whether it reached ``TOPICS``."""
 
     queues: tuple[str, ...]
     topics: bool
     by_name: bool = False
-    """It reached the default exchange."""
+    """Whether the message reached the default exchange, which goes by the queue's name."""
 
 
 PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"), (TOPICS, "topic"),
@@ -65,18 +65,19 @@ PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"
 
 
 class Exchanges:
-    """All of them, and the names of the queues there are."""
+    """All exchanges and bindings, and the names of all queues."""
 
     def __init__(self) -> None:
         self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
         self.queues: dict[str, None] = {}
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
         self.bytes = 0
-        """What all that was declared takes up."""
+        """Bytes that all exchanges and bindings take up."""
         self.visited = 0
-        """Places that the last search for a route looked at."""
+        """Entries that the last search for a route looked at."""
         self.ends_unused = True
-        """Exchanges end with their last binding, if they are to. Not while the past is made again: it is known."""
+        """Whether auto-delete exchanges end with their last binding. Not while a journal is restored, which tells when
+        they ended."""
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Exchanges:
         self.queues[name] = None
 
     def bind(self, binding: Binding) -> bool:
-        """Both ends are there. False: they were bound so already."""
+        """Adds a binding, both ends of which must exist. Returns False if it was there already."""
         if not self.by_name[binding.source].bindings.add(binding):
             return False
         self._leading_to.setdefault(binding.destination, {})[binding] = None
@@ -96,7 +97,8 @@ class Exchanges:
         return True
 
     def unbind(self, binding: Binding) -> bool:
-        """False: they were not bound so. An exchange that is to be deleted with its last binding is."""
+        """Removes a binding, and an auto-delete exchange with its last one. Returns False if there was no such
+        binding."""
         source = self.by_name.get(binding.source)
         if source is None or not source.bindings.remove(binding):
             return False
@@ -110,7 +112,7 @@ class Exchanges:
         return True
 
     def remove(self, name: str) -> None:
-        """An exchange, with all that leads from and to it."""
+        """Removes an exchange and all bindings from and to it."""
         exchange = self.by_name.pop(name, None)
         if exchange is None:
             return
@@ -132,7 +134,7 @@ class Exchanges:
         return list(self._leading_to.get(destination, ()))
 
     def looks_at(self, first: str) -> frozenset[str]:
-        """The names of the headers that decide where a message goes that is published to an exchange."""
+        """Returns the names of the headers that decide where a message goes that is published to an exchange."""
         names: frozenset[str] = frozenset()
         visited: dict[str, None] = {}
         waiting = [first]
@@ -153,7 +155,7 @@ class Exchanges:
     # -- routing ----------------------------------------------------------------------------------------------------
 
     def route(self, first: str, key: str, headers: Headers = NO_HEADERS) -> ExchangeRoute:
-        """Where a message goes."""
+        """Returns where a message goes that is published to the exchange ``first``."""
         queues: dict[str, None] = {}
         visited: dict[str, None] = {}
         waiting = [first]

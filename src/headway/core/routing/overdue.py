@@ -1,9 +1,10 @@
-"""What is overdue: records that queues deal with one by one, of which there are too many for one turn.
+"""Overdue: work of queues on single records (dropping, sorting, handing out again) that is too much for one turn.
 
-Theory of operation. To leave a record out is little work, but where it is a dead letter that is published anew; one
-that is out of its lane's order is handed out by itself. So all queues together do as much of either as a turn has room
-for, and who has more goes on in the next turns: who had nothing of this turn comes first. As long as some are to be
-left out nothing more is read that is for such a queue (``Broker.must_wait``): or there would be more of them each turn.
+Theory of operation. Dropping a record is little work, unless it becomes a dead letter, which is published anew. A
+requeued record is handed out by itself. So all queues together do only as much of each as a turn has room for. Queues
+with more to do go on in the next turns; those that had no part of this turn come first. While a queue has records to
+drop or to sort, the broker reads no more records for it (``Broker.must_wait``); otherwise there could be more of them
+each turn.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from headway.core.consumer import SharedReader
 
 OVERDUE_WORK = 4096
-"""Of a turn, in the server's units (server/connections/turn_budget.py)."""
+"""Work in one turn, in the server's units (server/connections/turn_budget.py)."""
 DEAD_LETTER_WORK = 32
-"""What it takes to publish a dead letter."""
+"""Work of publishing a dead letter."""
 REQUEUED_WORK = 8
-"""What it takes to hand out a record that is out of order."""
+"""Work of handing out a requeued record."""
 SORTED_WORK = 4
 """Work of sorting a record by priority."""
 
@@ -25,19 +26,19 @@ class Overdue:
 
     def __init__(self) -> None:
         self.left = OVERDUE_WORK
-        """Of this turn."""
+        """Work that this turn has left."""
         self.queues: dict[SharedReader, None] = {}
-        """Those that have more to do."""
+        """Queues that have more to do."""
         self._last: dict[SharedReader, None] = {}
-        """Of these, those that had some of this turn."""
+        """Queues that have more to do and have done some in this turn."""
 
     @property
     def begun(self) -> bool:
-        """Some of this turn is used up."""
+        """Whether work was done in this turn."""
         return self.left < OVERDUE_WORK
 
     def turn(self) -> dict[SharedReader, None]:
-        """A turn begins. Returns who goes on in it."""
+        """Begins a turn. Returns the queues that go on in it."""
         self.left = OVERDUE_WORK
         for queue in self._last:
             if queue in self.queues:
@@ -48,7 +49,7 @@ class Overdue:
         return queues
 
     def put_off(self, queue: SharedReader, *, begun: bool) -> None:
-        """It goes on in the next turn; ``begun``: it did some in this."""
+        """Lets the queue go on in the next turn. ``begun``: it has done some in this one."""
         self.queues[queue] = None
         if begun:
             self._last[queue] = None

@@ -1,11 +1,12 @@
-"""Publishing: a run gets its sequence numbers, and goes to the state, the retained records and the lanes it is for.
+"""Publishing: gives a run its sequence numbers, and puts it into the states, the retained records and the lanes that it
+goes to.
 
-Everything here happens once per run and distinct (filter, selector, dialect); never per subscriber. A run is written in
-each dialect once, whatever number of lanes want it so; a stretch of it that a selector wants as well.
+All work here is done once for each run and each distinct (filter, selector, dialect), never for each subscriber. A run
+is encoded once in each dialect, however many lanes take it; so is each part of it that a selector wants.
 
-A run that is much, by what it takes up in all lanes together or by the work it is, is published in *slices*: in between
-its publisher may be told to wait, and the rest waits with it. So a pool is never more than a slice above its limit on a
-publisher's account. One record is never less than a slice.
+A large run, by its bytes in all lanes together or by its work, is published in *slices*. Between two slices its
+publisher may be told to wait, and then the rest waits with it. So one publisher takes a pool at most a slice beyond its
+limit. A slice has at least one record.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 
 RECORDS_A_UNIT = 128
-"""So many records more for a lane are as much work as another lane."""
+"""Records more in one lane that are as much work as one more lane."""
 SELECTED_A_UNIT = 4
-"""So many records that a selector looks at are as much work as another lane."""
+"""Records that a selector looks at that are as much work as one more lane."""
 SEARCHED_A_UNIT = 8
-"""So many places that are looked at to find out where a record goes are, too. It is found out once, and remembered."""
+"""Entries looked at for a route that are as much work as one more lane. Routes are worked out once and remembered."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
 Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
-"""What a run is in each dialect; and what stretches of it are."""
+"""The frames of a run by dialect, and of parts of it by dialect, start and stop."""
 
 
 class Published(NamedTuple):
-    """What became of a run: how many lanes and states took records of it, how many of its records, from the first on,
-    no queue refused, and the work that it was."""
+    """The result of publishing a run: the number of lanes and states that took records of it, the number of its first
+    records that no queue refused, and the work."""
 
     taken: int
     accepted: int
@@ -41,8 +42,8 @@ class Published(NamedTuple):
 
 
 class PublishedRuns(NamedTuple):
-    """What became of runs: how many of them were published, how many lanes and states took them, what work that was,
-    the last refusal, and of the last run what is left to be published."""
+    """The result of publishing runs: the number of runs published, the number of lanes and states that took them, the
+    work, the last refusal, and the part of the last run that is still to be published."""
 
     runs: int
     taken: int
@@ -52,8 +53,8 @@ class PublishedRuns(NamedTuple):
 
 
 class PublishedSlice(NamedTuple):
-    """What became of the records of a run that were published at once, and the work that it was. ``stop``: the first
-    that was not published."""
+    """The result of publishing a slice of a run. ``run`` has its records; ``stop`` is the index in the whole run of the
+    first record that was not published."""
 
     run: Run
     taken: int
@@ -68,10 +69,10 @@ class Publishing:
         self._retained = retained
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
-        """Publish runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
+        """Publishes runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
 
-        Raises :class:`Refused` where a retained record cannot be kept, or a queue refuses some; everybody else has them
-        all the same.
+        Raises :class:`Refused` if a retained record cannot be kept or a queue refuses records. All other lanes and
+        states have them nevertheless.
         """
         taken = 0
         refused: Refused | None = None
@@ -84,8 +85,8 @@ class Publishing:
         return taken
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
-        """Publish runs in order until that comes to so much work, or the publisher has to wait; a slice of the first
-        one in any case."""
+        """Publishes runs in order until ``work_max`` is reached or the publisher has to wait, but at least a slice of
+        the first run."""
         taken, work, done = 0, 0, 0
         refused: Refused | None = None
         rest: Run | None = None
@@ -110,7 +111,7 @@ class Publishing:
         return PublishedRuns(done, taken, work, refused, rest)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
-        """How many lanes and states took it, and what was refused of it."""
+        """Returns how many lanes and states took the run, and the last refusal."""
         first = self._count(session, run)
         refused: Refused | None = None
         if run.retain:
@@ -126,14 +127,14 @@ class Publishing:
         return taken, refused
 
     def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
-        """Publish a run to ``run.exchange``."""
+        """Publishes a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         return Published(taken, accepted, work_of(len(run.ends), route, taken) + self._searched())
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
-        """Publish the records of a run from ``start`` on to ``run.exchange``, as many of them as are a slice."""
+        """Publishes a slice of a run, from record ``start`` on, to ``run.exchange``."""
         router, stop = self._registry.router, len(run.ends)
         route = router.route_from(run.exchange, run.topic, run.headers)
         if stop > 1 and (most := slice_of(run, route, session)) < stop:
@@ -146,7 +147,7 @@ class Publishing:
         return PublishedSlice(run, taken, accepted, work, stop)
 
     def _searched(self) -> int:
-        """The work that it was to find out where records go."""
+        """Returns the work of finding routes since it was last asked for."""
         router = self._registry.router
         places, router.searched = router.searched, 0
         return -(-places // SEARCHED_A_UNIT)
@@ -161,7 +162,7 @@ class Publishing:
         )
 
     def _count(self, session: Session | None, run: Run) -> int:
-        """The run's first sequence number."""
+        """Counts the run. Returns its first sequence number."""
         registry, count = self._registry, len(run)
         first = registry.sequence + 1
         registry.sequence += count
@@ -174,7 +175,7 @@ class Publishing:
         return first
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
-        """The first two of :class:`Published`."""
+        """Puts a run where its route leads. Returns the first two fields of :class:`Published`."""
         ledger = self._registry.ledger
         if ledger is not None and (route.stream or (route.kept and run.qos)):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
@@ -196,7 +197,7 @@ class Publishing:
         return taken, accepted
 
     def keep(self, state: State, run: Run, first: int, now: float) -> None:
-        """Update the state; where the topic itself is the key, only the last record of the run matters."""
+        """Updates a state. Where the topic itself is the key, only the last record of the run matters."""
         count = len(run)
         start = count - 1 if state.by_topic else 0
         for index in range(start, count):
@@ -205,7 +206,7 @@ class Publishing:
     def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float
     ) -> int:
-        """Append a run to the lane of a feed that is to have it. Returns 0 if the feed would not have any of it."""
+        """Appends a run to the lane of a feed. Returns 0 if the feed wants none of its records, else 1."""
         key = feed.key
         if session is not None and key.exclude == session.number:
             return 0
@@ -228,7 +229,7 @@ class Publishing:
         return 1
 
     def _hold_up(self, session: Session, feed: Feed, now: float) -> None:
-        """The publisher waits if there is no room for more: in the lane, or in its pool."""
+        """Pauses the publisher if the lane or its pool has no room for more."""
         lane, pool = feed.lane, feed.key.pool
         if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
             pool.close(lane)
@@ -237,13 +238,13 @@ class Publishing:
             self._registry.pause(session, pool, now)
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """There is no room for what it is about to publish."""
+        """Returns whether the publisher has to wait because there is no room for the run."""
         for feed in self.route(run).feeds:
             self._hold_up(session, feed, now)
         return bool(session.paused_by)
 
     def _append_selected(self, feed: Feed, run: Run, first: int, encoded: Encoded, now: float) -> bool:
-        """Append the records the feed's selector wants, each stretch of neighbours as a run of its own."""
+        """Appends the records that the feed's selector wants, neighbours together as a run of their own."""
         assert feed.selector is not None
         dialect = feed.key.dialect
         wanted = feed.selector.select(run)
@@ -262,17 +263,17 @@ class Publishing:
         return bool(wanted)
 
     def announce(self, record: Record, now: float) -> None:
-        """Publish a record of the broker's own."""
+        """Publishes a record of the broker's own."""
         self.publish(None, [record.run()], now)
 
 
 def _room(feed: Feed, run: Run, now: float) -> int:
-    """How many records of the run go into the lane of a queue that refuses what is too much."""
+    """Returns how many records of the run a queue has room for that refuses what is too much."""
     return next(queue for queue in feed.queues if queue.feed is feed).room_for(run, now)
 
 
 def slice_of(run: Run, route: Route, session: Session) -> int:
-    """How many of the run's records are published at once."""
+    """Returns how many records of the run are a slice."""
     count = len(run.ends)
     if count == 1 or len(route.feeds) < 2:
         return count
@@ -288,9 +289,9 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
 
 
 def work_of(count: int, route: Route, taken: int) -> int:
-    """What it was to publish so many records of a run, which so many lanes and states took."""
+    """Returns the work of publishing ``count`` records of a run that ``taken`` lanes and states took."""
     work = 1 + taken
-    if route.selecting:  # to begin with a run is as much as to look at a record
+    if route.selecting:  # to begin a run costs a selector as much as one record
         work += route.selecting * (count + 1) // SELECTED_A_UNIT
     if count > RECORDS_A_UNIT:
         work += taken * (count // RECORDS_A_UNIT)
@@ -298,7 +299,7 @@ def work_of(count: int, route: Route, taken: int) -> int:
 
 
 def part_of(run: Run, start: int, stop: int) -> Run:
-    """Records ``start`` … ``stop - 1`` of a run as a run."""
+    """Returns records ``start`` … ``stop - 1`` of a run as a run."""
     if start == 0 and stop == len(run):
         return run
     begin = run.ends[start - 1] if start else 0

@@ -1,4 +1,4 @@
-"""The registry: the tables everybody in the core works on, and the limits they hold to."""
+"""Registry: the tables that all parts of the core work on, and the limits of clients."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 class RecordedTopics(ArchiveIndex, Protocol):
-    """Recorded topics, as those who subscribe see them. Times are the wall clock's."""
+    """Recorded topics, as subscribers read them. Times are the wall clock's."""
 
     @property
     def wall_offset_s(self) -> float:
-        """The wall clock less the monotonic one."""
+        """Wall clock time less monotonic time."""
 
     def earliest(self, filter: str) -> int | None:
-        """The first offset from which on its records are there; None: it is not recorded."""
+        """Returns the first offset of which the records are there; None: the filter is not recorded."""
 
     def complete(self, filter: str) -> bool:
-        """Every record it matches is recorded."""
+        """Returns whether every record that the filter matches is recorded."""
 
     def before(self, filter: str, time_s: float) -> int:
-        """The last offset before a time."""
+        """Returns the last offset before a time."""
 
     def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        """Runs that have records with ``after`` < offset <= ``upto``, each with its first offset and its time; also of
-        other topics. Raises OSError."""
+        """Yields the runs that have records with ``after`` < offset <= ``upto``, each with its first offset and its
+        time, and also runs of other topics. Raises OSError."""
 
     def stream_of(self, topic: str) -> str:
-        """The stream a topic is recorded in; empty: it is not."""
+        """Returns the stream in which a topic is recorded; empty: in none."""
 
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
@@ -51,13 +51,13 @@ class RecordedTopics(ArchiveIndex, Protocol):
 
 
 Holdup = Feed | Lane | Pool | Ledger
-"""What publishers wait for."""
+"""Things that can hold up publishers: a feed's gate, a closed lane, a full pool, a journal that is behind."""
 RESUME_WORK = 4
 """Work of telling one publisher that it may go on."""
 
 
 def pause_reason(by: object) -> str:
-    """What a publisher is told that has to wait; ``by`` is a ``Holdup``."""
+    """Returns the words that tell a publisher why it has to wait; ``by`` is a ``Holdup``."""
     if isinstance(by, Feed):
         return "consumers cannot keep up"
     if isinstance(by, Lane):
@@ -66,26 +66,26 @@ def pause_reason(by: object) -> str:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one client of a listener may ask for. Times in seconds."""
+    """Limits of what one client of a listener may ask for. Times in seconds."""
 
     subscriptions_per_session_max: int = 10_000
     session_expiry_max_s: float = 7 * 86_400.0
     in_flight_max: int = 1024
-    """Deliveries in flight to one client, whatever it says it can take."""
+    """Deliveries in flight to one client, even if the client permits more."""
 
 
 class Registry:
-    """Who and what there is. Only plain tables and counters; who changes them is in the modules further down."""
+    """Plain tables and counters. The rooms above (queue, clients, governance) change them."""
 
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...],
                  sessions_max: int) -> None:
         self.limits = limits
-        """By listener; ``""`` is for every listener without its own."""
+        """By listener; ``""`` is for listeners without limits of their own."""
         self.sessions_max = sessions_max
         self.declared = Tab(pools[""])
-        """What exchanges, queues and bindings take up: they are nobody's, for who declared them may be gone."""
+        """Tab of exchanges, queues and bindings. They are on no client's tab, because they can outlive the client."""
         self.pools = pools
-        """By listener; ``""`` is the global one, for every listener without its own."""
+        """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
         self.policies = policies
         self.router = Router()
         self.sessions: dict[str, Session] = {}
@@ -96,40 +96,40 @@ class Registry:
         self.lateness = Lateness()
         self.effects: list[Effect] = []
         self.overdue = Overdue()
-        """To be left out."""
+        """Queues with records to drop or to sort."""
         self.returning = Overdue()
-        """To be handed out, out of order."""
+        """Queues with requeued records to hand out."""
         self.paused: dict[Holdup, dict[Session, None]] = {}
-        """Publishers that are not read, by what holds them back."""
+        """Publishers that are not read, by what holds them up."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
         self.woken: dict[SharedReader, None] = {}
-        """Queues that may be able to hand out more than at the last flush, though nothing came."""
+        """Queues that may be able to hand out more than at the last flush, though no records came."""
         self.left: dict[Feed, None] = {}
-        """Feeds that a queue reads no longer: what gates there were may be gone."""
+        """Feeds that a queue no longer reads; their gates may be gone."""
         self.renamed: dict[SharedReader, None] = {}
-        """Queues that go by other names: other policies may govern their consumers."""
+        """Queues whose names for policies have changed; other policies may govern their consumers."""
         self.came_back: dict[SharedReader | None, None] = {}
-        """Queues that had records given back in this sweep."""
+        """Queues to which records came back in this sweep."""
         self.unused: dict[SharedReader, None] = {}
-        """Queues that a consumer has left."""
+        """Queues that a consumer left in this turn."""
         self.owned: dict[Session, dict[SharedReader, None]] = {}
-        """Queues that end with a session."""
+        """Exclusive queues of each session, which end with it."""
         self.cuts: dict[tuple[object, ...], object] = {}
-        """Stretches of lanes taken apart in this flush, for all who are given the same."""
+        """Records as envelopes cut them in this flush, for all members that are given the same."""
         self.watched: dict[Subscription, None] = {}
-        """Consumers the governor looks at: those that lag, and those whose rules have not all stepped back."""
+        """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
         self.consumers: Counter[str] = Counter()
         self.slow_consumers: Counter[str] = Counter()
-        """Subscriptions, and slow ones, per filter."""
+        """Number of subscriptions, and of slow ones, by filter."""
         self.slow = 0
-        """All slow ones."""
+        """Number of slow subscriptions."""
         self.observer: Observer | None = None
-        """Puts on record what is observed; None while nobody wants to know."""
+        """Records telemetry; None: telemetry is off."""
         self.ledger: Ledger | None = None
-        """What is to outlive the process; None: nothing is."""
+        """Collects what is to outlive the process; None: there is no journal."""
         self.archive: RecordedTopics | None = None
-        """Recorded topics; None: there are none."""
+        """The recorded topics; None: there is no journal."""
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
         self.sequence = 0
@@ -139,27 +139,27 @@ class Registry:
         self.gap_records: Counter[Reason] = Counter()
         self.delivered_records = 0
         self.delivered_bytes = 0
-        """Of all subscriptions there ever were; of those that are, as of when each was last counted."""
+        """Totals of all subscriptions, also ended ones. Each counts as of its last ``count``."""
 
     def count(self, subscription: Subscription) -> None:
-        """Bring the totals up to date by one consumer."""
+        """Brings the totals up to date with one subscription."""
         new = subscription.counters.add_to_total(subscription.delivered, self.gap_records)
         self.delivered_records += new.records
         self.delivered_bytes += new.bytes
 
     @property
     def journaled(self) -> int:
-        """The journal has what it was given up to this sequence."""
+        """The last sequence up to which the journal has written what it was given."""
         return 0 if self.ledger is None else self.ledger.written_sequence
 
     def count_durable_reader(self, feed: Feed, change: int) -> None:
-        """One more that is durable reads it (1), or one less (-1)."""
+        """Counts one durable reader of the feed more (1) or less (-1)."""
         feed.kept += change
         if feed.kept == (change > 0):
             self.router.forget()
 
     def close_if_unread(self, feed: Feed) -> None:
-        """Let go of a feed whose last reader is gone."""
+        """Closes a feed that has no readers any more."""
         if not feed.subscriptions and not feed.reading:
             self.router.remove_feed(feed)
             self.dirty.pop(feed, None)
@@ -181,12 +181,13 @@ class Registry:
         return policy_for_any(self.policies, filters, durable)
 
     def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
-        """The one that governs it unless it asked for another: the first of all that cover any of its names."""
+        """Returns the policy that governs a subscription that asked for none: the first that covers any of its
+        names."""
         policies = self.policies if among is None else among
         return policy_for_any(policies, subscription.reader.names(subscription), subscription.durable)
 
     def moved(self, subscription: Subscription, feed: Feed) -> None:
-        """Its queue reads another feed now."""
+        """Moves a queue's member to the feed that the queue reads now."""
         old, slow = subscription.feed, subscription.case.slow
         self.count_consumer(old.key.filter, -1)
         self.count_consumer(feed.key.filter, 1)
@@ -205,17 +206,17 @@ class Registry:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])
 
     def count_consumer(self, filter: str, change: int) -> None:
-        """There is one more (1), or one less (-1)."""
+        """Counts one subscription more (1) or less (-1)."""
         _count(self.consumers, filter, change)
 
     def count_slow(self, subscription: Subscription, change: int) -> None:
-        """A subscription is marked slow (1), or is no longer (-1)."""
+        """Counts a subscription that is marked slow (1) or no longer is (-1)."""
         _count(self.slow_consumers, subscription.feed.key.filter, change)
         subscription.feed.slow += change
         self.slow += change
 
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
-        """Charge records some consumer was not given to their publishers' counters."""
+        """Adds records that a consumer was not given to the counters of their publishers."""
         for number, count in losses.items():
             publisher = self.numbers.get(number) or self.ended_publishers.get(number)
             if publisher is not None:
@@ -224,7 +225,7 @@ class Registry:
     # -- backpressure to publishers ---------------------------------------------------------------------------------
 
     def pause(self, session: Session, by: Holdup, now: float) -> None:
-        """Stop reading from a publisher on account of a feed's gate, a closed lane, a full pool, or a journal that is
+        """Stops reading from a publisher because of a feed's gate, a closed lane, a full pool, or a journal that is
         behind."""
         if session.outlet is None:
             return
@@ -236,7 +237,7 @@ class Registry:
         self.paused.setdefault(by, {})[session] = None
 
     def ungate(self, feed: Feed, now: float) -> None:
-        """A consumer holds publishers back no longer, or is not the only one of its queue any more."""
+        """Lets publishers go on that a gate held up, after a gate was opened or a queue got another consumer."""
         if feed.gated:
             own = next(gate.session for gate in feed.gates if gate.reader.gates)
             if own in self.paused.get(feed, ()) and not feed.holds_back(own):  # no publisher waits for itself
@@ -271,4 +272,4 @@ class Registry:
 def _count(counts: Counter[str], filter: str, change: int) -> None:
     counts[filter] += change
     if not counts[filter]:
-        del counts[filter]  # clients choose them: there may be any number
+        del counts[filter]  # clients choose filters, so there may be any number of them

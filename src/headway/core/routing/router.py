@@ -1,6 +1,7 @@
-"""Routing: from a topic, or an exchange and a key, to the feeds and states it goes to. Worked out once and remembered.
+"""Router: finds the feeds and states that a record goes to, by its topic or by its exchange and key. A route is worked
+out once and remembered until something changes.
 
-Queues that are bound alike read one feed, so that however many there are, a record is written once and has one place.
+Queues that are bound alike read one feed. So a record is written once for them, however many there are.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from headway.core.consumer import SharedReader
 
 COPIES = "CC"
-"""The header with more routing keys for a message (sender-selected distribution)."""
+"""Header with more routing keys for a message (sender-selected distribution)."""
 COPY_PLACES = 8
-"""What it takes to put the route of one more key to the others, in places looked at."""
+"""Work of adding the route of one more key, in entries looked at."""
 ROUTES_MAX = 100_000
-"""Routes that are remembered; beyond that the memory starts afresh."""
+"""Routes that are remembered; beyond that number all are forgotten."""
 VALUE_MAX = 256
-"""A header's value that is longer is not remembered."""
+"""Length of a header's value from which on the route is not remembered."""
 
 
 class Route:
-    """Where the records of one topic go."""
+    """The feeds and states that the records of one topic go to."""
 
     __slots__ = ("feeds", "kept", "selecting", "states", "stream")
 
@@ -36,11 +37,11 @@ class Route:
         self.feeds = feeds
         self.states = states
         self.kept = any(feed.kept for feed in feeds)
-        """Somebody durable gets them."""
+        """Whether a durable subscription or queue gets the records."""
         self.selecting = sum(feed.selector is not None for feed in feeds)
-        """Feeds that look at each record before they take it."""
+        """Number of feeds with a selector, which looks at each record."""
         self.stream = stream
-        """Of the journal, where they are recorded; empty: they are not."""
+        """Stream of the journal in which the records are recorded; empty: in none."""
 
 
 class Router:
@@ -50,19 +51,19 @@ class Router:
         self.exchanges = Exchanges()
         self.queues: dict[str, SharedReader] = {}
         self.recorded_in: Callable[[str], str] = lambda _: ""
-        """The stream a topic is recorded in; empty: it is not."""
+        """Returns the stream in which a topic is recorded; empty: in none."""
         self.called: Callable[[SharedReader], None] = lambda _: None
-        """Told of a queue that is for the first time published to by its name."""
+        """Called when a queue may be published to by its own name for the first time."""
         self._feed_trie: FilterTrie[Feed] = FilterTrie()
         self._state_trie: FilterTrie[State] = FilterTrie()
         self._routes: dict[str, Route] = {}
         self._bound: dict[tuple[object, ...], Route] = {}
         self._by_headers: dict[tuple[object, ...], Route] = {}
-        """Where headers decide: apart, for there may be as many as messages."""
+        """Routes that headers decide. They are kept apart because there may be as many as messages."""
         self._looks_at: dict[str, frozenset[str]] = {}
-        """By exchange: the names of the headers that decide."""
+        """By exchange: the names of the headers that its bindings look at."""
         self.searched = 0
-        """Places looked at to work routes out, and not yet counted as anybody's work: whose record comes next pays."""
+        """Entries that were looked at for routes and are not counted as work yet. The next publisher pays for them."""
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -73,7 +74,7 @@ class Router:
         return route
 
     def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
-        """Where a record goes that was published to an exchange; also under the keys of its header CC."""
+        """Returns the route of a record that is published to an exchange, also under the keys of its header CC."""
         route = self._route_under(exchange, topic, headers)
         copies = headers.get(COPIES) if headers else None
         if not isinstance(copies, list | tuple):
@@ -93,7 +94,7 @@ class Router:
         return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
 
     def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
-        """Those headers that the exchange, and those behind it, look at."""
+        """Returns the headers that the exchange, and those behind it, look at."""
         names = self._looks_at.get(exchange)
         if names is None:
             names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
@@ -103,7 +104,7 @@ class Router:
 
     def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
                     ) -> Route:
-        """``asked``: exchange, topic, and what else decides."""
+        """Returns a remembered route, or works it out. ``asked``: exchange, topic, and the headers that decide."""
         route = routes.get(asked)
         if route is None:
             if len(routes) >= ROUTES_MAX:
@@ -117,14 +118,14 @@ class Router:
         if found.by_name and (queue := self.queues.get(routing_key_of(topic))) is not None:
             self.called(queue)
         feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
-        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # to subscribers there is no such
+        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # no subscriber has such a topic
             return Route(feeds, [])
         route = Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic), self.recorded_in(topic))
         self.searched += self._feed_trie.visited + self._state_trie.visited + len(route.feeds)
         return route
 
     def forget(self) -> None:
-        """Something has changed: work everything out anew."""
+        """Forgets all routes, because a feed, a state or a binding has changed."""
         self._routes.clear()
         self._bound.clear()
         self._by_headers.clear()

@@ -1,1 +1,1 @@
-"""Files: the spill, the journal, staged parts, the telemetry lake; records as Arrow."""
+"""Everything on disk: the spill, the journal, staged parts, the telemetry lake; and records as Arrow."""

@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all."""
+"""Atomic writes: a file appears whole, or not at all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 @contextmanager
 def atomic_write(path: Path, partial: Path | None = None) -> Iterator[Path]:
-    """Gives a place to write to, ``partial`` or a hidden file beside; what stands there at the end of the block is
-    ``path`` from then on. When the block fails nothing is left of it, and what ``path`` was before stays."""
+    """Yields a path to write to: ``partial``, or a hidden file beside ``path``. At the end of the block it replaces
+    ``path``. If the block fails the partial file is removed, and ``path`` stays as it was."""
     if partial is None:
         partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

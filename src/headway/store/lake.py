@@ -1,14 +1,14 @@
 """The lake: rows as Parquet files, ``LAKE/<table>/date=YYYY-MM-DD/part-<run>-<number>.parquet``.
 
 Rules:
-- A file is there whole or not at all: it is written under ``LAKE/_partial``, brought to disk, and then renamed.
-- A file has the rows of one table and one day (UTC), and says in its footer which table and which version it is of.
-- What everything in the lake takes up is bounded: the oldest files go first, whichever run wrote them. Several brokers
-  may write into one lake; then each of them keeps the whole within its own limit.
-- What a run that crashed left half written is removed once it is old.
+- A file appears whole: it is written under ``LAKE/_partial``, synced, and then renamed.
+- A file has the rows of one table and one day (UTC). Its footer names the table and the version.
+- The size of the lake is limited: the oldest files are removed first, whichever run wrote them. Several brokers may
+  write into one lake; each of them keeps the whole lake within its own limit.
+- Half-written files of a crashed run are removed once they are old.
 
-All of it is for one thread of its own. Arrow is given whole columns and lets go of the interpreter while it works;
-there is no work for each row here, so the loop's thread hardly ever waits for this one.
+The lake has a thread of its own. Arrow works on whole columns and releases the interpreter meanwhile. Nothing here runs
+once per row, so the loop's thread hardly ever waits for this one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from headway.store.schema import arrow_schema
 
 PARTIAL = "_partial"
 LEFT_OVER_S = 3600.0
-"""A half-written file that nobody has touched for so long is nobody's."""
+"""A half-written file of this age belongs to a crashed run."""
 SURVEY_S = 300.0
-"""How often it is looked what others have written, or removed."""
+"""The interval at which files of other brokers are counted again."""
 DAY_US = 86_400_000_000
 
 pa.set_cpu_count(1)
@@ -42,7 +42,7 @@ pa.set_io_thread_count(1)
 
 
 class _LakeFile(NamedTuple):
-    """In the order in which files are removed."""
+    """A file of the lake. Files are removed in the order of these fields."""
 
     date: str
     modified_s: float
@@ -52,10 +52,10 @@ class _LakeFile(NamedTuple):
 
 class Lake:
     def __init__(self, folder: Path, run: str, disk_bytes: int) -> None:
-        """Raises OSError at once if nothing can be written there."""
+        """Raises OSError if the folder cannot be written."""
         self.folder = folder
         self.bytes = 0
-        """All files of the lake, as far as is known."""
+        """The size of the lake at the last count."""
         self.run = run
         self._disk_bytes = disk_bytes
         self._number = 0
@@ -70,7 +70,7 @@ class Lake:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, batch: RowBatch) -> None:
-        """Write the rows of a batch, one file for each day. Raises OSError; then those of some days may be there."""
+        """Writes the rows of a batch, one file for each day. Raises OSError; then some days may be written."""
         rows = _as_arrow(batch)
         times = rows.column("time").cast(pa.int64())
         bounds = pc.min_max(times)
@@ -91,7 +91,7 @@ class Lake:
         path = folder / name
         self._partial.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, partial):
-            pq.write_table(rows, str(partial), compression="zstd")  # by name: Arrow writes without asking us
+            pq.write_table(rows, str(partial), compression="zstd")  # by name: Arrow writes without Python
             size = _sync(partial)
             self._make_room(size)
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Lake:
     # -- room -------------------------------------------------------------------------------------------------------
 
     def _make_room(self, size: int) -> None:
-        """Remove the oldest files until so many bytes more are within the limit, or nothing is left."""
+        """Removes the oldest files until ``size`` more bytes are within the limit, or no file is left."""
         if time.monotonic() - self._surveyed_s > SURVEY_S:
             self._survey()
         gone = 0
@@ -111,14 +111,14 @@ class Lake:
                 break
             with suppress(FileNotFoundError):
                 file.path.unlink()
-            with suppress(OSError):  # there are others in it
+            with suppress(OSError):  # the folder is not empty
                 file.path.parent.rmdir()
             self.bytes -= file.size
             gone += 1
         del self._files[:gone]
 
     def _survey(self) -> None:
-        """Which files there are, the oldest first."""
+        """Lists the files, the oldest first."""
         self._surveyed_s = time.monotonic()
         self._files = sorted(file for table in TABLES for file in _files_of(self.folder / table))
         self.bytes = sum(file.size for file in self._files)
@@ -131,7 +131,7 @@ class Lake:
 
 
 def _files_of(folder: Path) -> list[_LakeFile]:
-    """The files of one table. What vanishes meanwhile is left out."""
+    """The files of one table. Files that vanish meanwhile are left out."""
     found = []
     with suppress(FileNotFoundError):
         for day in os.scandir(folder):
@@ -146,7 +146,7 @@ def _files_of(folder: Path) -> list[_LakeFile]:
 
 
 def _sync(path: Path) -> int:
-    """Have a file, or a folder's own entries, on disk. Returns how large it is."""
+    """Syncs a file, or the entries of a folder, to disk. Returns its size in bytes."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -156,7 +156,7 @@ def _sync(path: Path) -> int:
 
 
 def new_run(now: float, token: str) -> str:
-    """A run's name: when it began (epoch seconds), and something that no other one has."""
+    """A run's name, from its start (epoch seconds) and a unique token."""
     return f"{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}-{token}"
 
 
@@ -170,7 +170,7 @@ def _as_arrow(batch: RowBatch) -> pa.Table:
 
 
 def _array(values: ColumnData, kind: pa.DataType) -> pa.Array:
-    """The column's own memory, as Arrow sees it; texts and flags are written out by Arrow itself."""
+    """A column as Arrow sees it, without a copy; texts and flags are converted by Arrow."""
     if isinstance(values, TextColumn):
         return pa.DictionaryArray.from_arrays(_plain(values.indexes, pa.int32()), _strings(values.texts)).cast(kind)
     if pa.types.is_boolean(kind):
@@ -179,7 +179,7 @@ def _array(values: ColumnData, kind: pa.DataType) -> pa.Array:
 
 
 def _strings(texts: list[str]) -> pa.Array:
-    """Not ``pa.array``: where pandas is installed that imports all of it, in the middle of the broker's work."""
+    """Avoids ``pa.array``, which imports pandas, where it is installed, in the middle of the broker's work."""
     encoded = [text.encode() for text in texts]
     ends = array("i", accumulate(map(len, encoded), initial=0))
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

@@ -1,11 +1,11 @@
 """Recorded records as Arrow: runs in, record batches out, for a stream over HTTP or a Parquet file.
 
-Theory of operation. Columns are put together run by run, as bytes and arrays of numbers that Arrow then takes as they
-are; there is no object per record but the slice that its payload is. What records share (topic, key, properties) is
-written down once and repeated by Arrow. What goes up from record to record (offsets, ends) is written down as steps,
-which are mostly alike, and added up by Arrow.
+Theory of operation. Columns are built run by run, as bytes and arrays of numbers that Arrow takes without a copy. The
+only object per record is the slice of its payload. Values that records share (topic, key, properties) are stored once
+and repeated by Arrow. Values that grow from record to record (offsets, ends) are stored as differences, which are
+mostly equal, and summed up by Arrow.
 
-All of it is for a worker thread.
+This is for a worker thread.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _Shared = tuple[Properties, int, bool]
 
 
 class Columns:
-    """A record batch in the making, to be used once."""
+    """Builds one record batch."""
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes so far, about."""
         self._last = 0
-        """Offset."""
+        """The offset of the last record."""
         self._offset_steps = array("q")
         self._times = array("q")
         self._topics: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Columns:
         return len(self._times)
 
     def add(self, run: Run, first: int, time_us: int, keys: Keys) -> None:
-        """A run of which record 0 has the offset ``first``; with a key for each record."""
+        """Adds a run whose record 0 has the offset ``first``, with a key for each record."""
         count = len(run)
         self._offset_steps.append(first - self._last)
         self._offset_steps.extend(_ONE * (count - 1))
@@ -94,7 +94,7 @@ class Columns:
         self._add_payloads(run, count)
 
     def _add_keys(self, keys: Keys) -> None:
-        """A run's records mostly have one key, or each its own."""
+        """Adds keys. The records of a run mostly share one key, or have different ones."""
         at = len(self._keys)
         if keys[0] == keys[-1] and keys.count(keys[0]) == len(keys):
             self._keys.append(keys[0])
@@ -117,7 +117,7 @@ class Columns:
         self._payload_sizes.extend(sizes)
 
     def batch(self) -> pa.RecordBatch:
-        """All that was added."""
+        """The record batch with everything that was added."""
         columns: list[pa.Array] = [
             pc.cumulative_sum(_numbers(self._offset_steps, pa.int64())),
             _numbers(self._times, SCHEMA.field("timestamp").type),
@@ -130,7 +130,7 @@ class Columns:
 
 
 def batches(found: Iterable[tuple[Run, int, int, Keys]]) -> Iterator[pa.RecordBatch]:
-    """Record batches of about ``BATCH_BYTES``, of what ``Columns.add`` takes."""
+    """Record batches of about ``BATCH_BYTES``; the items are the arguments of ``Columns.add``."""
     columns = Columns()
     for run, first, time_us, keys in found:
         columns.add(run, first, time_us, keys)
@@ -145,7 +145,7 @@ def batches(found: Iterable[tuple[Run, int, int, Keys]]) -> Iterator[pa.RecordBa
 
 
 def stream_start(metadata: Mapping[str, str]) -> bytes:
-    """The beginning of an Arrow IPC stream: the schema, and what there is to say beside it."""
+    """The beginning of an Arrow IPC stream: the schema with metadata."""
     return bytes(SCHEMA.with_metadata(dict(metadata)).serialize())
 
 
@@ -154,7 +154,7 @@ def stream_part(batch: pa.RecordBatch) -> memoryview:
 
 
 def batches_of(stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    """Reads an Arrow IPC stream. Raises ValueError where it ends too early or is none."""
+    """Reads an Arrow IPC stream. Raises ValueError where it ends too early or is not valid."""
     try:
         with pa.ipc.open_stream(stream) as reader:
             yield from reader

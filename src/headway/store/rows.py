@@ -31,7 +31,7 @@ RUN_BYTES = 64 * 1024
 
 
 class BadRows(ValueError):
-    """The data is no part, or cannot be published."""
+    """The data is not a valid part, or cannot be published."""
 
 
 class Checked(NamedTuple):
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
 
 
 def check(data: bytes, payload_bytes_max: int) -> Checked:
-    """Look through a part. Raises BadRows."""
+    """Checks a part. Raises BadRows."""
     rows = size = 0
     for batch in _batches(data):
         try:
@@ -100,7 +100,7 @@ class _RowHead(NamedTuple):
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, _RowHead]]:
-    """Rows that have all but their payload in common."""
+    """Groups neighbouring rows that differ only in their payload."""
     topics = batch.column("topic").to_pylist()
     keys, properties = batch.column("key"), batch.column("properties")
     first = 0
@@ -131,7 +131,7 @@ def _runs(batch: pa.RecordBatch, first: int, stop: int, said: _RowHead) -> Itera
 
 
 def _ends(payload: pa.Array) -> list[int]:
-    """Where each begins, and where the last one ends."""
+    """The offsets at which payloads begin, and the end of the last one."""
     size = 4 * len(payload) + 4
     return memoryview(payload.buffers()[1])[4 * payload.offset :][:size].cast("i").tolist()
 

@@ -1,4 +1,4 @@
-"""The lake's tables as Arrow schemas, and what a file's footer says of itself."""
+"""The lake's tables as Arrow schemas, with the metadata of a file's footer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """The schema of the files of one table; none of its columns is ever null."""
+    """The schema of one table's files. No column is nullable."""
     fields = [pa.field(column.name, _TYPES[column.kind], nullable=False) for column in TABLES[table].columns]
     return pa.schema(fields, {TABLE_KEY: table.encode(), VERSION_KEY: str(VERSION).encode()})

@@ -21,27 +21,27 @@ REGION_BYTES = 64 * 1024
 
 
 class SlotFile:
-    """``opened``: a new file, as a descriptor. Written by one thread; released by any. Closes itself with the last of
-    its pieces, once the writer has let go of it."""
+    """A file of slots. One thread writes; any thread releases. The file is closed when the writer and all pieces have
+    released it. ``opened`` opens a new file and returns its descriptor."""
 
     def __init__(self, opened: Callable[[], int]) -> None:
         self.fd = opened()
         self.size = 0
         self._free: defaultdict[int, set[int]] = defaultdict(set)
-        """Offsets of slots that are free, by their size. No two of them are the halves of one."""
+        """Offsets of free slots by size. Two halves of a larger slot are never both free; they are merged."""
         self._wanted = 1  # the writer's own
         self._lock = threading.Lock()
 
     @property
     def intact(self) -> bool:
-        """All that was written is there. If somebody cut it short, writing on would leave a hole of zeros."""
+        """Whether the file has everything that was written. Writing to a truncated file would leave a hole of zeros."""
         return os.fstat(self.fd).st_size >= self.size
 
     def write(self, piece: bytes | bytearray) -> Slot:
-        """``REGION_BYTES`` at most. Raises OSError when there is no room."""
+        """Writes a piece of at most ``REGION_BYTES``. Raises OSError when the disk is full."""
         slot_bytes = max(SLOT_BYTES_MIN, 1 << (len(piece) - 1).bit_length())
         with self._lock:
-            if self._wanted == 1 and self.size:  # nobody has anything in it
+            if self._wanted == 1 and self.size:  # no piece is in it
                 self._free.clear()
                 self.size = 0
                 os.ftruncate(self.fd, 0)
@@ -63,7 +63,7 @@ class SlotFile:
             offset = self._free[have].pop()
         else:
             offset = self.size
-            os.ftruncate(self.fd, offset + REGION_BYTES)  # all of it is there, if as a hole: see ``intact``
+            os.ftruncate(self.fd, offset + REGION_BYTES)  # the region exists, if only as a hole: see ``intact``
             self.size += REGION_BYTES
         while have > slot_bytes:
             have //= 2
@@ -78,7 +78,7 @@ class SlotFile:
         self._free[slot_bytes].add(offset)
 
     def release(self, slot: Slot | None = None) -> None:
-        """A piece is not wanted any more; or, without one, the writer lets go of the file."""
+        """Releases a piece; without one, the writer releases the file."""
         with self._lock:
             if slot is not None:
                 self._give_back(slot.disk_bytes, slot.start)
@@ -89,7 +89,7 @@ class SlotFile:
 
 
 class Slot:
-    """Where one piece is."""
+    """One piece in a slot file."""
 
     __slots__ = ("_file", "disk_bytes", "size", "start")
 
@@ -110,7 +110,7 @@ class Slot:
 
 
 def read_whole(fd: int, offset: int, count: int) -> bytes:
-    """Raises OSError, also if there is less."""
+    """Reads exactly ``count`` bytes. Raises OSError, also if the file ends before."""
     data = os.pread(fd, count, offset)
     if len(data) != count:
         raise OSError(f"spill file ends after {len(data)} of {count} bytes")

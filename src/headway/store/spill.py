@@ -1,9 +1,9 @@
 """The spill: chunks of lanes that had to leave memory, on disk until no cursor needs them.
 
-A file is unlinked as soon as it is open, so nothing is left behind however the process ends. Each lane appends to a
-file of its own, a new one every ``FILE_BYTES``; a file is closed, and its space free, when the last of its chunks is
-released. A lane that has no file, and less than ``SMALL_BYTES`` to write, shares one with others like it (slots.py).
-Writing happens in a worker thread, reading and ``sendfile`` wherever they are wanted.
+A file is unlinked as soon as it is open, so that nothing is left behind however the process ends. Each lane appends to
+a file of its own, and begins a new one every ``FILE_BYTES``. A file is closed, which frees its space, when its last
+chunk is released. Lanes without a file that write less than ``SMALL_BYTES`` share one (slots.py). A worker thread
+writes; any thread reads and calls ``sendfile``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH_PIECES = 64
 
 
 class SpillFile:
-    """An unlinked file and how many chunks in it are still wanted. Closes itself with the last of them."""
+    """An unlinked file that counts its chunks in use, and is closed with the last of them."""
 
     def __init__(self, folder: Path) -> None:
         self.fd = _open_unnamed(folder)
@@ -35,13 +35,13 @@ class SpillFile:
 
     @property
     def idle(self) -> bool:
-        """Only the writer still has it."""
+        """Whether only the writer still holds the file."""
         return self._wanted == 1
 
     @property
     def intact(self) -> bool:
-        """All that was written is there. If somebody cut it short, writing on would leave a hole of zeros, and they
-        would be sent as if they were records."""
+        """Whether the file has everything that was written. Writing to a truncated file would leave a hole of zeros,
+        which would be sent as records."""
         return os.fstat(self.fd).st_size >= self.size
 
     def hold(self) -> None:
@@ -49,7 +49,7 @@ class SpillFile:
             self._wanted += 1
 
     def append(self, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | OSError]:
-        """Write the pieces behind what is there, as far as there is room."""
+        """Appends the pieces, as far as the disk has room."""
         written, error = self._write([memoryview(piece) for piece in pieces])
         answer: list[SpilledChunk | OSError] = []
         for piece in pieces:
@@ -63,7 +63,7 @@ class SpillFile:
         return answer
 
     def _write(self, views: list[memoryview]) -> tuple[int, OSError | None]:
-        """As many bytes as can be written, in as few calls as possible, and what ended it before the end."""
+        """Writes in as few calls as possible. Returns the bytes written, and the error that stopped it."""
         written = 0
         while views:
             try:
@@ -86,7 +86,7 @@ class SpillFile:
 
 
 class SpilledChunk:
-    """Where one chunk's bytes are. ``fd`` and ``offset`` are for ``sendfile``."""
+    """One chunk in a spill file. ``fd`` and ``offset`` are for ``sendfile``."""
 
     __slots__ = ("_file", "_offset", "disk_bytes", "size")
 
@@ -113,7 +113,7 @@ class SpilledChunk:
 
 
 class SpillStore:
-    """Writes chunks into ``folder``. Raises OSError at once if nothing can be written there."""
+    """Writes chunks into ``folder``. Raises OSError if the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -123,7 +123,8 @@ class SpillStore:
         self._shared: SlotFile | None = None
 
     def write(self, lane: Hashable, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | Slot | OSError]:
-        """Append the pieces, in order. Each is on disk whole, or its place in the answer says why not."""
+        """Appends the pieces in order. The answer has a handle for each piece, or the error that kept it from being
+        written. """
         if lane not in self._current and sum(map(len, pieces)) < SMALL_BYTES:
             return [self._write_small(piece) for piece in pieces]
         answer: list[SpilledChunk | Slot | OSError] = []
@@ -132,7 +133,7 @@ class SpillStore:
             try:
                 file = self._file_for(lane, sum(map(len, batch)))
                 answer += file.append(batch)
-            except OSError as error:  # not even a file to write to
+            except OSError as error:  # no file could be opened
                 answer += [error] * len(batch)
         return answer
 
@@ -160,7 +161,7 @@ class SpillStore:
         return file
 
     def tidy(self) -> None:
-        """Let go of files that nobody wants a chunk of any more. To be called by the thread that writes."""
+        """Closes files without chunks in use. To be called by the thread that writes."""
         for lane, file in list(self._current.items()):
             if file.idle:
                 self._current.pop(lane).release()

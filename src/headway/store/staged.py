@@ -1,7 +1,7 @@
-"""Staged parts: what writers have handed over and is not published yet, a file each, in a folder for each writer.
+"""Staged parts: parts that writers uploaded and that are not published yet. Each is a file in its writer's folder.
 
-A part is on disk when ``add`` returns, and never changes. Who stages parts and does not come back leaves them lying;
-``tidy`` removes what is old. All of it is for a worker thread, and raises OSError.
+A part is on disk when ``add`` returns, and never changes. ``tidy`` removes old parts, which a writer may have left
+behind. Everything here is for a worker thread, and raises OSError.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from headway.store.journal.files import Files, write_all
 
 STAGED = "staged"
-"""The folder in the journal's; no stream is called so."""
+"""The name of the folder inside the journal's folder. No stream has this name."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 def is_name(text: str) -> bool:
-    """A writer, or a part, may be called so."""
+    """Whether a writer or a part may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -56,23 +56,23 @@ class Staged:
         return self.folder / writer / f"{part}.arrow"
 
     def parts(self, writer: str) -> list[str]:
-        """All that are here."""
+        """The names of all parts of a writer."""
         folder = self.folder / writer
         return [path.stem for path in folder.glob("*.arrow")] if folder.is_dir() else []
 
     def missing(self, writer: str, parts: Iterable[str]) -> list[str]:
-        """Those of these that are not here."""
+        """The given parts that do not exist."""
         return [part for part in parts if not self.path(writer, part).is_file()]
 
     def remove(self, writer: str, parts: Iterable[str]) -> None:
-        """Those that are here."""
+        """Removes the given parts, if they exist."""
         for part in parts:
             self.path(writer, part).unlink(missing_ok=True)
-        with suppress(OSError):  # others are in it
+        with suppress(OSError):  # the folder is not empty
             os.rmdir(self.folder / writer)
 
     def tidy(self, age_s: float, busy: Collection[str]) -> int:
-        """Remove what is older than that, but for writers that are ``busy``. Returns how many parts."""
+        """Removes parts older than ``age_s``, except those of ``busy`` writers. Returns how many."""
         if not self.folder.is_dir():
             return 0
         removed, since_s = 0, time.time() - age_s

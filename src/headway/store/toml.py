@@ -1,4 +1,4 @@
-"""TOML that people write: read, with what is wrong with it in plain words."""
+"""Reads TOML files, and reports errors in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_BYTES_MAX = 4_000_000
 
 
 class BadConfig(ConfigError):
-    """All that is wrong with a file: ``lines``."""
+    """The errors of a file, one per line in ``lines``."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))
@@ -36,7 +36,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(text: str, where: str = "") -> dict[str, Any]:
-    """The tables of a text; ``where`` is put in front of what is wrong. Raises BadConfig."""
+    """Parses a text. ``where`` is put in front of errors. Raises BadConfig."""
     try:
         # TOML knows lines by \n and \r\n only.
         return tomllib.loads(text.replace("\r\n", "\n"))
@@ -47,5 +47,5 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
 
 
 def lower_first(text: str) -> str:
-    """For a sentence that goes on behind a colon."""
+    """Begins a text in lower case, to continue a sentence after a colon."""
     return text[:1].lower() + text[1:]

@@ -1,4 +1,4 @@
-"""Recorded topics: from where to where, read in order, written as JSON lines."""
+"""Recorded topics: ranges of offsets, reading them in order, and writing them as JSON lines."""
 
 from headway.server.recorded.filters import NotRecorded, filters_of
 from headway.server.recorded.json_lines import PROGRESS_BYTES, to_json_lines

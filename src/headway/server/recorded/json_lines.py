@@ -1,6 +1,6 @@
-"""Recorded records as JSON lines: one object each, for those who have no Arrow.
+"""Recorded records as JSON lines, one object each, for clients without Arrow.
 
-What is no text is in base64, under a name that says so.
+Data that is no text is in base64, in a field whose name ends in ``_base64``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode_into = msgspec.json.Encoder().encode_into
 
 
 def to_json_lines(parts: Iterable[RunPart]) -> Iterator[bytes]:
-    """In chunks of whole lines."""
+    """Yields chunks of whole lines."""
     chunk, looked, line = bytearray(), 0, bytearray()
     for part in parts:
         looked += part.scanned_bytes
@@ -42,7 +42,7 @@ def to_json_lines(parts: Iterable[RunPart]) -> Iterator[bytes]:
 
 
 def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
-    """Each record as it stands in a line."""
+    """The records of a part, as objects for JSON."""
     run = part.run
     if run is None:
         return
@@ -56,7 +56,7 @@ def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
 
 
 def properties_of(run: Run) -> dict[str, Any]:
-    """Those that there are."""
+    """The properties that are set."""
     said = run.properties
     found: dict[str, Any] = {"qos": run.qos, "retain": run.retain}
     if said.content_type is not None:

@@ -1,4 +1,4 @@
-"""From where to where: what people write for ``from``, ``to`` and ``max_bytes``, and the offsets that means."""
+"""Ranges of offsets: parses ``from``, ``to`` and ``max_bytes``, and finds the offsets that they mean."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ Position = int | Timestamp
 
 
 class RangeRequest(NamedTuple):
-    """A requested range. None: from the earliest record, to the last, all of it."""
+    """A requested range. None means the earliest record, the last one, and no limit."""
 
     start: Position | None = None
     stop: Position | None = None
     bytes_max: int | None = None
-    """Most bytes of payloads, together."""
+    """Limit for the sum of all payloads."""
     format: str = "arrow"
 
 
 class OffsetRange(NamedTuple):
-    """Offsets."""
+    """A range of offsets that exists, and the ends of the stream."""
 
     first: int
     stop: int
-    """The first that is not wanted."""
+    """The offset after the last one."""
     earliest: int
     latest: int
-    """The next one to come."""
+    """The offset of the next record to come."""
 
 
 class OffsetGone(Exception):
@@ -73,7 +73,7 @@ def parse_position(text: str, name: str, now_us: int) -> Position:
         except (ConfigError, OverflowError):
             pass
     try:
-        # In a URL a plus sign that is not escaped means a space.
+        # An unescaped plus sign in a URL means a space.
         found = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text)
         return Timestamp(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
     except (ValueError, OverflowError):
@@ -114,8 +114,8 @@ def parse_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
 
 
 def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
-    """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone;
-    ConfigError where nothing can lie between the two."""
+    """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone,
+    and ConfigError where the end is before the start."""
     streams = [source.stream for source in sources]
     start, stop, begin, end = asked.start, asked.stop, earliest(streams), latest(streams, on_disk)
     if isinstance(start, int) and isinstance(stop, int) and stop < start:

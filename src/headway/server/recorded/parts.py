@@ -1,6 +1,6 @@
-"""Reading what is recorded: the records of a topic or filter between two offsets, run by run, from several streams.
+"""Reads recorded records of a topic or filter between two offsets, run by run, from several streams.
 
-From any thread, beside the one that writes. Only what is on disk is read: the broker tells up to which offset that is.
+Any thread may read while another one writes. Only records on disk are read; the caller knows up to which offset.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from headway.server.journal import decode_runs
 from headway.store.journal.readable import ReadableStream
 
 SCANNED_BYTES_MAX = 256 * 1024 * 1024
-"""Beyond this an answer is cut short, though it may not have ``max_bytes`` yet."""
+"""After so many bytes an answer ends, even if it has less than ``max_bytes``."""
 
 
 class RecordedStream(NamedTuple):
-    """A stream with recorded topics, and how to find a record's key; None: there is none."""
+    """A stream of a recorded topic, and the extractor of its records' keys; None: they have no keys."""
 
     stream: ReadableStream
     key: KeyExtractor | None
 
 
 class RunPart(NamedTuple):
-    """Some records, or none: then all there is up to ``last`` was looked at."""
+    """Some records of a run. Without a run it only says that everything up to ``last`` was looked at."""
 
     last: int
     """The offset of the last record."""
@@ -34,10 +34,10 @@ class RunPart(NamedTuple):
     """The offset of the first record."""
     run: Run | None
     time_us: int
-    """When it was written, microseconds since 1970."""
+    """The time when the run was written, microseconds since 1970."""
     key: KeyExtractor | None
     scanned_bytes: int
-    """With this part, also of what was not wanted."""
+    """Bytes that were read for this part, including unwanted records."""
 
     @property
     def keys(self) -> Sequence[str | None]:
@@ -51,7 +51,7 @@ class RunPart(NamedTuple):
 
 
 class Trimmed(Exception):
-    """Records that were to be read are deleted by now."""
+    """Records were deleted while they were to be read."""
 
 
 def earliest(streams: Sequence[ReadableStream]) -> int:
@@ -104,8 +104,8 @@ def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int
 
 
 def limited_stop(found: Iterable[RunPart], bytes_max: int) -> int | None:
-    """The offset before which to stop so that payloads do not take up more than so much, but at least one record comes;
-    None: they do not."""
+    """The offset to stop before, so that payloads stay within ``bytes_max`` but at least one record comes; None: all of
+    them fit."""
     looked = size = 0
     for part in found:
         looked += part.scanned_bytes

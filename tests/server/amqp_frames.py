@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pamqp.commands import Basic, Channel, Connection
 from tests.server.amqp_stage import OPENINGS, Client, message
 
@@ -22,11 +24,11 @@ LONG = bytes(b"x" * 6000)
 PARTS = message(1, "q", LONG)
 
 
-def close_by_effect(client: Client, channel: int = 1) -> list[str]:
-    """As the governor has it."""
+def close_by_effect(client: Client, channel: int = 1, core: Any = None) -> list[str]:
+    """As the governor has it. ``core``: of a channel that is closed already."""
     peer = client.peer
     assert peer.session is not None
-    effect = CloseChannel(peer.session, peer.channels[channel].core, Reason.LAG_AGE, "too slow")
+    effect = CloseChannel(peer.session, core or peer.channels[channel].core, Reason.LAG_AGE, "too slow")
     client.house.broker.registry.effects.append(effect)
     client.house.turn_soon()
     client.run()

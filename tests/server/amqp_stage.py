@@ -247,7 +247,6 @@ class House(Engine):
         self._turn_over()
 
     def _tick(self) -> None:
-        self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
         self.broker.tick(self.now())
         self._carry_out(self.now())
         if self.broker.has_work or self.broker.registry.effects:

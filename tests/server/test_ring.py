@@ -27,8 +27,8 @@ def play(folder: Path, scene: Callable[[Engine], Callable[[], bool]]) -> None:
     async def whole() -> None:
         engine = Engine(parse_settings(f'[pool]\ndisk_path = "{folder}"\n'), asyncio.get_running_loop())
         engine.start()
-        assert engine._ticks is not None
-        engine._ticks.cancel()
+        assert engine._ticks._timer is not None
+        engine._ticks._timer.cancel()
         condition = scene(engine)
         engine.turn_soon()
         try:

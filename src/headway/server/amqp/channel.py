@@ -11,13 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 
+from headway.core.base import moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.publisher import Publisher
-from headway.server.amqp.transaction import Transaction
+from headway.server.amqp.states import (
+    CHANNEL_MOVES,
+    CLOSED,
+    COMMITTING,
+    CONFIRMS,
+    MODE_MOVES,
+    OPEN,
+    PAUSED,
+    PLAIN,
+    TRANSACTIONS,
+    ChannelState,
+)
+from headway.server.amqp.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.connections import Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
@@ -32,8 +45,8 @@ PORTION = 256
 
 class AmqpChannel:
     __slots__ = (
-        "_committing", "_publisher", "_transaction", "closing", "core", "flows", "gone", "last_queue", "number", "peer",
-        "prefetch", "queues", "reply_queue", "session", "tags",
+        "_committing", "_publisher", "_transaction", "core", "last_queue", "mode", "number", "peer", "prefetch",
+        "queues", "reply_queue", "session", "state", "tags",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int) -> None:
@@ -43,12 +56,9 @@ class AmqpChannel:
         self.queues: Queues = peer.engine.broker.queues
         self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number)
         self.core.whole = session.channel
-        self.closing = False
-        """We have closed it, and the client has not said that it knows."""
-        self.gone = False
-        """It is closed, by whomever."""
-        self.flows = True
-        """The client wants to be delivered to."""
+        self.state = OPEN
+        """Is set by ``_become`` alone."""
+        self.mode = PLAIN
         self.last_queue = ""
         """The last one declared: that is meant where a queue has no name."""
         self.reply_queue = ""
@@ -58,10 +68,22 @@ class AmqpChannel:
         self.tags: dict[str, Subscription] = {}
         """Its consumers."""
         self._publisher = Publisher(self, session)
-        self._transaction: Transaction | None = None
-        """None: there are none."""
+        self._transaction: Transaction | NoTransaction = NO_TRANSACTION
         self._committing: Transaction | None = None
-        """One whose commit is under way."""
+        """The transaction whose commit has begun and is not done."""
+
+    def _become(self, state: ChannelState) -> None:
+        self.state = moved(CHANNEL_MOVES, self.state, state)
+
+    @property
+    def gone(self) -> bool:
+        """The channel is closed, by the client or by the broker."""
+        return self.state is CLOSED or self.state is COMMITTING
+
+    @property
+    def flows(self) -> bool:
+        """The client wants deliveries."""
+        return self.state is OPEN
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -76,7 +98,7 @@ class AmqpChannel:
         do(self, command)
 
     def write(self, frame: bytes) -> None:
-        if self._transaction is None:
+        if self.mode is not TRANSACTIONS:
             self.peer.write(frame)
         else:  # behind the answer to a commit
             self.peer.pending_replies.send(frame, kept=False, channel=self.number)
@@ -90,7 +112,7 @@ class AmqpChannel:
 
     def send_when_kept(self, frame: bytes, *, kept: bool) -> None:
         """``kept``: what it says is to be in the journal first."""
-        replies = self.peer.pending_declares if self._transaction is None else self.peer.pending_replies
+        replies = self.peer.pending_replies if self.mode is TRANSACTIONS else self.peer.pending_declares
         replies.send(frame, kept=kept, channel=self.number)
 
     def wake(self) -> None:
@@ -98,7 +120,9 @@ class AmqpChannel:
         self.peer.engine.broker.registry.woken |= self.session.queues
 
     def flow(self, command: commands.Channel.Flow) -> None:
-        self.flows = bool(command.active)
+        wanted = OPEN if command.active else PAUSED
+        if self.state is not wanted:
+            self._become(wanted)
         for subscription in self.tags.values():
             subscription.let_flow(self.flows)
         self.wake()
@@ -106,10 +130,9 @@ class AmqpChannel:
 
     def close(self) -> None:
         """Nothing of it is left; what was not settled goes back, what was not committed is forgotten."""
-        self.gone = True
-        if self._transaction is not None:
-            self._transaction.forget()
-            self._transaction = None
+        self._become(CLOSED if self._committing is None else COMMITTING)
+        self._transaction.forget()
+        self._transaction = NO_TRANSACTION
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_declares.drop_channel(self.number)
         self.tags.clear()
@@ -126,7 +149,7 @@ class AmqpChannel:
     @property
     def named(self) -> Set[int]:
         """Deliveries that are to be settled with the commit."""
-        return self._transaction.named if self._transaction is not None else frozenset()
+        return self._transaction.named
 
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
         """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
@@ -134,8 +157,8 @@ class AmqpChannel:
             self.peer.budget.begin(self._settle_upto(tags, do))
             return
         for ids in map(self._upto, tags) if multiple else (tags,):
-            if self._transaction is not None:
-                self._put_off(self._transaction, ids, do)
+            if self.mode is TRANSACTIONS:
+                self._put_off(ids, do)
             elif len(ids) <= PORTION:
                 self.peer.budget.left -= self._done(ids, do)
             else:
@@ -146,22 +169,22 @@ class AmqpChannel:
             if self.gone:
                 return
             ids = self._upto(tag)
-            if self._transaction is not None:
-                self._put_off(self._transaction, ids, do)
+            if self.mode is TRANSACTIONS:
+                self._put_off(ids, do)
             else:
                 yield from self._settle(ids, do)
             yield 1 + len(self.core.in_flight) // PORTION
 
-    def _put_off(self, transaction: Transaction, tags: Sequence[int], do: Settle) -> None:
+    def _put_off(self, tags: Sequence[int], do: Settle) -> None:
         for tag in tags:
-            if tag in transaction.named or not self._holds(tag):
+            if tag in self._transaction.named or not self._holds(tag):
                 raise unknown_tag(tag)
-        transaction.settle(self._settle(tags, do), tags)
+        self._transaction.settle(self._settle(tags, do), tags)
 
     def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
         """``sure``: they were all there; some may be with others by now."""
         for at in range(0, len(tags), PORTION):
-            if self.gone and self._committing is None:
+            if self.state is CLOSED:
                 return
             ids = tags[at : at + PORTION]
             yield self._done([tag for tag in ids if self._holds(tag)] if sure else ids, do)
@@ -190,7 +213,7 @@ class AmqpChannel:
 
     def publish(self, item: PublishedRun) -> None:
         run = self._publisher.checked(item)
-        if self._transaction is not None:
+        if self.mode is TRANSACTIONS:
             self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
             return
         stop, work = self._publisher.publish(item, run)
@@ -201,7 +224,7 @@ class AmqpChannel:
     def _publish(self, item: PublishedRun, run: Run, start: int) -> Steps:
         """With the rest of a run, as long as nothing is in its way. Of a commit, even if the channel is closed."""
         while start < len(run.ends):
-            if self.gone and self._committing is None:
+            if self.state is CLOSED:
                 return
             if self.peer.must_wait and not self.gone:
                 yield 0
@@ -210,23 +233,25 @@ class AmqpChannel:
                 yield work
 
     def confirm(self, command: commands.Confirm.Select) -> None:
-        if self._transaction is not None:
+        if self.mode is TRANSACTIONS:
             raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with transactions has no confirms")
-        self._publisher.confirms = True
+        self.mode = moved(MODE_MOVES, self.mode, CONFIRMS)
         self.answer(command, commands.Confirm.SelectOk())
 
     def tx_select(self, command: commands.Tx.Select) -> None:
-        if self._publisher.confirms:
+        if self.mode is CONFIRMS:
             raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with confirms has no transactions")
-        if self._transaction is None:
+        if self.mode is PLAIN:
             self._transaction = Transaction(self.session)
+        self.mode = moved(MODE_MOVES, self.mode, TRANSACTIONS)
         self.say(commands.Tx.SelectOk())
 
     def _take_transaction(self) -> Transaction:
-        if self._transaction is None:
+        transaction = self._transaction
+        if isinstance(transaction, NoTransaction):
             text = "this channel has no transactions: there was no tx.select"
             raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
-        transaction, self._transaction = self._transaction, Transaction(self.session)
+        self._transaction = Transaction(self.session)
         return transaction
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:
@@ -243,6 +268,7 @@ class AmqpChannel:
         yield from transaction.done()
         self._committing = None
         if self.gone:
+            self._become(CLOSED)
             self._publisher.over()
             return
         done = write_method(self.peer.version, self.number, commands.Tx.CommitOk())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
-from headway.core.base import Reason
+from headway.core.base import Reason, moved
 from headway.server.amqp.faults import connection_fault
+from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import Login, read_login
@@ -37,8 +38,8 @@ class Handshake:
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._client = ""
-        self._expected: type[base.Frame] | None = None
-        """What comes next."""
+        self._expected = Expected.HEADER
+        """Is set by ``_expect`` alone."""
 
     def over(self) -> None:
         """Its connection has ended."""
@@ -52,13 +53,12 @@ class Handshake:
             peer.end_with(OFFERED, Reason.PROTOCOL_ERROR, str(fault))
             return
         peer.version = version
-        self._expected = commands.Connection.StartOk
+        self._expect(Expected.START_OK)
         peer.write(write_start(version))
 
     def handle(self, command: base.Frame) -> None:
-        if self._expected is None or not isinstance(command, self._expected):
-            wanted = self._expected.name if self._expected is not None else "the protocol header"
-            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} before {wanted}")
+        if command.name != self._expected:
+            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} before {self._expected}")
         match command:
             case commands.Connection.StartOk():
                 self._start(command)
@@ -66,6 +66,9 @@ class Handshake:
                 self._tune(command)
             case commands.Connection.Open():
                 self._open(command)
+
+    def _expect(self, expected: Expected) -> None:
+        self._expected = moved(HANDSHAKE_MOVES, self._expected, expected)
 
     # -- who it is --------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class Handshake:
     # -- limits and vhost -------------------------------------------------------------------------------------------
 
     def _propose(self) -> None:
-        self._expected = commands.Connection.TuneOk
+        self._expect(Expected.TUNE_OK)
         self._peer.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
 
     def _tune(self, command: commands.Connection.TuneOk) -> None:
@@ -117,7 +120,7 @@ class Handshake:
         if channel_max > CHANNEL_MAX:
             raise connection_fault(ReplyCode.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
         self._peer.tuned(channel_max, frame_max, float(command.heartbeat or 0))
-        self._expected = commands.Connection.Open
+        self._expect(Expected.OPEN)
 
     def _open(self, command: commands.Connection.Open) -> None:
         if command.virtual_host not in ("/", ""):

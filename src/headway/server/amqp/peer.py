@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from pamqp import base, commands
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
-from headway.core.consumer import CloseChannel, ConnectRequest, Session, Subscription
+from headway.core.consumer import Channel, CloseChannel, ConnectRequest, Session, Subscription
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.connections import Connection
-from headway.server.peers import BasePeer
+from headway.server.peers import CLOSING, OPEN, BasePeer
 from headway.wire.amqp.acks import AckBatch
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
@@ -53,7 +53,7 @@ _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 4
 
 class AmqpPeer(BasePeer[Item]):
     __slots__ = (
-        "_closing", "_doing", "_final", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
+        "_closing_channels", "_doing", "_final", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
         "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "pending_declares", "tells_blocked",
         "username", "version",
     )  # fmt: skip
@@ -66,6 +66,7 @@ class AmqpPeer(BasePeer[Item]):
         super().__init__(engine, connection, listener, AmqpDecoder(HANDSHAKE_BYTES_MAX))
         self.version: Version = AMQP_0_9_1
         self.channels: dict[int, AmqpChannel] = {}
+        """Channels that are open."""
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MAX
         self.message_bytes_max = listener.packet_bytes_max
@@ -73,9 +74,10 @@ class AmqpPeer(BasePeer[Item]):
         self.username = ""
         self.pending_declares = PendingDeclares(connection, engine.journal)
         self._handshake = Handshake(self)
-        self._closing = False
+        self._closing_channels: set[int] = set()
+        """Channels that we have closed, and of which the client has not said that it knows."""
         self._final = b""
-        """Our last word, if it has been decided on."""
+        """Our last word, once it is decided on."""
         self._doing: Item = Heartbeat()
         self._heartbeat_s = 0.0
         self._said_s = 0.0
@@ -141,12 +143,12 @@ class AmqpPeer(BasePeer[Item]):
 
     def _channel(self, number: int) -> AmqpChannel | None:
         """The channel; None: we closed it, and the client did not know yet."""
-        if self.session is None:
-            raise connection_fault(ReplyCode.COMMAND_INVALID, "the connection is not open yet")
         channel = self.channels.get(number)
-        if channel is None:
+        if channel is None and number not in self._closing_channels:
+            if self.state is not OPEN:
+                raise connection_fault(ReplyCode.COMMAND_INVALID, "the connection is not open yet")
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
-        return None if channel.closing else channel
+        return channel
 
     # -- the connection -----------------------------------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class AmqpPeer(BasePeer[Item]):
             self.say(0, commands.Connection.CloseOk())
             said = f": {command.reply_code} {command.reply_text}".rstrip()
             self.end_with(b"", Reason.NORMAL, f"the client said goodbye{said}")
-        elif self.session is None:
+        elif self.state is not OPEN:
             self._handshake.handle(command)
         elif isinstance(command, commands.Connection.UpdateSecret):
             self.say(0, commands.Connection.UpdateSecretOk())
@@ -183,6 +185,7 @@ class AmqpPeer(BasePeer[Item]):
         pool = self.session.pool
         share_bytes = int(pool.memory_limit * pool.client_share)
         self.message_bytes_max = self.decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+        self.become(OPEN)
         self.say(0, commands.Connection.OpenOk())
         self.engine.connected(self.connection)
 
@@ -193,49 +196,52 @@ class AmqpPeer(BasePeer[Item]):
             raise connection_fault(ReplyCode.COMMAND_INVALID, "the connection is not open yet")
         if number > self.channel_max:
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} (at most {self.channel_max})")
-        if number in self.channels:
+        if number in self.channels or number in self._closing_channels:
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is open already")
         self.channels[number] = AmqpChannel(self, self.session, number)
         self.say(number, commands.Channel.OpenOk())
 
     def _channel_method(self, number: int, command: base.Frame) -> None:
         if isinstance(command, commands.Channel.CloseOk):
-            if number not in self.channels or not self.channels[number].closing:
+            if number not in self._closing_channels:
                 raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is not being closed")
-            del self.channels[number]
-            return
-        channel = self.channels.get(number)
-        if isinstance(command, commands.Channel.Close) and channel is not None:
-            # Both may close it at once: then ours has its answer still to come, and theirs gets one too.
-            if not channel.closing:
-                channel.close()
-                del self.channels[number]
-            self.say(number, commands.Channel.CloseOk())
+            self._closing_channels.remove(number)
             return
         channel = self._channel(number)
-        if channel is not None:
+        if isinstance(command, commands.Channel.Close):
+            # Both may close it at once: then ours has its answer still to come, and theirs gets one too.
+            if channel is not None:
+                del self.channels[number]
+                channel.close()
+            self.say(number, commands.Channel.CloseOk())
+        elif channel is not None:
             channel.handle(command)
 
     def _close_channel(self, number: int, code: ReplyCode, text: str, method: int) -> None:
         """The client's fault, or a verdict."""
-        channel = self.channels[number]
+        channel = self.channels.pop(number)
+        self._closing_channels.add(number)
         channel.close()
-        channel.closing = True
         self.decoder.forget(number)
         self.write(write_close_channel(self.version, number, code, text, method))
+
+    def _channel_of(self, core: Channel) -> AmqpChannel | None:
+        """The channel of which the broker speaks; None: it is not open any more."""
+        channel = self.channels.get(core.number)
+        return channel if channel is not None and channel.core is core else None
 
     # -- what the broker wants ----------------------------------------------------------------------------------------
 
     def close_channel(self, effect: CloseChannel) -> None:
-        channel = self.channels.get(effect.channel.number)
-        if channel is not None and channel.core is effect.channel and not channel.closing:
+        channel = self._channel_of(effect.channel)
+        if channel is not None:
             self._close_channel(channel.number, code_of(effect.reason), effect.text, 0)
             self.after()
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
         """Ask the client to close; one that cannot be asked, or polls, has its channel closed."""
-        channel = self.channels.get(subscription.channel.number)
-        if channel is None or channel.core is not subscription.channel or channel.closing or subscription.ended:
+        channel = self._channel_of(subscription.channel)
+        if channel is None or subscription.ended:
             return
         if self.cancels and not subscription.request.polling:
             self.engine.broker.queues.cancel(subscription, self.engine.now())
@@ -246,14 +252,14 @@ class AmqpPeer(BasePeer[Item]):
 
     def cancelled(self, subscription: Subscription) -> None:
         """The consumer's queue is gone."""
-        channel = self.channels.get(subscription.channel.number)
-        if channel is not None and channel.core is subscription.channel and not channel.closing:
+        channel = self._channel_of(subscription.channel)
+        if channel is not None:
             cancelled(channel, subscription)
             self.after()
 
     def paused(self, why: str) -> None:
         """The client is not read, for it publishes faster than others can take; without a reason it is again."""
-        if self.tells_blocked and self.session is not None:
+        if self.tells_blocked and self.state is OPEN:
             if why:
                 self.write(write_blocked(why))
             else:
@@ -262,7 +268,7 @@ class AmqpPeer(BasePeer[Item]):
 
     def heartbeat(self, now: float) -> float:
         """Let the client know that we are there, if nothing else has. Returns when to be called again."""
-        if not self._heartbeat_s or self.session is None:
+        if not self._heartbeat_s or self.state is not OPEN:
             return inf
         if self.connection.taken_bytes != self._taken_bytes:
             self._taken_bytes, self._said_s = self.connection.taken_bytes, now
@@ -283,11 +289,13 @@ class AmqpPeer(BasePeer[Item]):
 
     def end_with(self, word: bytes, reason: Reason, text: str) -> None:
         """Say this, and no more; ``text`` is for the record."""
-        self._final, self._closing = word, True
-        self.connection.close_gracefully(reason, text)
+        if self.connection.open:
+            self.become(CLOSING)
+            self._final = word
+            self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
-        if self._closing or self.session is None:
+        if self.state is not OPEN:
             return self._final
         return write_close_connection(self.version, code_of(reason), text)
 
@@ -296,8 +304,7 @@ class AmqpPeer(BasePeer[Item]):
 
     def leave(self, session: Session, reason: Reason) -> None:
         for channel in self.channels.values():
-            if not channel.closing:
-                channel.close()
+            channel.close()
         self.channels.clear()
         running, self.budget.running = self.budget.running, None
         if running is not None:  # nothing is left half deleted

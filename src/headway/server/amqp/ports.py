@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headway.core.base import Reason
     from headway.core.clients import Queues
     from headway.core.consumer import Channel, Session, Subscription
+    from headway.server.amqp.states import PublishMode
     from headway.server.config import ListenerTable
     from headway.server.connections import Connection, PendingReplies, TurnBudget
     from headway.server.engine import Engine
@@ -35,7 +36,6 @@ class ClientSide(Protocol):
     pending_replies: PendingReplies
     """Confirms."""
     budget: TurnBudget
-    waits: bool
 
     @property
     def pending_declares(self) -> PendingReplies:
@@ -59,13 +59,16 @@ class ChannelSide(Protocol):
     number: int
     queues: Queues
     core: Channel
-    gone: bool
-    flows: bool
+    mode: PublishMode
     prefetch: int
     last_queue: str
     reply_queue: str
     tags: dict[str, Subscription]
 
+    @property
+    def gone(self) -> bool: ...
+    @property
+    def flows(self) -> bool: ...
     @property
     def named(self) -> Set[int]: ...
     def now(self) -> float: ...

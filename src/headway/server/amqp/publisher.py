@@ -10,6 +10,7 @@ from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run, topic_of
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
+from headway.server.amqp.states import CONFIRMS
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
@@ -30,9 +31,7 @@ FACTS_BYTES_MAX = 512
 
 
 class Publisher:
-    """``confirms``: the client wants to be told of each message what became of it."""
-
-    __slots__ = ("_channel", "_facts", "_number", "_session", "confirms")
+    __slots__ = ("_channel", "_facts", "_number", "_session")
 
     def __init__(self, channel: ChannelSide, session: Session) -> None:
         self._channel = channel
@@ -40,7 +39,6 @@ class Publisher:
         self._facts: dict[bytes, Facts] = {}
         self._number = 0
         """Of the last message, since confirms were asked for."""
-        self.confirms = False
 
     def over(self) -> None:
         """Its channel is closed."""
@@ -96,13 +94,13 @@ class Publisher:
         work that it was."""
         peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
         broker, now = peer.engine.broker, peer.engine.now()
-        run.confirmed = self.confirms
+        run.confirmed = confirms = self._channel.mode is CONFIRMS
         if (address.immediate or hidden) and len(run) > 1:  # what becomes of one depends on those before it
             _, work = self.publish(item, part_of(run, start, start + 1))
             return start + 1, work
         if address.immediate and not broker.takes_at_once(run, now):
             self._return(item, run, ReplyCode.NO_CONSUMERS, "nobody takes it at once")
-            if self.confirms:
+            if confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
         part, taken, accepted, work, stop = broker.publish_slice(self._session, run, now, start)
@@ -116,7 +114,7 @@ class Publisher:
             peer.pace(taken)
         elif address.mandatory:
             self._return(item, part, ReplyCode.NO_ROUTE, "NO_ROUTE")
-        if self.confirms:
+        if confirms:
             self._tell(len(part), accepted, kept=kept)
         return stop, work
 

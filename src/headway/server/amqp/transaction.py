@@ -21,6 +21,27 @@ ID_BYTES = 100
 """What a step that is put off takes up, and a delivery that it settles."""
 
 
+class NoTransaction:
+    """What a channel has instead of a transaction: nothing is put off."""
+
+    __slots__ = ()
+
+    @property
+    def named(self) -> frozenset[int]:
+        return frozenset()
+
+    def publish(self, steps: Steps, size: int) -> None:
+        raise AssertionError("a channel without transactions puts nothing off")
+
+    def settle(self, steps: Steps, tags: Sequence[int]) -> None:
+        raise AssertionError("a channel without transactions puts nothing off")
+
+    def forget(self) -> None: ...
+
+
+NO_TRANSACTION = NoTransaction()
+
+
 class Transaction:
     __slots__ = ("_bytes", "_publishing", "_session", "_settling", "commit", "named")
 

@@ -16,11 +16,12 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.base import Reason
+from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, PeerState
 from headway.core.log import Pool, SpillHandle
 from headway.server.connections.linger import Buffer, Lingering
 from headway.server.connections.reassembly import PartialPacket, Reassembly
+from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -80,8 +81,9 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_gone", "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open", "opened_s",
-        "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock", "username",
+        "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open", "opened_s",
+        "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock", "state",
+        "username",
     )  # fmt: skip
 
     def __init__(
@@ -96,7 +98,10 @@ class Connection(Outlet):
         self.reassembly = host.reassembly[pool]
         self.partial_bytes = 0
         """It has sent of packets that are not whole, as last counted."""
+        self.state = OPEN
+        """Is set by ``_become`` alone."""
         self.open = True
+        """The connection is not closed."""
         self.client = self.username = ""
         """Who it says it is."""
         self.admitted = False
@@ -110,8 +115,11 @@ class Connection(Outlet):
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
         self._writing = False
-        self._gone = False
-        """A write failed: there is nothing to wait for (and the loop would not let us)."""
+        """The loop says when the socket is writable."""
+
+    def _become(self, state: ConnectionState) -> None:
+        self.state = moved(MOVES, self.state, state)
+        self.open = state is not CLOSED
 
     def __str__(self) -> str:
         return f"{self.client} ({self.address})" if self.admitted else self.address
@@ -215,12 +223,12 @@ class Connection(Outlet):
 
     def _broken(self, error: OSError) -> None:
         """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
-        if self.open and not self._gone:
-            self._gone = True
+        if self.state is OPEN:
+            self._become(BROKEN)
             self.host.loop.call_soon(self.close, Reason.CLIENT_GONE, lost(error.errno))
 
     def wait_writable(self) -> None:
-        if self.open and not self._writing and not self._gone:
+        if self.state is OPEN and not self._writing:
             self._writing = True
             self.host.loop.add_writer(self.sock, self._on_writable)
 
@@ -300,7 +308,7 @@ class Connection(Outlet):
         """Nobody calls its peer from here on: they would keep each other."""
         if not self.open:
             return False
-        self.open = False
+        self._become(CLOSED)
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
         self.reassembly.remove(self, self.host.now())

@@ -47,7 +47,7 @@ from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
-from headway.server.loop import Pulse
+from headway.server.loop import Pulse, Repeating
 from headway.store.slots import Slot
 from headway.store.spill import SpilledChunk, SpillStore
 
@@ -109,8 +109,8 @@ class Engine:
         self._turn_due = False
         self._read_s: float | None = None
         """When the first bytes were read that this turn is about."""
-        self._ticks: asyncio.TimerHandle | None = None
-        self._sweeps: asyncio.TimerHandle | None = None
+        self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
+        self._sweeps = Repeating(loop, SWEEP_CONNECTIONS_S, self._sweep_connections)
         self._rings: asyncio.TimerHandle | None = None
         self._ring_s = inf
         """When the core is rung, because something is to be done then."""
@@ -120,7 +120,9 @@ class Engine:
     def start(self) -> None:
         if self.telemetry is not None:
             self.telemetry.start(self.settings)
+        self._ticks.start()
         self._tick()
+        self._sweeps.start()
         self._sweep_connections()
 
     def turn_soon(self, read_s: float | None = None) -> None:
@@ -175,7 +177,6 @@ class Engine:
             connection.go_on()
 
     def _tick(self) -> None:
-        self._ticks = self.loop.call_later(self.settings.server.sweep_s, self._tick)
         now = self.pulse.begin()
         self.broker.tick(now, self.pulse.held_s())
         self._carry_out(now)
@@ -190,7 +191,7 @@ class Engine:
     def _ring_in_time(self) -> None:
         """What the core is to do at some time it does then, not at the tick after: records expire, wills are due."""
         when = self.broker.registry.timers.next_s
-        if when >= self._ring_s or self._ticks is None:
+        if when >= self._ring_s or not self._ticks.running:
             return
         now = time.monotonic()
         if when - now < self.settings.server.sweep_s:
@@ -324,7 +325,6 @@ class Engine:
 
     def _sweep_connections(self) -> None:
         """Who has not said who it is, or has not been heard of for one and a half times its keep-alive?"""
-        self._sweeps = self.loop.call_later(SWEEP_CONNECTIONS_S, self._sweep_connections)
         began, now = self.pulse.begin(), self.now()
         for store in self._stores.values():
             self._writer.submit(store.tidy)
@@ -380,9 +380,10 @@ class Engine:
     def stop(self) -> None:
         """Say goodbye to everyone and let go of the disk."""
         self.pulse.stop()
-        for handle in (self._ticks, self._sweeps, self._rings):
-            if handle is not None:
-                handle.cancel()
+        self._ticks.stop()
+        self._sweeps.stop()
+        if self._rings is not None:
+            self._rings.cancel()
         for connection in self.connections:
             connection.close_gracefully(Reason.SHUTDOWN, "the server is shutting down")
         self._carry_out(self.now())

@@ -21,7 +21,7 @@ from headway.core.base import ConfigError
 from headway.core.broker import Broker
 from headway.core.telemetry import LakeObserver, Recorder, RowBatch
 from headway.server.config import Settings, TelemetryTable
-from headway.server.loop import memory_rss_bytes
+from headway.server.loop import Repeating, memory_rss_bytes
 
 if TYPE_CHECKING:
     from headway.store.lake import Lake
@@ -65,7 +65,7 @@ class Telemetry:
         # The process does not wait for it at its end: a disk may hang for ever.
         self._writer = threading.Thread(target=self._write_all, name="headway-lake", daemon=True)
         self._taken_s = now()
-        self._timer: asyncio.TimerHandle | None = None
+        self._seconds = Repeating(loop, SECOND_S, self._second)
 
     @property
     def dropped_rows(self) -> int:
@@ -75,6 +75,7 @@ class Telemetry:
     def start(self, settings: Settings) -> None:
         self.configured(settings, settings.policies_text)
         self._writer.start()
+        self._seconds.start()
         self._second()
 
     def configured(self, settings: Settings, policies_text: str) -> None:
@@ -86,7 +87,6 @@ class Telemetry:
         )  # fmt: skip
 
     def _second(self) -> None:
-        self._timer = self._loop.call_later(SECOND_S, self._second)
         self._whole()
         if self._now() - self._taken_s >= self._every_s - SECOND_S / 2 or self.recorder.rows >= TAKE_ROWS:
             self._hand_over()
@@ -139,9 +139,9 @@ class Telemetry:
 
     def stop(self) -> None:
         """Write what is there, and wait for it, though not for ever."""
-        if self._timer is None:
+        if not self._seconds.running:
             return
-        self._timer.cancel()
+        self._seconds.stop()
         self._whole()
         self._queue.put(self.recorder.take())
         self._queue.put(None)

@@ -1,9 +1,11 @@
 """HTTP: who may ask, how much, and how answers look."""
 
 from headway.server.http.access import IDLE_S, USER, AccessControl
-from headway.server.http.bodies import Refusal, json_answer, read_body, read_text
+from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, read_text
 from headway.server.http.quota import Quota
+from headway.server.http.transports import abort, is_gone
 
 __all__ = [
-    "AccessControl", "IDLE_S", "json_answer", "Refusal", "Quota", "read_body", "read_text", "USER",
+    "abort", "AccessControl", "IDLE_S", "is_gone", "json_answer", "Quota", "read_body", "read_json", "read_text",
+    "Refusal", "USER",
 ]

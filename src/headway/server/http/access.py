@@ -22,6 +22,7 @@ from aiohttp import web
 from headway.server.config import digest_of
 from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
+from headway.server.http.transports import abort, is_gone
 
 log = logging.getLogger("headway")
 
@@ -110,11 +111,7 @@ class AccessControl:
         logins = self._engine.logins
         if logins.users.remembers(name, password):
             return True
-
-        def wanted() -> bool:
-            return request.transport is not None and not request.transport.is_closing()
-
-        return await logins.check(name, password, request.remote or "", wanted)
+        return await logins.check(name, password, request.remote or "", lambda: not is_gone(request))
 
     def _may(self, request: web.Request) -> None:
         auth, user = self._engine.settings.auth, request[USER]
@@ -143,8 +140,7 @@ async def _send(request: web.Request, response: web.Response) -> None:
     except ConnectionError:
         pass  # the client is gone
     except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
+        abort(request)
 
 
 def _from_here_only(request: web.Request) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
+
+T = TypeVar("T")
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_S = 10.0
@@ -48,6 +50,14 @@ async def read_text(request: web.Request) -> str:
         raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
     except UnicodeDecodeError as error:
         raise Refusal(400, f"is not text in {charset}: byte {error.start} does not belong there") from None
+
+
+async def read_json(request: web.Request, type: type[T]) -> T:
+    """Raises Refusal."""
+    try:
+        return msgspec.json.decode(await read_body(request), type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refusal(400, str(error)) from None
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

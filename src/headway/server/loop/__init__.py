@@ -3,7 +3,9 @@
 from headway.server.loop.collector import Collector
 from headway.server.loop.process import called_as, memory_peak_bytes, memory_rss_bytes, raise_file_limit
 from headway.server.loop.pulse import BOUNDS_S, Pulse
+from headway.server.loop.repeating import Repeating
 
 __all__ = [
     "BOUNDS_S", "called_as", "Collector", "memory_peak_bytes", "memory_rss_bytes", "Pulse", "raise_file_limit",
+    "Repeating",
 ]

@@ -19,6 +19,8 @@ from __future__ import annotations
 import asyncio
 import gc
 
+from headway.server.loop.repeating import Repeating
+
 PORTION = 20_000
 LOOK_S = 0.1
 NEVER = 2**31 - 1
@@ -27,8 +29,7 @@ NEVER = 2**31 - 1
 
 class Collector:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
+        self._looks = Repeating(loop, LOOK_S, self._look)
         self._thresholds = gc.get_threshold()
         self._passes = 0
         """Collections since the last time; each says that so many objects have come as the first threshold has it."""
@@ -38,11 +39,11 @@ class Collector:
         gc.set_threshold(*self._thresholds[:2], NEVER)
         gc.callbacks.append(self._collected)
         self.set_aside()
-        self._look()
+        self._looks.start()
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._looks.running:
+            self._looks.stop()
             gc.callbacks.remove(self._collected)
             gc.set_threshold(*self._thresholds)
 
@@ -52,7 +53,6 @@ class Collector:
             self._passes += 1
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._passes >= self._passes_max:
             self.set_aside()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headway.core.base import Reason, Refused
 from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
+from headway.server.peers import OPEN, WAITING
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
 from headway.wire.mqtt.properties import Fields
@@ -33,13 +34,10 @@ QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY}
 
 
 class Greeting:
-    """``done``: the client was told that it is connected."""
-
-    __slots__ = ("_due", "_peer", "done")
+    __slots__ = ("_due", "_peer")
 
     def __init__(self, peer: Greeted) -> None:
         self._peer = peer
-        self.done = False
         self._due: tuple[int, bytes] | None = None
         """The commit that CONNACK waits for, and CONNACK."""
 
@@ -128,7 +126,7 @@ class Greeting:
     def _greet(self, greeting: bytes) -> None:
         peer = self._peer
         session = peer.granted
-        self.done = True
+        peer.become(OPEN)
         peer.write(greeting)
         for delivery_id in session.channel.doubtful:
             peer.send_pubrel(delivery_id)
@@ -146,7 +144,7 @@ class Greeting:
             self._greet(greeting)
             return
         self._due = number, greeting
-        peer.waits = True
+        peer.become(WAITING)
         peer.connection.pause_reading("journal")
         peer.engine.turn_soon()
 
@@ -159,7 +157,7 @@ class Greeting:
             assert peer.engine.journal is not None
             peer.engine.journal.wait(self)
             return
-        self._due, peer.waits = None, False
+        self._due = None
         peer.connection.resume_reading("journal")
         self._greet(greeting)
         peer.go_on()

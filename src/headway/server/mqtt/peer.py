@@ -14,7 +14,7 @@ from headway.core.consumer import SubscribeRequest, parse_options
 from headway.core.message import BadTopic, Run
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
-from headway.server.peers import BasePeer
+from headway.server.peers import OPEN, BasePeer
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
@@ -69,8 +69,8 @@ class MqttPeer(BasePeer[Item]):
         """The packet that ends the connection from our side; empty where the version has none."""
         error = self.decoder.error
         if error is not None and str(error) == text:
-            return self._replies_for(self.decoder.version).refuse(error, self._greeting.done) or b""
-        if not self._greeting.done:
+            return self._replies_for(self.decoder.version).refuse(error, self.state is OPEN) or b""
+        if self.state is not OPEN:
             return b""
         return self.replies.disconnect_for(reason, text) or b""
 

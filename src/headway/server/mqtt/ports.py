@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headway.server.config import ListenerTable
     from headway.server.connections import Connection
     from headway.server.engine import Engine
+    from headway.server.peers import ClientState
     from headway.wire.mqtt.decoder import MqttDecoder
     from headway.wire.mqtt.replies import Replies
 
@@ -26,11 +27,12 @@ class Greeted(Protocol):
     keep_alive_s: float
     will_due: bool
     incoming_max: int
-    waits: bool
+    state: ClientState
 
     @property
     def granted(self) -> Session: ...
     def write(self, frame: bytes | None) -> None: ...
     def send_pubrel(self, delivery_id: int, code: int = 0) -> None: ...
     def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None: ...
+    def become(self, state: ClientState) -> None: ...
     def go_on(self) -> None: ...

@@ -6,8 +6,8 @@ Rules:
   command.
 - Nothing is published for a client that is to slow down, or where there is no room: what it brought goes on when it is
   read again.
-- While a peer ``waits`` nothing of its client is handled, nor read: a password is being checked (in a thread, for it
-  takes long on purpose), or the journal does not know yet what the client is to be told.
+- While a peer is ``WAITING`` nothing of its client is handled or read: a password is being checked (in a thread, for
+  that takes long on purpose), or the journal does not have yet what the client is to be told.
 - A client that breaks the protocol is told how; everything before the fault still counts.
 """
 
@@ -19,9 +19,10 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from headway.core.base import HeadwayError, ProtocolError, Reason
+from headway.core.base import HeadwayError, ProtocolError, Reason, moved
 from headway.core.message import Run
 from headway.server.connections import ITEMS_MAX, Buffer, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -57,8 +58,18 @@ class BasePeer(ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_held", "_lanes", "budget", "connection", "decoder", "engine", "keep_alive_s", "listener", "pending_replies",
-        "session", "waits",
+        "_held",
+        "_lanes",
+        "budget",
+        "connection",
+        "decoder",
+        "engine",
+        "handles",
+        "keep_alive_s",
+        "listener",
+        "pending_replies",
+        "session",
+        "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -78,12 +89,18 @@ class BasePeer(ABC, Generic[Item]):
         self.pending_replies = PendingReplies(connection, engine.journal)
         """To what it publishes."""
         self.budget = TurnBudget()
-        self.waits = False
-        """Nothing that comes is handled at the moment."""
+        self.state = GREETING
+        """Is set by ``become`` alone."""
+        self.handles = True
+        """What comes is handled: the client is neither waiting nor over."""
         self._held: list[Item] = []
         """Decoded, and not handled yet."""
         self._lanes = -1
         """That what it publishes goes to; -1: nothing has been published."""
+
+    def become(self, state: ClientState) -> None:
+        self.state = moved(MOVES, self.state, state)
+        self.handles = state is GREETING or state is OPEN
 
     # -- what a protocol has of its own -------------------------------------------------------------------------------
 
@@ -136,13 +153,13 @@ class BasePeer(ABC, Generic[Item]):
 
     def received(self, data: bytes) -> bool:
         """As much as its share allows."""
-        engine, budget, connection, items = self.engine, self.budget, self.connection, self._held
+        engine, budget, items = self.engine, self.budget, self._held
         budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
         asked = budget.running is not None  # for anything but records that nobody is told of
         at, count, room, publishes = 0, len(items), False, self.publishes
-        while (at < count or budget.running is not None) and budget.left > 0 and not self.waits and connection.open:
+        while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
             try:
                 if budget.running is not None:
                     budget.go_on()
@@ -184,7 +201,7 @@ class BasePeer(ABC, Generic[Item]):
             connection.send_out()
         elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
             self.engine.broker.fanout.again[self.session] = None
-        return more and connection.open and not self.waits
+        return more and self.handles
 
     @property
     def granted(self) -> Session:
@@ -241,7 +258,7 @@ class BasePeer(ABC, Generic[Item]):
 
     def go_on(self) -> None:
         """With what came while nothing was handled."""
-        if not self.waits:
+        if self.handles:
             self.connection.go_on()
             self.engine.turn_soon()
 
@@ -263,14 +280,14 @@ class BasePeer(ABC, Generic[Item]):
 
     def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
         """``done`` is told if it was right, and what came meanwhile goes on; unless nobody is there any more."""
-        self.waits = True
+        self.become(WAITING)
         self.connection.pause_reading("password")
         self.engine.spawn(self._check(username, password, done))
 
     async def _check(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
         right = await self.engine.check_password(username, password, self.connection)
-        self.waits = False
         if self.connection.open:
+            self.become(GREETING)
             self.connection.resume_reading("password")
             done(right)
             self.go_on()
@@ -285,6 +302,7 @@ class BasePeer(ABC, Generic[Item]):
         return self.engine.broker.unfinished(session)
 
     def connection_lost(self, reason: Reason) -> None:
+        self.become(CLOSED)
         self.over()
         session, self.session = self.session, None
         if session is not None:

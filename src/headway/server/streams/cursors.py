@@ -19,8 +19,9 @@ from headway.core.consumer import ConnectionlessOutlet, Poll, Session
 from headway.core.message import BadTopic, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
-from headway.server.http import USER, Quota, Refusal, json_answer, read_body
+from headway.server.http import USER, Quota, Refusal, json_answer, read_json
 from headway.server.journal import RecordedTopic
+from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, deleted, earliest, filters_of, latest
 from headway.store.journal.readable import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
@@ -44,7 +45,7 @@ class Cursors:
         self._polls: dict[str, tuple[Poll, ConnectionlessOutlet]] = {}
         """Those that are attached, by name."""
         self._heard_s: dict[str, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._looks = Repeating(engine.loop, LOOK_EVERY_S, self._look)
         self._quota = Quota(engine.settings.server.cursors_max, "server.cursors_max", "DELETE /v1/cursors/NAME",
                             lambda name: self._session(name) is not None)  # fmt: skip
         sessions = engine.broker.registry.sessions.values()
@@ -58,34 +59,28 @@ class Cursors:
         ]
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _put(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
+        wish = await read_json(request, CursorRequest)
         try:
-            wish = msgspec.json.decode(await read_body(request), type=CursorRequest)
             found = self._recorded(wish.topic)
             poll = self._attached(name, request[USER], wish, found)
             await self._more(poll, found, wish)
             self._check(name)
             return json_answer(self._told(poll, found))
-        except (msgspec.MsgspecError, UnicodeDecodeError, BadTopic) as error:
+        except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
     async def _leave(self, request: web.Request) -> web.Response:
-        session = self._session(request.match_info["name"])
-        if session is None:
-            raise Refusal(404, "there is no such cursor")
-        self._gone(session)
+        self._gone(self._known(request))
         return web.Response(status=204)
 
     async def _delete(self, request: web.Request) -> web.Response:
-        session = self._session(request.match_info["name"])
-        if session is None:
-            raise Refusal(404, "there is no such cursor")
+        session = self._known(request)
         self._gone(session)
         self._quota.leave(session.client)
         self._engine.broker.polls.end(session, self._engine.now())
@@ -131,8 +126,7 @@ class Cursors:
         assert isinstance(outlet, ConnectionlessOutlet)
         self._polls[name] = poll, outlet
         self._heard_s[name] = now
-        if self._timer is None:
-            self._timer = engine.loop.call_later(LOOK_EVERY_S, self._look)
+        self._looks.start()
         engine.turn_soon()
         return poll
 
@@ -185,6 +179,13 @@ class Cursors:
         session = self._engine.broker.registry.sessions.get(name)
         return session if session is not None and session.protocol == POLLS_PROTOCOL else None
 
+    def _known(self, request: web.Request) -> Session:
+        """The session of the cursor that is asked for. Raises Refusal."""
+        session = self._session(request.match_info["name"])
+        if session is None:
+            raise Refusal(404, "there is no such cursor")
+        return session
+
     def _gone(self, session: Session) -> None:
         self._polls.pop(session.client, None)
         self._heard_s.pop(session.client, None)
@@ -200,7 +201,8 @@ class Cursors:
                 del self._heard_s[name]
             elif now - heard_s > SILENT_S:
                 self._gone(session)
-        self._timer = self._engine.loop.call_later(LOOK_EVERY_S, self._look) if self._heard_s else None
+        if not self._heard_s:
+            self._looks.stop()
 
 
 def _streams(found: list[RecordedTopic]) -> list[ReadableStream]:

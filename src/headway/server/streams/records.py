@@ -21,7 +21,7 @@ from aiohttp import web
 from headway.core.base import ConfigError
 from headway.core.message import BadTopic, validate_filter
 from headway.server.engine import Engine
-from headway.server.http import Refusal, json_answer
+from headway.server.http import Refusal, abort, is_gone, json_answer
 from headway.server.recorded import (
     PROGRESS_BYTES,
     NotRecorded,
@@ -144,7 +144,7 @@ class Records:
         chunk: Chunk | None = None if request.method == "HEAD" else begun.first
         try:
             while chunk is not None:
-                if request.transport is None or request.transport.is_closing():
+                if is_gone(request):
                     break
                 if len(chunk):
                     async with asyncio.timeout(UNREAD_S):
@@ -156,7 +156,7 @@ class Records:
             pass  # the client is gone, or does not read
         except (Trimmed, Corrupt, OSError) as error:
             log.error("records of %s: the answer ends too early: %s", wanted.filter, _words(error))
-            _break_off(request)
+            abort(request)
         return response
 
     def _wanted(self, request: web.Request) -> ReadRequest:
@@ -242,12 +242,6 @@ def _has_arrow() -> bool:
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
-
-
-def _break_off(request: web.Request) -> None:
-    """So that what was sent is not taken for the whole."""
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def _words(error: Exception) -> str:

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from headway.core.clients import PROTOCOL, Batch, Handing
 from headway.server.engine import Engine
-from headway.server.http import USER, Quota, Refusal, json_answer, read_body
+from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
+from headway.server.loop import Repeating
 from headway.server.streams.publication import Publication
 from headway.store.journal.files import REAL
 from headway.store.staged import STAGED, Staged, is_name
@@ -59,7 +60,7 @@ class Writers:
         self._publications: dict[str, Publication] = {}
         """By writer: the last one."""
         self._heard_s: dict[str, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._looks = Repeating(engine.loop, LOOK_EVERY_S, self._look)
         self._payload_bytes_max = max(one.packet_bytes_max for one in engine.settings.listeners.values())
         self._staged = Staged(REAL, engine.settings.journal.folder / STAGED)
 
@@ -80,11 +81,11 @@ class Writers:
             self._quota.restore((name, "") for name in self._engine.broker.writers.names())
             for name, batch in self._engine.broker.writers.unfinished().items():
                 self._begin(name, batch, begun=True)
+            self._looks.start()
             self._look()
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
         tasks = [one.task for one in self._publications.values() if not one.task.done()]
         for task in tasks:
             task.cancel()
@@ -112,10 +113,7 @@ class Writers:
 
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
-        try:
-            wish = msgspec.json.decode(await read_body(request), type=BatchRequest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Refusal(400, str(error)) from None
+        wish = await read_json(request, BatchRequest)
         publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
@@ -236,7 +234,6 @@ class Writers:
             writers.forget(name)
             engine.turn_soon()
         engine.loop.run_in_executor(self._threads, self._tidy, set(writers.unfinished()))
-        self._timer = engine.loop.call_later(LOOK_EVERY_S, self._look)
 
     def _tidy(self, busy: set[str]) -> None:
         """In a worker thread."""

@@ -1,0 +1,62 @@
+"""States of an AMQP connection's handshake and of its channels."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Expected(StrEnum):
+    """What the handshake expects next, as errors name it."""
+
+    HEADER = "the protocol header"
+    START_OK = "Connection.StartOk"
+    TUNE_OK = "Connection.TuneOk"
+    OPEN = "Connection.Open"
+
+
+HANDSHAKE_MOVES = {
+    Expected.HEADER: {Expected.START_OK},
+    Expected.START_OK: {Expected.TUNE_OK},
+    Expected.TUNE_OK: {Expected.OPEN},
+    Expected.OPEN: set[Expected](),
+}
+
+
+class ChannelState(StrEnum):
+    OPEN = "open"
+    PAUSED = "paused"
+    """The client wants nothing delivered for now (channel.flow)."""
+    COMMITTING = "closed while committing"
+    """The channel is closed, and the commit that was begun before goes on."""
+    CLOSED = "closed"
+
+
+OPEN: Final = ChannelState.OPEN
+PAUSED: Final = ChannelState.PAUSED
+COMMITTING: Final = ChannelState.COMMITTING
+CLOSED: Final = ChannelState.CLOSED
+CHANNEL_MOVES = {
+    OPEN: {PAUSED, COMMITTING, CLOSED},
+    PAUSED: {OPEN, COMMITTING, CLOSED},
+    COMMITTING: {CLOSED},
+    CLOSED: set[ChannelState](),
+}
+
+
+class PublishMode(StrEnum):
+    """How publishes are answered on a channel; a client chooses once."""
+
+    PLAIN = "plain"
+    CONFIRMS = "confirms"
+    TRANSACTIONS = "transactions"
+
+
+PLAIN: Final = PublishMode.PLAIN
+CONFIRMS: Final = PublishMode.CONFIRMS
+TRANSACTIONS: Final = PublishMode.TRANSACTIONS
+MODE_MOVES = {
+    PLAIN: {CONFIRMS, TRANSACTIONS},
+    CONFIRMS: {CONFIRMS},
+    TRANSACTIONS: {TRANSACTIONS},
+}

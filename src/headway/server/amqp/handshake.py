@@ -91,8 +91,6 @@ class Handshake:
         says_who = len(users) and (login != GUEST or GUEST.user in users)
         if not says_who and peer.listener.allows_anonymous(bool(users)):
             self._propose()  # no users are configured, or it does not say who it is: a name is only a label
-        elif users.remembers(login.user, login.password):
-            self._propose()
         else:
             told = bool(able.get("authentication_failure_close"))
             peer.check_password(login.user, login.password, lambda right: self._checked(right=right, told=told))

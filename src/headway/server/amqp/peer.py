@@ -100,8 +100,7 @@ class AmqpPeer(BasePeer[Item]):
     def blame(self, fault: HeadwayError) -> None:
         item = self._doing
         if isinstance(fault, Refused):
-            if fault.reason is Reason.CLIENT_MEMORY and self.session is not None:
-                self.engine.limited(self.session, str(fault))
+            self.note_limit(fault)
             fault = fault_of(fault)
         assert isinstance(fault, ChannelFault | ProtocolError)
         method = item.command.index if type(item) is Method else _INDEXES.get(type(item), 0)

@@ -51,9 +51,6 @@ class Url(NamedTuple):
         except ValueError:
             return self.host == "localhost"
 
-    def with_port(self, port: int) -> Url:
-        return self._replace(port=port)
-
     def __str__(self) -> str:
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{shown}:{self.port}"

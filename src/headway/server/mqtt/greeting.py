@@ -66,9 +66,6 @@ class Greeting:
             self._admit(packet)  # no users are configured: a name is only a label
         else:
             password = packet.password or b""
-            if users.remembers(packet.username, password):
-                self._admit(packet)
-                return
             peer.check_password(packet.username, password, lambda right: self._checked(packet, right=right))
 
     @property

@@ -207,8 +207,7 @@ class MqttPeer(BasePeer[Item]):
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
-                if error.reason is Reason.CLIENT_MEMORY:
-                    self.engine.limited(session, str(error))
+                self.note_limit(error)
             yield SUBSCRIBE_WORK
         # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)

@@ -19,7 +19,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from headway.core.base import HeadwayError, ProtocolError, Reason, moved
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
 from headway.server.connections import ITEMS_MAX, Buffer, Connection, PartialPacket, PendingReplies, TurnBudget
 from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
@@ -279,7 +279,11 @@ class BasePeer(ABC, Generic[Item]):
             self.connection.out += frame
 
     def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
-        """``done`` is told if it was right, and what came meanwhile goes on; unless nobody is there any more."""
+        """Calls ``done`` with whether it was right: at once if it is known to be, else after a check in a thread. What
+        came meanwhile goes on then. Nothing is called if the connection has ended."""
+        if self.engine.logins.users.remembers(username, password):
+            done(True)
+            return
         self.become(WAITING)
         self.connection.pause_reading("password")
         self.engine.spawn(self._check(username, password, done))
@@ -291,6 +295,11 @@ class BasePeer(ABC, Generic[Item]):
             self.connection.resume_reading("password")
             done(right)
             self.go_on()
+
+    def note_limit(self, error: Refused) -> None:
+        """Puts it on record if the client was refused something for want of memory."""
+        if error.reason is Reason.CLIENT_MEMORY and self.session is not None:
+            self.engine.limited(self.session, str(error))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

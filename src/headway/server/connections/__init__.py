@@ -1,4 +1,4 @@
-"""Clients' sockets: accepted, read in shares, told to go, and their ends on record. No protocol."""
+"""Clients' sockets: how they are read and written, how they end, and the record of their ends. No protocol."""
 
 from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections

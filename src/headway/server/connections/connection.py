@@ -1,8 +1,8 @@
-"""Connections: one client's socket. Bytes in go to its peer (the protocol's side), records out come straight from
-lanes.
+"""A connection is one client's socket. Bytes that come in go to its peer, the protocol's side of the connection.
+Records that go out come straight from lanes.
 
-There is no transport and no write buffer: reading and writing are done on the raw non-blocking socket when the loop
-says it is ready. Not reading is how a publisher is slowed down.
+There is no transport and no write buffer: the raw non-blocking socket is read and written when the loop says that it is
+ready. A publisher is slowed down by not reading from it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("headway")
 
 TCP_INFO_BYTES = 232
-"""struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; an older one tells less)."""
+"""struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
 OUT_BYTES_MAX = 128 * 1024
-"""More than this of answers is not kept for a client that does not read them; it is not read either, then."""
+"""A client with more unread answers than this is not read until it has taken some of them."""
 UNCOUNTED_BYTES = 1024
-"""So much of a packet that has not come whole is part of what any connection takes up."""
+"""A partial packet up to this size is not counted on its own: every connection may take up that much."""
 FIRST_READ_BYTES = 16 * 1024
 
 
 class Host(Protocol):
-    """What a connection needs of the engine that runs it."""
+    """The engine, as its connections see it."""
 
     loop: asyncio.AbstractEventLoop
     lingering: Lingering
@@ -63,17 +63,17 @@ class Peer(Protocol):
     keep_alive_s: float
 
     def received(self, data: bytes) -> bool:
-        """Handle what came, and what came before and was too much for one turn. Returns whether there is more."""
+        """Handles new bytes, and earlier ones that were too much for one turn. Returns whether there is more to do."""
     @property
     def buffered_bytes(self) -> int:
-        """It has sent of a packet that has not come whole."""
+        """Bytes held of packets that have not come whole."""
     def partial_packet(self) -> PartialPacket: ...
     def unfinished(self) -> Buffer | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
     def connection_lost(self, reason: Reason) -> None: ...
     def heartbeat(self, now: float) -> float: ...
     def paused(self, why: str) -> None:
-        """The client is not read any more, and why; without a reason it is read again."""
+        """Tells the client that it is not read any more, and why; without a reason, that it is read again."""
     def close_channel(self, effect: CloseChannel) -> None: ...
     def close_consumer(self, subscription: Subscription, text: str) -> None: ...
     def cancelled(self, subscription: Subscription) -> None: ...
@@ -97,25 +97,24 @@ class Connection(Outlet):
         self.pool = pool
         self.reassembly = host.reassembly[pool]
         self.partial_bytes = 0
-        """It has sent of packets that are not whole, as last counted."""
+        """Bytes held of partial packets, as last counted."""
         self.state = OPEN
-        """Is set by ``_become`` alone."""
+        """Set by ``_become`` alone."""
         self.open = True
-        """The connection is not closed."""
+        """Whether the connection is not closed yet."""
         self.client = self.username = ""
-        """Who it says it is."""
         self.admitted = False
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
-        """At most so much is read at once; how much that may be, its peer says once it is known what becomes of it."""
+        """Bytes that one read may bring. The peer adjusts this once it knows how many lanes the records go to."""
         self.reading_paused_by: dict[str, None] = {}
-        """Why nothing is read from it: ``publisher`` (it is to slow down), ``password`` (one is being checked),
-        ``replies`` (it does not read what it is answered), ``journal`` (its session is not kept yet), ``turn`` (what
-        came is more than it may ask for at once, and is not done yet), ``memory`` (its packet needs more than there is
-        for now)."""
+        """Reasons why nothing is read: ``publisher`` (the client has to slow down), ``password`` (its password is being
+        checked), ``replies`` (it does not read its answers), ``journal`` (the journal does not have its session yet),
+        ``turn`` (it has sent more than its budget for this turn), ``memory`` (its packet needs more memory than there
+        is for now)."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
         self._writing = False
-        """The loop says when the socket is writable."""
+        """Whether the loop will say when the socket is writable."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -132,7 +131,7 @@ class Connection(Outlet):
 
     def _readable(self) -> None:
         if not self.open:
-            return  # somebody else who was called before has ended it
+            return  # a callback earlier in this turn has closed it
         try:
             data = self.sock.recv(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
@@ -148,16 +147,16 @@ class Connection(Outlet):
         self.host.pulse.end("read", began, self)
 
     def go_on(self) -> None:
-        """With what was too much for one turn, unless there is a reason to wait."""
+        """Handles what was too much for one turn, unless there is another reason to wait."""
         if self.open and all(why == "turn" for why in self.reading_paused_by):
             self._hand(b"")
 
     def _hand(self, data: bytes) -> None:
-        """To the peer. While it has more to do than one turn allows, nothing is read."""
+        """Hands bytes to the peer. Stops reading while the peer has more to do than one turn allows."""
         more = False
         try:
             more = self.peer_side.received(data)
-        except Exception:  # a bug of ours, whatever it is: it is put on record, and ends this connection alone
+        except Exception:  # a bug of ours is logged, and ends this connection alone
             log.exception("what %s sent could not be handled; its connection is closed", self.address)
             self.close_gracefully(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
@@ -174,19 +173,19 @@ class Connection(Outlet):
         if not self.open:
             return
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.close(Reason.CLIENT_GONE, lost(error))  # behind its last bytes: the loop calls no reader a second time
+            self.close(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
         elif self.partial_bytes or self.reassembly.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
             self.reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
 
     def pause_reading(self, why: str) -> None:
-        """Stop reading: the client's own socket fills, and it has to wait."""
+        """Stops reading. The client's own socket fills up, and the client has to wait."""
         if self.open:
             if not self.reading_paused_by:
                 self.host.loop.remove_reader(self.sock)
             self.reading_paused_by[why] = None
 
     def resume_reading(self, why: str) -> None:
-        """That is no reason any more; read again if there is no other."""
+        """Drops one reason not to read, and reads again if there is no other."""
         if self.open and why in self.reading_paused_by:
             del self.reading_paused_by[why]
             if not self.reading_paused_by:
@@ -222,7 +221,7 @@ class Connection(Outlet):
         return taken
 
     def _broken(self, error: OSError) -> None:
-        """Found while writing; the closing is left to the loop, for we may be in the middle of a flush."""
+        """Handles a failed write. The loop closes the connection later: this may be in the middle of a flush."""
         if self.state is OPEN:
             self._become(BROKEN)
             self.host.loop.call_soon(self.close, Reason.CLIENT_GONE, lost(error.errno))
@@ -249,7 +248,7 @@ class Connection(Outlet):
         self.host.pulse.end("write", began, self)
 
     def send_out(self) -> None:
-        """Send replies while there is no session to do it (before CONNECT is granted)."""
+        """Sends replies while there is no session that would do it (before the client is let in)."""
         if self.open and self.out and not self.blocked:
             total = len(self.out)
             taken = self.send([self.out], total)
@@ -257,13 +256,13 @@ class Connection(Outlet):
             self.took(taken, total, self.host.now())
 
     def out_soon(self) -> None:
-        """There is something to say that no turn brought about."""
+        """Has replies sent that came up outside a turn."""
         session = self.peer_side.session if self.open else None
         if session is not None and session.outlet is self:
             self.host.say_soon(session)
 
     def peer(self) -> PeerState:
-        """Asked of the kernel: does the far side confirm what it gets, and is its window (all but) closed?"""
+        """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
         try:
             info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:
@@ -274,21 +273,21 @@ class Connection(Outlet):
             (segment,) = struct.unpack_from("=I", info, 16)
             busy, window_limited = struct.unpack_from("=QQ", info, 168)
             (window,) = struct.unpack_from("=I", info, 228)
-            # Less than a segment fits, or the window is what forbade sending most of the time.
+            # Less than one segment fits, or sending was limited by the window most of the time.
             closed = closed or window < segment or window_limited * 2 > busy
         return PeerState(retransmitting=retransmits > 0 and not closed, window_closed=closed)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self, reason: Reason, text: str = "") -> None:
-        """The socket is gone, or is to go without a word. ``text`` is for the record."""
+        """Closes the socket without a last word. ``text`` goes on record."""
         if self._end(reason, text):
             self.sock.close()
 
     def close_gracefully(self, reason: Reason, text: str, rest: Buffer | None = b"") -> None:
-        """Finish what is half sent, tell the client why, and close once it has heard (or will not). ``rest`` is of a
-        record whose session has gone already; None: it cannot be had, and no word can be said in the middle of a
-        record."""
+        """Finishes a half-sent record, tells the client why, and lets the socket linger until the client has read that.
+        ``rest`` is the rest of a record whose session has ended already. If it is None it cannot be read, and nothing
+        can be said in the middle of a record: the connection is closed at once."""
         if not self.open:
             return
         unfinished = self.peer_side.unfinished() if rest is not None else None
@@ -305,7 +304,8 @@ class Connection(Outlet):
                 self.sock.close()
 
     def _end(self, reason: Reason, text: str) -> bool:
-        """Nobody calls its peer from here on: they would keep each other."""
+        """Ends the connection and drops its peer, so that the two leave no reference cycle. Returns False if it had
+        ended before."""
         if not self.open:
             return False
         self._become(CLOSED)
@@ -319,5 +319,5 @@ class Connection(Outlet):
 
 
 def lost(number: int | None) -> str:
-    """What became of a connection, of which the system says only this."""
+    """Words an error of the operating system that ended a connection."""
     return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

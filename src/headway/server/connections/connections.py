@@ -1,8 +1,8 @@
-"""Connections: all there are, how many each listener has, and when each is to be looked at next.
+"""All connections: how many each listener has, and when each is looked at next.
 
-Nobody is looked at before there may be something to see: a connection has one place in a heap of times, and is asked
-when it wants to be looked at again. One that was heard of meanwhile only says a later time. A look at those whose time
-has come takes ``LOOKS_MAX`` of them; the rest comes a moment later.
+A connection is looked at only when there may be something to see. It has one place in a heap of times; each look
+returns the time of the next. If the client was heard from meanwhile, the look only sets a later time. One pass looks at
+``LOOKS_MAX`` connections that are due; the rest follow a moment later.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Connections:
     def __init__(self) -> None:
         self.by_listener: Counter[str] = Counter()
         self._places: dict[Connection, int] = {}
-        """All of them, and the number of each one's place in the heap; 0: it has none."""
+        """Number of each connection's place in the heap; 0: it has none."""
         self._waiting: dict[int, Connection] = {}
-        """Whose place that is. It is nobody's any more if its connection has another or is gone."""
+        """The connection that has each place. Places without one are stale: their connection has moved or ended."""
         self._heap: list[tuple[float, int]] = []
         self._numbers = count(1)
 
@@ -47,7 +47,7 @@ class Connections:
             self.by_listener[connection.listener] -= 1
 
     def look_at(self, connection: Connection, due_s: float) -> None:
-        """At that time, and not when it was said before."""
+        """Looks at the connection at this time instead of the one set before."""
         if connection not in self._places:
             return
         self._waiting.pop(self._places[connection], None)
@@ -60,7 +60,7 @@ class Connections:
             heapify(self._heap)
 
     def look(self, now: float, at: Callable[[Connection, float], float]) -> bool:
-        """Look at those whose time has come; ``at`` says when to look again. True: there are more."""
+        """Looks at connections that are due; ``at`` returns when to look again. Returns whether there are more."""
         for _ in range(LOOKS_MAX):
             if not self._heap or self._heap[0][0] > now:
                 return False

@@ -1,7 +1,8 @@
-"""Ends: how each connection ended, on record: one line in the log, and an entry that outlives the client.
+"""Ends: how each connection ended. Each is one line in the log, and an entry that outlives the client.
 
-Whoever never got as far as a session may be anybody, and come as often as it likes: it is put down apart, so that it
-drives nobody out who was let in. It is found by the name it gave itself and by the user it wanted to be.
+Clients that never got a session are recorded in a book of their own: they may be anybody and come as often as they
+like, and must not drive out the entries of clients that were let in. They are found by their client name and by their
+user name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STRANGERS_MAX = 1_000
 NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 500
 PLAIN = {Reason.CLIENT_GONE: "the socket was closed without a goodbye", Reason.NORMAL: "the client said goodbye"}
-"""Where nothing more is known."""
+"""Texts for ends of which nothing more is known."""
 
 
 class End(msgspec.Struct, frozen=True):
@@ -32,13 +33,13 @@ class End(msgspec.Struct, frozen=True):
 
     wall_s: float
     client: str
-    """Empty: it had not said who it is."""
+    """Empty if the client had not said who it is."""
     username: str
     listener: str
     address: str
     lasted_s: float
     admitted: bool
-    """It had a session."""
+    """The client had a session."""
     reason: Reason
     text: str
 
@@ -67,10 +68,10 @@ class Ends:
             log.log(level, "%s", _line(end))
 
     def of(self, name: str) -> list[End]:
-        """Those of a client, or of a user that was not let in, the newest first."""
+        """Ends of a client, or of a user that was not let in, the newest first."""
         name = _short(name)
         both = reversed((*self._clients.of(name), *self._strangers.of(name)))
-        return sorted(both, key=lambda end: -end.wall_s)  # of two at once, the later one first
+        return sorted(both, key=lambda end: -end.wall_s)  # of two at the same time, the later one comes first
 
 
 def _short(name: str) -> str:
@@ -87,5 +88,5 @@ def _line(end: End) -> str:
 
 
 def _shown(text: str) -> str:
-    """Nobody else's words begin a line of ours."""
+    """Escapes a client's text, so that it cannot begin a line of the log."""
     return text if text.isprintable() else ascii(text)

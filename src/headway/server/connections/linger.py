@@ -1,18 +1,17 @@
-"""Lingering: last words to clients whose sockets may be full, without keeping anything else of them.
+"""Lingering sockets: they bring the last words to clients whose sockets may be full, and keep nothing else of them.
 
-A stuck consumer's socket takes no more bytes, so the reason it is disconnected for would never reach it. Its send
-buffer is therefore kept small while it lives and enlarged at the end: the rest of a record half sent and the
-DISCONNECT fit in behind what is there already, and the kernel delivers all of it if the client ever reads again. What
-comes in is read and thrown away until the client closes too (closing with unread input would reset the connection and
-destroy the last word). All of it ends after ``LINGER_S``.
+Theory of operation. A stuck consumer's socket takes no more bytes, so the client would never learn why it is
+disconnected. Its send buffer is therefore kept small while the connection lives, and enlarged at the end: the rest of a
+half-sent record and the DISCONNECT fit in behind what is there already, and the kernel delivers all of it if the client
+ever reads again. Input is read and thrown away until the client closes too, because closing a socket with unread input
+resets the connection and destroys the last words. A socket lingers for ``LINGER_S`` at most.
 
 Rules:
-- The rest of a record is the lane's own memory, not a copy, but a lane may have let go of it meanwhile; so it counts,
-  and so does what the kernel took, for that is memory of this machine too: as long as the farewell lasts all of it
-  counts in the client's pool.
-- The farewells of a pool have ``POOL_SHARE`` of its memory, and ``LINGER_BYTES_MAX`` at most. Beyond that the oldest
-  end first: reset, so that the kernel lets go of them as well. Why they were cut is on record all the same
-  (``headway why``).
+- Last words count in the client's pool for as long as their socket lingers: the rest of a record is the lane's own
+  memory, which the lane may have dropped meanwhile, and what the kernel took is memory of this machine, too.
+- The lingering sockets of a pool have ``POOL_SHARE`` of its memory, and ``LINGER_BYTES_MAX`` at most. Beyond that the
+  oldest are reset, so that the kernel drops their bytes as well. Why their clients were disconnected is on record all
+  the same (``headway why``).
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from headway.core.log import Pool
 
 LINGER_S = 30.0
 SOCKETS_MAX = 1024
-"""Of one pool."""
+"""Lingering sockets of one pool."""
 LINGER_BYTES_MAX = 16 * 1024 * 1024
 POOL_SHARE = 1 / 8
 LINGER_BYTES_MIN = 64 * 1024
-"""A pool is never so small that nobody can be told."""
+"""Every pool has room for this much, so that even the smallest can tell somebody."""
 LAST_SEND_BUFFER_BYTES = 16 * 1024 * 1024
-"""Asked for; the kernel gives what it allows."""
+"""The size that is asked for; the kernel gives what it allows."""
 _RESET = struct.pack("ii", 1, 0)
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Lingering:
-    """All of a broker's."""
+    """All lingering sockets of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -48,8 +47,8 @@ class Lingering:
         self._bytes: dict[Pool, int] = {}
 
     def close(self, sock: socket.socket, words: Sequence[Buffer], pool: Pool) -> None:
-        """Say this, and then close the socket, which is ours from now on."""
-        with contextlib.suppress(OSError):  # else it keeps the buffer it has, and there may be less room
+        """Sends the last words, then closes the socket, which belongs to this object from now on."""
+        with contextlib.suppress(OSError):  # if it fails, the buffer keeps its size, and there may be less room
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LAST_SEND_BUFFER_BYTES)
         lingerer = _LingeringSocket(self, self._loop, sock, words, pool)
         here = self._open.setdefault(pool, {})
@@ -61,7 +60,7 @@ class Lingering:
         lingerer.write()
 
     def over(self, lingerer: _LingeringSocket) -> bool:
-        """It has ended; False if it had before."""
+        """Stops counting a socket that has ended. Returns False if it had ended before."""
         here = self._open[lingerer.pool]
         if lingerer not in here:
             return False
@@ -74,7 +73,7 @@ class Lingering:
         pool.add_memory(size)
 
     async def end(self, seconds: float) -> None:
-        """At the server's own end: wait this long for clients to hear their last word, then close on the others."""
+        """Ends all of them when the server stops: waits this long for clients to read, then closes the others."""
         waiting = [lingerer.done.wait() for here in self._open.values() for lingerer in here]
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waiting), seconds)
@@ -83,7 +82,7 @@ class Lingering:
 
 
 class _LingeringSocket:
-    """To one client. ``size``: what of it is counted."""
+    """One client's lingering socket. ``size``: the bytes that count in its pool."""
 
     __slots__ = ("_deadline", "_half_closed", "_loop", "_of", "_sock", "_words", "done", "pool", "size")
 
@@ -94,7 +93,7 @@ class _LingeringSocket:
         self._loop = loop
         self._sock = sock
         self._words = [memoryview(view) for view in reversed(words) if view]
-        """The next last."""
+        """Buffers in reverse order: the next one to send is the last."""
         self._half_closed = False
         self.pool = pool
         self.size = sum(map(len, self._words))

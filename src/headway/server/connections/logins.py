@@ -1,14 +1,15 @@
-"""Logins: whose password is checked next. A flood of wrong ones must not keep the right ones waiting.
+"""Logins: whose password is checked next. A flood of wrong passwords must not keep the right ones waiting.
 
-Theory of operation. Who has been right before is known again at once (``auth.Users.remembers``). All others wait for a
-check, by *caller*: the name together with the address it comes from. A caller whose last check went wrong is *suspect*:
-suspects have one thread, take turns, and only get it while nobody else waits. Whoever guesses slows down but itself.
+Theory of operation. A login that was right before is recognised at once (``auth.Users.remembers``). All others wait for
+a check, by *caller*: the user name together with the address it comes from. A caller whose last check failed is
+*suspect*. Suspects share one thread, take turns, and get it only while no other caller waits. So guessing slows down
+the guesser alone.
 
 Rules:
-- A refusal takes at least ``REFUSED_S``, whether the user exists or not, and who does not exist costs no check: names
-  that are made up take nobody's time. (How long a refusal takes tells who exists only while checks are queued up.)
-- Of a thousand clients that come with one password, one is checked: the others are remembered when it is their turn.
-- Who is gone when it is its turn is passed over.
+- A refusal takes at least ``REFUSED_S``, whether the user exists or not. A user that does not exist costs no check, so
+  made-up names take nobody's time. (How long a refusal takes tells which users exist only while checks are queued up.)
+- When a thousand clients come with one password, one is checked; the others are recognised when it is their turn.
+- A client that is gone by its turn is passed over.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ class Logins:
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="headway-password")
         self._waiting: deque[_Try] = deque()
         self._waiting_suspects: dict[Caller, deque[_Try]] = {}
-        """In the order of their turns."""
+        """Suspects that wait, in the order of their turns."""
         self._suspects: dict[Caller, float] = {}
-        """Since when, the earliest first."""
+        """When each suspect's last check failed, the earliest first."""
         self._running = self._running_suspects = 0
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, name: str, password: bytes, address: str, wanted: Callable[[], bool]) -> bool:
-        """Whether the user exists and has this password. ``wanted``: somebody still waits for the answer."""
+        """Returns whether the user exists and has this password. ``wanted`` says whether anybody still waits for it."""
         began_s = self._loop.time()
         if name in self.users:
             one = _Try((name, address), password, wanted, self._loop.create_future())
@@ -68,7 +69,7 @@ class Logins:
         return False
 
     def _next(self) -> None:
-        """As long as there are threads and somebody waits for one."""
+        """Begins checks while there are free threads and callers that wait for one."""
         while self._running < CHECKS_AT_ONCE:
             if self._waiting:
                 one, suspect = self._waiting.popleft(), False
@@ -82,7 +83,7 @@ class Logins:
                 one.answer.set_result(False)
             elif self.users.remembers(one.caller[0], one.password):
                 one.answer.set_result(True)
-            elif not suspect and self._suspected(one.caller):  # meanwhile
+            elif not suspect and self._suspected(one.caller):  # it failed while this one waited
                 self._waiting_suspects.setdefault(one.caller, deque()).append(one)
             else:
                 self._begin(one, suspect)

@@ -1,4 +1,4 @@
-"""Pending replies: a publisher is told that the broker has a record only when the journal has it."""
+"""Pending replies: the broker confirms a record to its publisher only when the journal has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PendingReplies:
-    """Of one connection, in the order in which they are said. Where there is no journal none of them waits."""
+    """Pending replies of one connection, in the order in which they are sent. Without a journal none of them waits."""
 
     __slots__ = ("_connection", "_journal", "_waiting")
 
@@ -19,14 +19,14 @@ class PendingReplies:
         self._connection = connection
         self._journal = journal
         self._waiting: deque[tuple[int, bytes, int]] = deque()
-        """The commit each waits for, and the channel it is said on."""
+        """Replies that wait: the commit, the frame, and the channel it is sent on."""
 
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)
 
     def send(self, frame: bytes, *, kept: bool, channel: int = 0) -> None:
-        """``kept``: it is about something that is to be in the journal first."""
+        """Sends a reply; if ``kept``, once everything told to the journal so far is there. Order is preserved."""
         number = 0 if self._journal is None or not kept else self._journal.wait(self)
         if number or self._waiting:
             self._waiting.append((max(number, self._waiting[-1][0] if self._waiting else 0), frame, channel))
@@ -34,12 +34,12 @@ class PendingReplies:
             self._connection.out += frame
 
     def drop_channel(self, channel: int) -> None:
-        """The channel is closed: nothing more may be said on it."""
+        """Drops the replies of a channel that is closed: nothing more may be sent on it."""
         if self._waiting:
             self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)
 
     def on_commit(self, number: int) -> None:
-        """The journal has everything up to this commit."""
+        """Sends what waited for commits up to this one, which the journal now has."""
         waiting, connection = self._waiting, self._connection
         if not connection.open:
             waiting.clear()

@@ -1,18 +1,19 @@
-"""Reassembly: packets that have come in part, of all connections of a pool, and who may send the rest.
+"""Reassembly: the packets of a pool's connections that have come in part, and which connections may send the rest.
 
-A packet is put together before it is looked at, so six hundred clients that each send half of a megabyte, by accident
-or on purpose, would take up 300 MB that no lane has and no pool knows.
+Theory of operation. A packet is put together before it is decoded. If six hundred clients each sent half a megabyte of
+a packet, by accident or on purpose, they would take up 300 MB that no lane holds and no pool counts. So large packets
+*reserve* memory.
 
 Rules:
-- What has come in part counts in the pool, as soon as it is worth counting (``connection.UNCOUNTED_BYTES``).
-- A packet that comes whole, or is small (``SMALL_BYTES``), asks nobody. A larger one needs a *grant* for all of it. All
-  grants of a pool together are ``limit_bytes``; who gets none is not read until others are done, in the order they
-  came. So everybody gets his turn, and nobody is cut for having to wait.
-- Somebody always has a turn: where nobody else is read the first in the line is, whatever the size of its packet.
-- While anybody waits, no more than ``SMALL_BYTES`` are read at once from those who have no grant, nor more from those
-  who have one than their packet lacks: or each would have half of the next by then.
-- Who has a grant and does not use it, while others wait, loses its connection: ``GRANT_S``, and the time the packet
-  takes at ``BYTES_PER_S_MIN``.
+- A partial packet counts in the pool once it is large enough to matter (``connection.UNCOUNTED_BYTES``).
+- A packet that comes whole, or is small (``SMALL_BYTES``), needs no reservation. A larger one needs a reservation for
+  all of its bytes. All reservations of a pool together stay within ``limit_bytes``. A connection that gets none is not
+  read until others are done, in the order in which they asked. So each gets its turn, and none is closed for waiting.
+- One connection always has its turn: if no other is read, the first that waits is, whatever the size of its packet.
+- While any connection waits, one read brings at most ``SMALL_BYTES`` from those without a reservation, and at most the
+  rest of the packet from those with one. Otherwise each would have half of its next packet by then.
+- A connection that has a reservation and does not use it while others wait is closed: after ``GRANT_S``, and the time
+  that its packet takes at ``BYTES_PER_S_MIN``.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from headway.core.log import Pool
 
 SMALL_BYTES = 16 * 1024
 SHARE = 0.25
-"""Of what clients may take up besides records."""
+"""Share of reservations in what clients may take up besides records."""
 GRANT_S = 30.0
 BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
 
 
 class PartialPacket(NamedTuple):
-    """What one connection has sent of packets that are not whole."""
+    """Partial packets of one connection (several in AMQP: one per channel)."""
 
     bytes: int
     missing_bytes: int
-    """Of these packets is still to come."""
+    """Bytes of these packets that are still to come."""
     packets: int
-    """Have come whole before."""
+    """Packets that have come whole before."""
 
 
 class PacketSource(Protocol):
-    """Who brings packets: a connection."""
+    """A connection, as far as reassembly goes."""
 
     partial_bytes: int
     read_bytes: int
@@ -56,22 +57,22 @@ class Reservation(NamedTuple):
     since_s: float
     bytes: int
     packets: int
-    """Had come when it was asked for."""
+    """Packets that had come whole when the reservation was asked for."""
     granted_bytes: int = 0
-    """Of one that waits: it has so much already."""
+    """Bytes that a connection which waits for more has reserved already."""
 
 
 class Reassembly:
-    """Those of one pool."""
+    """Partial packets of one pool's connections."""
 
     __slots__ = ("_granted_bytes", "_pool", "reading", "waiting")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.reading: dict[PacketSource, Reservation] = {}
-        """Who has a grant and is read, the oldest first; somebody, if anybody waits."""
+        """Connections with a reservation, the oldest first. Not empty while any connection waits."""
         self.waiting: dict[PacketSource, Reservation] = {}
-        """Who waits, for what; in the order they came."""
+        """Connections that wait, and the reservation each asks for, in order."""
         self._granted_bytes = 0
 
     @property
@@ -79,21 +80,22 @@ class Reassembly:
         return int(self._pool.clients_limit * SHARE)
 
     def limit_of(self, connection: PacketSource) -> int:
-        """So much may be read from it at once, while anybody waits."""
+        """Returns how many bytes one read may bring while any connection waits."""
         grant = self.reading.get(connection)
         missing = grant.bytes - connection.partial_bytes if grant is not None else 0
         return min(connection.read_bytes, max(SMALL_BYTES, missing))
 
     def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
-        """What it has sent of packets that are not whole."""
+        """Takes note of a connection's partial packets after a read. Stops reading it if they need a reservation that
+        is not to be had."""
         if part.bytes != connection.partial_bytes:
             self._count(connection, part.bytes)
         if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
-            return  # it asks nobody, and brings nothing that somebody waits for
+            return  # it needs no reservation, and has none to give back
         granted, grant = 0, self.reading.get(connection)
         if grant is not None:
             granted = grant.bytes
-            if part.packets != grant.packets:  # that is brought, and others may want to bring theirs
+            if part.packets != grant.packets:  # the packet is whole; its reservation goes to others
                 del self.reading[connection]
                 self._granted_bytes -= granted
                 granted = 0
@@ -107,7 +109,7 @@ class Reassembly:
                 connection.pause_reading("memory")
 
     def remove(self, connection: PacketSource, now: float) -> None:
-        """Its connection has ended."""
+        """Forgets a connection that has ended."""
         self._count(connection, 0)
         grant, wanted = self.reading.pop(connection, None), self.waiting.pop(connection, None)
         if grant is not None:
@@ -117,7 +119,7 @@ class Reassembly:
         self._admit(now)
 
     def overdue(self, now: float) -> list[tuple[PacketSource, str]]:
-        """Who keeps others waiting, and what that is to be told."""
+        """Returns connections that keep others waiting for too long, and the text to close each with."""
         if not self.waiting:
             return []
         found = []
@@ -129,7 +131,7 @@ class Reassembly:
         return found
 
     def _admit(self, now: float) -> None:
-        """On with those who wait, as far as there is room."""
+        """Reads those that wait again, in order, as far as there is room."""
         while self.waiting:
             connection, wanted = next(iter(self.waiting.items()))
             more = wanted.bytes - wanted.granted_bytes

@@ -1,4 +1,4 @@
-"""Sockets that listen."""
+"""Listening sockets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import socket
 QUIET_S = 60
 PROBE_EVERY_S = 15
 PROBES = 4
-"""A peer of which nothing was heard for so long is asked by the kernel whether it is there; in all it has two minutes.
-For who waits without a word, a subscriber without keep-alive or heartbeat whose machine was switched off."""
+"""TCP keep-alive: after ``QUIET_S`` of silence the kernel probes the peer, which has two minutes in all to answer. This
+finds silent subscribers without keep-alive or heartbeat whose machine was switched off."""
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Not listening yet. What it accepts inherits its options. Raises OSError when the address cannot be had."""
+    """Returns a bound socket that does not listen yet. Accepted sockets inherit its options. Raises OSError if the
+    address cannot be had."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

@@ -1,7 +1,7 @@
-"""How an MQTT client comes in: CONNECT, its login, and the CONNACK that says what the broker has of it.
+"""Greeting of an MQTT client: its CONNECT, its login, and the CONNACK that says whether there is a session of it.
 
-While a password is being checked, and while the journal does not know yet that the session is a new one, nothing more
-of the client is handled.
+While the client's password is being checked, or the journal does not know yet that its session is new, nothing more of
+the client is handled.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from headway.server.mqtt.ports import Greeted
 
 CLIENT_ID_BYTES_MAX = 1024
-"""It is in every log line, verdict and metric of the client."""
+"""Client ids are limited because each stands in every log line, verdict and metric of its client."""
 TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
-"""Exactly-once publishes one client may leave unreleased, if it can be told so."""
+"""Exactly-once publishes that one client may leave unreleased, if its version can be told the limit."""
 NO_LIMIT = 65_535
-"""As many as there are ids; each is a bit (packetids.py). To stop reading would not do: their releases come behind
-them."""
+"""The limit for clients that cannot be told one: all ids there are. Each takes one bit (packet_ids.py). Not reading the
+client would be no way out, because its releases come behind its publishes."""
 QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY}
 
 
@@ -39,10 +39,10 @@ class Greeting:
     def __init__(self, peer: Greeted) -> None:
         self._peer = peer
         self._due: tuple[int, bytes] | None = None
-        """The commit that CONNACK waits for, and CONNACK."""
+        """CONNACK, and the commit that it waits for."""
 
     def over(self) -> None:
-        """Its connection has ended."""
+        """Drops the peer when the connection has ended."""
         self._due = None
         del self._peer
 
@@ -63,7 +63,7 @@ class Greeting:
             else:
                 self._deny(ReasonCode.NOT_AUTHORIZED, "this listener wants a user name and a password")
         elif not len(users) and self._anonymous:
-            self._admit(packet)  # no users are configured: a name is only a label
+            self._admit(packet)  # no users are configured, so the name is only a label
         else:
             password = packet.password or b""
             peer.check_password(packet.username, password, lambda right: self._checked(packet, right=right))
@@ -133,8 +133,8 @@ class Greeting:
         peer.engine.connected(peer.connection)
 
     def _greet_later(self, greeting: bytes) -> None:
-        """A client that is told that it has no session begins with its packet ids anew. It must not find the old
-        session again, for that would take its publishes for those that it knows."""
+        """Greets the client once the journal knows that its session is new. The client begins with new packet ids then;
+        if a crash brought back the old session, new publishes would be taken for old ones."""
         peer = self._peer
         number = peer.engine.journal.wait(self) if peer.engine.journal is not None else 0
         if not number:
@@ -146,7 +146,7 @@ class Greeting:
         peer.engine.turn_soon()
 
     def on_commit(self, number: int) -> None:
-        """The journal has everything up to this commit."""
+        """Sends CONNACK if the journal has the commit it waits for."""
         if self._due is None:
             return
         peer, (due, greeting) = self._peer, self._due
@@ -160,7 +160,7 @@ class Greeting:
         peer.go_on()
 
     def _fields(self, packet: Connect, session: Session) -> Fields:
-        """The server's limits, where they differ from what MQTT 5 takes for granted."""
+        """Returns CONNACK's fields: the server's limits where they differ from MQTT 5's defaults."""
         peer = self._peer
         expiry = NEVER if session.expiry_s == inf else int(session.expiry_s)
         return Fields(

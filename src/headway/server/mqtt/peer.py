@@ -1,7 +1,7 @@
 """MQTT's side of a connection: packets become commands to the broker, and its answers become packets.
 
-What releases a packet id, and what says that something of a durable session has begun or ended, is said once the
-journal has it (core/delivery/exactly_once.py).
+Replies that release a packet id, or that say that part of a durable session has begun or ended, are sent once the
+journal has that (core/delivery/exactly_once.py).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
 
 CONNECT_BYTES_MAX = 96 * 1024
-"""Nobody may have us keep more than this before we know who it is."""
+"""Limit of a client's bytes before its CONNECT is known."""
 SHARED = MqttDialect(5, 2, None, True, False)
-"""How the lane of a shared group is written: nothing is left out."""
+"""The dialect of a shared group's lane: nothing is left out."""
 _RETAIN_HANDLING = ("always", "new", "never")
 
 
@@ -57,7 +57,7 @@ class MqttPeer(BasePeer[Item]):
         decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         super().__init__(engine, connection, listener, decoder)
         self.will_due = True
-        """The connection ends without the client's goodbye unless it says otherwise."""
+        """Whether the will is published at the end: yes, unless the client disconnects normally."""
         self.final_expiry_s: float | None = None
         self.replies = Replies(0)
         self.incoming_max = NO_LIMIT
@@ -66,7 +66,6 @@ class MqttPeer(BasePeer[Item]):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def last_word(self, reason: Reason, text: str) -> bytes:
-        """The packet that ends the connection from our side; empty where the version has none."""
         error = self.decoder.error
         if error is not None and str(error) == text:
             return self._replies_for(self.decoder.version).refuse(error, self.state is OPEN) or b""
@@ -145,7 +144,7 @@ class MqttPeer(BasePeer[Item]):
             session.refused_records += 1
         elif not again:
             _, taken, work, refused, _ = self.engine.broker.publish_some(session, [run], now, 0)
-            self.budget.left -= work - 1  # one is counted for each packet
+            self.budget.left -= work - 1  # the packet itself has counted as one
             if refused is None:
                 self.pace(taken)
             else:
@@ -165,7 +164,7 @@ class MqttPeer(BasePeer[Item]):
         unknown = self.replies.version == 5 and item.packet_id not in session.incoming
         self.engine.broker.free_packet_id(session, item.packet_id)
         code = ReasonCode.PACKET_ID_NOT_FOUND if unknown else 0
-        # Also when it is unknown: it may be so for a moment only, and the journal not know of it.
+        # An unknown id waits, too: the journal may not have heard yet that it was released.
         self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.kept)
 
     # -- being delivered to -------------------------------------------------------------------------------------------
@@ -202,14 +201,14 @@ class MqttPeer(BasePeer[Item]):
                 )  # fmt: skip
                 subscription = self.engine.broker.subscribe(session, request, self.engine.now())
                 codes.append(entry.qos)
-                if options.lease_s is not None:  # a client whose subscription was cancelled meanwhile learns it here
+                if options.lease_s is not None:  # it tells the client if its lease had run out
                     renewed += (("renewed", "true" if subscription.renewals else "false"),)
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
                 self.note_limit(error)
             yield SUBSCRIBE_WORK
-        # The answer goes first, unless it waits: what was subscribed to is sent at the end of this turn.
+        # SUBACK goes first unless it waits for the journal: deliveries are sent at the end of the turn.
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
         self.pending_replies.send(answer, kept=session.kept)
 

@@ -1,4 +1,4 @@
-"""What those who make up a client's side of MQTT know of each other."""
+"""Ports: the protocols by which the parts of MQTT's side of a connection know each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Greeted(Protocol):
-    """The peer, as its greeting knows it: who comes in, and what of it is found out with CONNECT."""
+    """The peer, as its greeting knows it."""
 
     engine: Engine
     connection: Connection

@@ -1,4 +1,4 @@
-"""What each protocol's side of a connection is made of; each protocol has a room of its own, on top of this one."""
+"""Peers: what every protocol's side of a connection has in common. Each protocol has a room of its own above this."""
 
 from headway.server.peers.base import BasePeer
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState

@@ -1,14 +1,14 @@
-"""What is the same in every protocol's side of a connection. Its codec makes items of bytes; each is a command.
+"""The base of every protocol's side of a connection. The protocol's codec turns bytes into items; each is a command.
 
 Rules:
-- Items are handled in the order they came. What is more than a connection's share of a turn waits for the next one, in
-  the same order (turn_budget.py); neighbouring bare runs, records that nobody is told of, go to the broker as one
-  command.
-- Nothing is published for a client that is to slow down, or where there is no room: what it brought goes on when it is
+- Items are handled in the order in which they came. Those beyond the connection's budget for this turn wait for the
+  next one, in the same order (turn_budget.py). Neighbouring bare runs (records that need no reply) go to the broker as
+  one command.
+- A client that has to slow down, or for whose records there is no room, publishes nothing: its items wait until it is
   read again.
-- While a peer is ``WAITING`` nothing of its client is handled or read: a password is being checked (in a thread, for
-  that takes long on purpose), or the journal does not have yet what the client is to be told.
-- A client that breaks the protocol is told how; everything before the fault still counts.
+- While a peer is ``WAITING`` its client is neither handled nor read: its password is being checked (in a thread,
+  because that is slow on purpose), or the reply to it has to wait for the journal.
+- A client that breaks the protocol is told how. Everything before the fault still counts.
 """
 
 from __future__ import annotations
@@ -36,46 +36,36 @@ Item = TypeVar("Item")
 
 
 class Decoder(Protocol[Item]):
-    """What a peer needs of its codec. ``feed`` never raises: what is wrong with the bytes is ``error``."""
+    """A codec's decoder, as its peer sees it. ``feed`` never raises: it sets ``error`` where the bytes are wrong."""
 
     error: ProtocolError | None
     packets: int
-    """Have come whole."""
+    """Packets that have come whole."""
 
     def feed(self, data: bytes, items_max: int = ...) -> list[Item]: ...
     @property
     def waits(self) -> bool:
-        """There is more than was asked for."""
+        """More items are there than were asked for."""
     @property
     def buffered_bytes(self) -> int:
-        """What is held of packets that have not come whole."""
+        """Bytes held of packets that have not come whole."""
     @property
     def missing_bytes(self) -> int:
-        """Of these is still to come, as far as is known."""
+        """Bytes of these packets that are still to come, as far as is known."""
 
 
 class BasePeer(ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_held",
-        "_lanes",
-        "budget",
-        "connection",
-        "decoder",
-        "engine",
-        "handles",
-        "keep_alive_s",
-        "listener",
-        "pending_replies",
-        "session",
-        "state",
+        "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "keep_alive_s", "listener",
+        "pending_replies", "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
-    """Items that bring records: runs, and what has one, as its ``run``."""
+    """Types of items that bring records: runs, and items with a ``run``."""
     faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
-    """Errors that are the client's own."""
+    """Types of errors that are the client's fault."""
 
     def __init__(
         self, engine: Engine, connection: Connection, listener: ListenerTable, decoder: Decoder[Item]
@@ -87,16 +77,16 @@ class BasePeer(ABC, Generic[Item]):
         self.session: Session | None = None
         self.keep_alive_s = inf
         self.pending_replies = PendingReplies(connection, engine.journal)
-        """To what it publishes."""
+        """Replies to what the client publishes."""
         self.budget = TurnBudget()
         self.state = GREETING
-        """Is set by ``become`` alone."""
+        """Set by ``become`` alone."""
         self.handles = True
-        """What comes is handled: the client is neither waiting nor over."""
+        """Whether items are handled: in ``GREETING`` and ``OPEN``."""
         self._held: list[Item] = []
-        """Decoded, and not handled yet."""
+        """Items that are decoded and not handled yet."""
         self._lanes = -1
-        """That what it publishes goes to; -1: nothing has been published."""
+        """Lanes that the last publish went to; -1: nothing has been published."""
 
     def become(self, state: ClientState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -106,40 +96,40 @@ class BasePeer(ABC, Generic[Item]):
 
     @abstractmethod
     def one(self, item: Item) -> None:
-        """Do what it says; what takes more than one step is begun with ``budget``. Raises one of ``faults``."""
+        """Handles one item; begins what takes more than one step with ``budget``. Raises one of ``faults``."""
 
     @abstractmethod
     def last_word(self, reason: Reason, text: str) -> bytes:
-        """What ends the connection from our side; empty where there is no word for it."""
+        """Returns the packet that ends the connection from our side; empty if the protocol has none."""
 
     @abstractmethod
     def over(self) -> None:
-        """The connection has ended: nothing that knows the peer is to keep it."""
+        """Drops references to this peer when the connection has ended, so that no cycle is left."""
 
     def leave(self, session: Session, reason: Reason) -> None:
-        """The client had been let in."""
+        """Ends the session of a client that had been let in."""
         self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)
 
     def holds_up(self, item: Item) -> bool:
-        """Whether it is to wait, and all behind it."""
+        """Returns whether an item, and every item behind it, has to wait."""
         return False
 
     def blame(self, fault: HeadwayError) -> None:
-        """Tell the client what went wrong."""
+        """Tells the client what went wrong."""
         assert isinstance(fault, ProtocolError)
         self.break_off(fault)
 
     def break_off(self, error: ProtocolError) -> None:
-        """The client broke the protocol: tell it, and end the connection."""
+        """Tells a client that it broke the protocol, and ends the connection."""
         self.engine.protocol_error(self.connection, error)
         self.connection.close_gracefully(error.reason, str(error))
 
     @property
     def broken(self) -> ProtocolError | None:
-        """What is wrong with the bytes; everything before it still counts."""
+        """The first error in the bytes; None: there is none so far."""
         return self.decoder.error
 
-    # Where a protocol has no word for these, an advisory says them.
+    # If a protocol has no packet for one of these, an advisory says it.
 
     def heartbeat(self, now: float) -> float:
         return inf
@@ -152,12 +142,12 @@ class BasePeer(ABC, Generic[Item]):
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> bool:
-        """As much as its share allows."""
+        """Handles new bytes and held items as far as the budget goes. Returns whether there is more to do."""
         engine, budget, items = self.engine, self.budget, self._held
         budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
-        asked = budget.running is not None  # for anything but records that nobody is told of
+        asked = budget.running is not None  # any item but a bare run
         at, count, room, publishes = 0, len(items), False, self.publishes
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
             try:
@@ -191,7 +181,7 @@ class BasePeer(ABC, Generic[Item]):
         return self.after(asked)
 
     def after(self, asked: bool = True) -> bool:
-        """See to it that the client is told and given what it asked for. Returns whether there is more to be done."""
+        """Has replies and deliveries sent after items were handled. Returns whether there is more to do."""
         connection = self.connection
         more = bool(self._held) or self.budget.running is not None or self.decoder.waits
         error = self.broken
@@ -199,7 +189,7 @@ class BasePeer(ABC, Generic[Item]):
             self.break_off(error)
         elif self.session is None:
             connection.send_out()
-        elif asked or connection.out:  # to say to the client, or to give it, that it had no room for
+        elif asked or connection.out:
             self.engine.broker.fanout.again[self.session] = None
         return more and self.handles
 
@@ -210,20 +200,20 @@ class BasePeer(ABC, Generic[Item]):
 
     @property
     def must_wait(self) -> bool:
-        """The client is to slow down: it publishes nothing more for now."""
+        """The client has to slow down: it publishes nothing more for now."""
         return self.session is not None and bool(self.session.paused_by)
 
     def _no_room(self, session: Session, item: Any) -> bool:
-        """Asked of the first records that a read has brought, where there may be no room for them."""
+        """Returns whether records have to wait for room. Asked once per read, while room is short."""
         broker = self.engine.broker
         run: Run = item if isinstance(item, Run) else item.run
         if run.exchange not in broker.registry.router.exchanges.by_name:
-            return False  # that is another mistake
+            return False  # that is an error of its own, found later
         return broker.must_wait(session, run, self.engine.now())
 
     def _publish_runs(self, session: Session | None, items: list[Any], at: int) -> int:
-        """Publish the runs that stand there one behind the other, as far as the share goes. Returns how many; of the
-        one behind them there may be less left."""
+        """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The
+        next one may have been published in part; its rest takes its place."""
         if session is None:
             raise ProtocolError("it has not said who it is", reason=Reason.PROTOCOL_ERROR)
         budget = self.budget
@@ -232,7 +222,7 @@ class BasePeer(ABC, Generic[Item]):
             if type(item) is not Run or item.topic[0] == "$":
                 break
             runs.append(item)
-        if not runs:  # topics that start with $ are the broker's own
+        if not runs:  # topics that start with $ belong to the broker
             session.refused_records += len(items[at])
             budget.left -= 1
             return 1
@@ -242,22 +232,22 @@ class BasePeer(ABC, Generic[Item]):
         if refused is None:
             self.pace(taken // count)
         else:
-            session.refused_records += 1  # there is no answer; the client's counters show it
+            session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
             return count
         items[at + count - 1] = rest
         return count - 1
 
     def pace(self, lanes: int) -> None:
-        """Each lane has a copy of what is published to it: with many, less is read at once, or one read would take up
-        more memory than there is before anybody could be told to wait."""
-        if lanes != self._lanes and self.session is not None:  # None: its last transaction is done without it
+        """Adjusts the size of reads to the number of lanes that records go to. Each lane keeps a copy, so one large
+        read could take up more memory than there is before the client could be told to wait."""
+        if lanes != self._lanes and self.session is not None:  # None: its last commit goes on without it
             self._lanes = lanes
             share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
             self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 
     def go_on(self) -> None:
-        """With what came while nothing was handled."""
+        """Handles items that came while the peer was waiting."""
         if self.handles:
             self.connection.go_on()
             self.engine.turn_soon()
@@ -269,7 +259,7 @@ class BasePeer(ABC, Generic[Item]):
     def partial_packet(self) -> PartialPacket:
         decoder = self.decoder
         if decoder.waits:
-            return PartialPacket(0, 0, decoder.packets)  # it is not read before that is looked at
+            return PartialPacket(0, 0, decoder.packets)  # nothing more is read before these items are handled
         return PartialPacket(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -279,8 +269,8 @@ class BasePeer(ABC, Generic[Item]):
             self.connection.out += frame
 
     def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
-        """Calls ``done`` with whether it was right: at once if it is known to be, else after a check in a thread. What
-        came meanwhile goes on then. Nothing is called if the connection has ended."""
+        """Calls ``done`` with whether the password is right: at once if it is remembered, else after a check in a
+        thread. Items that came meanwhile are handled after that. If the connection ends first, nothing is called."""
         if self.engine.logins.users.remembers(username, password):
             done(True)
             return
@@ -297,14 +287,14 @@ class BasePeer(ABC, Generic[Item]):
             self.go_on()
 
     def note_limit(self, error: Refused) -> None:
-        """Puts it on record if the client was refused something for want of memory."""
+        """Logs a refusal for want of memory."""
         if error.reason is Reason.CLIENT_MEMORY and self.session is not None:
             self.engine.limited(self.session, str(error))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> Buffer | None:
-        """What is left of a record that is half sent on this connection; None: it cannot be read."""
+        """Returns the rest of a record that is half sent on this connection; None: it cannot be read."""
         session = self.session
         if session is None or session.outlet is not self.connection:
             return b""

@@ -10,11 +10,12 @@ class ClientState(StrEnum):
     GREETING = "greeting"
     """The client says who it is and what it can do."""
     WAITING = "waiting"
-    """Nothing more of the client is handled: its password is being checked, or the journal does not know it yet."""
+    """The client waits: its password is being checked, or its session is not in the journal yet. Nothing it sends is
+    handled."""
     OPEN = "open"
     """The client was told that it is connected."""
     CLOSING = "closing"
-    """The last word to the client is decided on."""
+    """The last word to the client is chosen; nothing else may be sent."""
     CLOSED = "closed"
 
 

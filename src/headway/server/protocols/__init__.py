@@ -1,4 +1,4 @@
-"""Which protocols there are, and what is to be known of them where none is."""
+"""The protocols that there are, for code that knows none of them by name."""
 
 from headway.server.protocols.registry import DIALECTS, PROTOCOLS, QUEUES, peer_of
 

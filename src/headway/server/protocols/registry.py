@@ -1,5 +1,5 @@
-"""Protocols, found and not named: each is a folder in ``wire`` and one in ``server``, of one name, which is also the
-scheme of its listeners' URLs.
+"""The registry of protocols. Protocols are found, not listed: each is a folder in ``wire`` and one in ``server``. Their
+common name is also the scheme of the protocol's listener URLs.
 
 ``wire/NAME/codec.py`` has its ``CODEC``; ``server/NAME`` shows its ``PEER``.
 """
@@ -28,13 +28,13 @@ def _by_tag(dialects: list[type[Any]]) -> dict[object, type[Dialect]]:
 
 
 PROTOCOLS = _found()
-"""By name."""
+"""Codecs by name, in the order of their ports."""
 DIALECTS = _by_tag([dialect for codec in PROTOCOLS.values() for dialect in codec.dialects])
-"""Those that the journal keeps, by their tag."""
+"""Dialects that the journal keeps, by tag."""
 (QUEUES,) = [codec.queues for codec in PROTOCOLS.values() if codec.queues is not None]
-"""In which form queues keep records."""
+"""The form in which queues keep records."""
 
 
 def peer_of(name: str) -> Any:
-    """What makes the protocol's side of a connection of an engine, a connection and its listener's table."""
+    """Returns the protocol's peer class. It takes an engine, a connection and the listener's table."""
     return import_module(f"headway.server.{name}").PEER

@@ -1,7 +1,7 @@
-"""The tables of arguments that ``queue.declare``, ``exchange.declare`` and bindings take.
+"""Argument tables of ``queue.declare``, ``exchange.declare`` and bindings.
 
-Names are RabbitMQ's. What is not known is ignored, as it has always been; what is known and makes no sense is refused
-(406), so that nobody believes in a limit that is none.
+Names are RabbitMQ's. Unknown arguments are ignored, as RabbitMQ does. Known arguments with values that make no sense
+are refused (406), so that nobody relies on a limit that is not in force.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 PRIORITY_MAX = 255
 MS_MAX = 0xFFFF_FFFF
 MATCHES = {"all", "any", "all-with-x", "any-with-x"}
-"""What ``x-match`` of a headers exchange's binding may be."""
+"""Values of ``x-match`` in the binding of a headers exchange."""
 _OVERFLOW = {"drop-head", "reject-publish", "reject-publish-dlx"}
 _QUEUE_TYPES = {"classic", "quorum"}
 
 
 def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete: bool) -> QueueTerms:
-    """The terms of a queue. Raises :class:`ChannelFault`."""
+    """Reads the terms of a queue. Raises :class:`ChannelFault`."""
     _one_of(arguments, "x-queue-type", _QUEUE_TYPES)
     overflow = _one_of(arguments, "x-overflow", _OVERFLOW) or "drop-head"
     exchange = _read(arguments, "x-dead-letter-exchange", _text)
@@ -58,7 +58,7 @@ def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete:
 
 
 def read_alternate(arguments: Table) -> str | None:
-    """An exchange's alternate."""
+    """Reads the name of an exchange's alternate exchange. Raises :class:`ChannelFault`."""
     return _read(arguments, "alternate-exchange", _text)
 
 
@@ -73,7 +73,7 @@ def _count(name: str, value: object) -> int:
 
 
 def _limit(name: str, value: object) -> int | None:
-    """-1: there is none."""
+    """Reads a limit; -1 means that there is none."""
     return None if value == -1 else _count(name, value)
 
 

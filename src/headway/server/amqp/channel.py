@@ -1,7 +1,7 @@
-"""One AMQP channel: its methods become commands to the broker, and its answers methods.
+"""One AMQP channel: its methods become commands to the broker, and the broker's answers become methods.
 
-What is declared and what is consumed stands in modules of their own. Two kinds of state are kept for a channel, and
-nowhere else: what a transaction has put off (transaction.py), and the numbers of confirms (publisher.py).
+Methods that declare are in declaring.py, methods of consumers in consuming.py. A channel keeps two things that the core
+does not know: the commands that a transaction has put off (transaction.py), and the numbers of confirms (publisher.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headway.server.amqp.ports import ClientSide, Settle
 
 PORTION = 256
-"""So many deliveries are settled at once."""
+"""Deliveries that are settled in one step."""
 
 
 class AmqpChannel:
@@ -57,16 +57,16 @@ class AmqpChannel:
         self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number)
         self.core.whole = session.channel
         self.state = OPEN
-        """Is set by ``_become`` alone."""
+        """Set by ``_become`` alone."""
         self.mode = PLAIN
         self.last_queue = ""
-        """The last one declared: that is meant where a queue has no name."""
+        """The queue declared last; methods without a queue name mean this one."""
         self.reply_queue = ""
-        """Where its direct replies go."""
+        """The queue of this channel's direct replies."""
         self.prefetch = NO_LIMIT
-        """Of consumers to come."""
+        """Prefetch of later consumers (basic.qos)."""
         self.tags: dict[str, Subscription] = {}
-        """Its consumers."""
+        """Consumers by tag."""
         self._publisher = Publisher(self, session)
         self._transaction: Transaction | NoTransaction = NO_TRANSACTION
         self._committing: Transaction | None = None
@@ -100,7 +100,7 @@ class AmqpChannel:
     def write(self, frame: bytes) -> None:
         if self.mode is not TRANSACTIONS:
             self.peer.write(frame)
-        else:  # behind the answer to a commit
+        else:  # it must not overtake the reply to a commit
             self.peer.pending_replies.send(frame, kept=False, channel=self.number)
 
     def say(self, command: base.Frame) -> None:
@@ -111,12 +111,12 @@ class AmqpChannel:
             self.say(command)
 
     def send_when_kept(self, frame: bytes, *, kept: bool) -> None:
-        """``kept``: what it says is to be in the journal first."""
+        """Sends a reply; if ``kept``, once the journal has what the reply says."""
         replies = self.peer.pending_replies if self.mode is TRANSACTIONS else self.peer.pending_declares
         replies.send(frame, kept=kept, channel=self.number)
 
     def wake(self) -> None:
-        """Its consumers may be able to take more."""
+        """Wakes the queues of this client, because its consumers may be able to take more."""
         self.peer.engine.broker.registry.woken |= self.session.queues
 
     def flow(self, command: commands.Channel.Flow) -> None:
@@ -129,7 +129,7 @@ class AmqpChannel:
         self.say(commands.Channel.FlowOk(command.active))
 
     def close(self) -> None:
-        """Nothing of it is left; what was not settled goes back, what was not committed is forgotten."""
+        """Closes the channel. Unsettled deliveries are requeued; a transaction without a commit is dropped."""
         self._become(CLOSED if self._committing is None else COMMITTING)
         self._transaction.forget()
         self._transaction = NO_TRANSACTION
@@ -148,11 +148,11 @@ class AmqpChannel:
 
     @property
     def named(self) -> Set[int]:
-        """Deliveries that are to be settled with the commit."""
+        """Deliveries that the commit will settle."""
         return self._transaction.named
 
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
-        """Do this with deliveries, or with all up to each. Which these are is found out now, and if they can be."""
+        """Settles deliveries, or all up to each. Which ones, and whether they can be settled, is found out now."""
         if multiple and max(len(tags), len(self.core.in_flight)) > PORTION:
             self.peer.budget.begin(self._settle_upto(tags, do))
             return
@@ -182,7 +182,7 @@ class AmqpChannel:
         self._transaction.settle(self._settle(tags, do), tags)
 
     def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
-        """``sure``: they were all there; some may be with others by now."""
+        """Settles deliveries in steps. ``sure``: all of them were found before; those gone meanwhile are skipped."""
         for at in range(0, len(tags), PORTION):
             if self.state is CLOSED:
                 return
@@ -190,7 +190,7 @@ class AmqpChannel:
             yield self._done([tag for tag in ids if self._holds(tag)] if sure else ids, do)
 
     def _done(self, ids: Sequence[int], do: Settle) -> int:
-        """Returns the work that it was, more if they are dead letters now."""
+        """Settles deliveries and returns the work; dead letters among them count extra."""
         overdue = self.peer.engine.broker.registry.overdue
         before = overdue.left
         do(ids)
@@ -217,12 +217,13 @@ class AmqpChannel:
             self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
             return
         stop, work = self._publisher.publish(item, run)
-        self.peer.budget.left -= work - 1  # one is counted for each command
+        self.peer.budget.left -= work - 1  # the command itself has counted as one
         if stop < len(run.ends):
             self.peer.budget.begin(self._publish(item, run, stop))
 
     def _publish(self, item: PublishedRun, run: Run, start: int) -> Steps:
-        """With the rest of a run, as long as nothing is in its way. Of a commit, even if the channel is closed."""
+        """Publishes the rest of a run in steps, and waits while its client has to. The publishes of a commit go on even
+        if the channel is closed."""
         while start < len(run.ends):
             if self.state is CLOSED:
                 return
@@ -284,7 +285,7 @@ def unknown_tag(tag: int) -> ChannelFault:
 
 
 def _nothing(channel: AmqpChannel, command: base.Frame) -> None:
-    """An answer that needs none."""
+    """Ignores a reply of the client."""
 
 
 METHODS: dict[type, Any] = {

@@ -1,4 +1,4 @@
-"""Consumers of a channel: who is delivered to, who asks, and what becomes of deliveries."""
+"""Consumers of a channel: consuming, polling (basic.get), and settling of deliveries."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from headway.server.amqp.ports import ChannelSide
 
 FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "expiries")
-"""Options that queues have no use for."""
+"""Options that make no sense for queues."""
 
 
-# -- who is delivered to -----------------------------------------------------------------------------------------------
+# -- consuming ---------------------------------------------------------------------------------------------------------
 
 
 def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
@@ -65,12 +65,12 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
 
 
 def _fresh_tag(channel: ChannelSide) -> str:
-    """Tags are the channel's own; clients that are served alike share the bytes of their deliveries."""
+    """Returns the first free tag of the channel. Tags repeat across clients, so that equal deliveries share bytes."""
     return next(tag for number in count(1) if (tag := f"amq.ctag-{number}") not in channel.tags)
 
 
 def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
-    """What a consumer may ask for besides: a policy."""
+    """Reads a consumer's options: a policy. Raises :class:`Refused`."""
     pairs = [(name, value) for name, value in (arguments or {}).items() if isinstance(value, str)]
     for name, _ in pairs:
         if name in FOR_TOPICS:
@@ -79,7 +79,7 @@ def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
 
 
 def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:
-    """A queue of this channel's alone, for replies to what it publishes."""
+    """Declares the channel's own queue for direct replies, and returns its name."""
     if not no_ack:
         raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
     if channel.reply_queue:
@@ -107,7 +107,7 @@ def _forget(channel: ChannelSide, tag: str, subscription: Subscription) -> None:
 
 
 def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
-    """It gets nothing any more; a client that understands is told."""
+    """Forgets a consumer that the broker has cancelled, and tells the client if it understands that."""
     tag = next((tag for tag, known in channel.tags.items() if known is subscription), None)
     if tag is not None:
         _forget(channel, tag, subscription)
@@ -115,7 +115,7 @@ def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
             channel.say(commands.Basic.Cancel(tag, nowait=True))
 
 
-# -- who asks ----------------------------------------------------------------------------------------------------------
+# -- polling -----------------------------------------------------------------------------------------------------------
 
 
 def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
@@ -149,7 +149,7 @@ def _get_later(channel: ChannelSide, command: commands.Basic.Get, queue: Queue) 
         get(channel, command)
 
 
-# -- what becomes of deliveries ----------------------------------------------------------------------------------------
+# -- settling ----------------------------------------------------------------------------------------------------------
 
 
 def nack(channel: ChannelSide, command: commands.Basic.Nack) -> None:
@@ -165,7 +165,7 @@ def _refuse(channel: ChannelSide, tag: int, *, multiple: bool, requeue: bool) ->
 
 
 def recover(channel: ChannelSide, command: commands.Basic.Recover) -> None:
-    channel.say(commands.Basic.RecoverOk())  # what comes again comes after it
+    channel.say(commands.Basic.RecoverOk())  # redeliveries follow it
     recover_async(channel, command)
 
 

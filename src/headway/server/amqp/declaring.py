@@ -1,6 +1,6 @@
-"""Exchanges and queues: what a client declares, binds, purges and deletes on a channel.
+"""Exchanges and queues: declaring, binding, purging and deleting them on a channel.
 
-Each answer is a promise: about what is durable, it is said once the journal has it (pending_declares.py).
+A reply about something durable is sent once the journal has that (pending_declares.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIALECT = AmqpDialect()
 OWN_NAMES = "amq."
-"""Queues whose names begin so are ours to name."""
+"""Prefix of queue names that only the broker may give."""
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
 
 
 def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
-    """Whether it is kept."""
+    """Binds, and returns whether the binding is durable. Raises :class:`ChannelFault`, :class:`Refused`."""
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
@@ -90,7 +90,7 @@ def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions =
 
 
 def _unbind(channel: ChannelSide, binding: Binding) -> bool:
-    """Whether it was kept."""
+    """Unbinds, and returns whether the binding was durable."""
     kept = channel.queues.outlives(binding)
     channel.queues.unbind(channel.session, binding)
     return kept
@@ -102,7 +102,7 @@ def _unbind(channel: ChannelSide, binding: Binding) -> bool:
 def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None:
     queues, now, name = channel.queues, channel.now(), command.queue
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
-        if not command.nowait:  # that is how one asks whether whoever wants a reply is still there
+        if not command.nowait:  # clients ask this way whether the requester is still there
             channel.send_when_kept(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
         return
     if command.passive:
@@ -125,7 +125,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
 
 
 def queue_name(channel: ChannelSide, name: str) -> str:
-    """Without a name the last one declared on this channel is meant."""
+    """Returns the queue that is meant: without a name, the one declared last on this channel."""
     if not name and not channel.last_queue:
         raise ChannelFault(ReplyCode.NOT_FOUND, "no queue was declared on this channel that could be meant")
     return name or channel.last_queue
@@ -167,7 +167,7 @@ def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) ->
 
 def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
-    if channel.knows(name):  # gone already is what was wanted
+    if channel.knows(name):  # deleting a queue that is gone succeeds
         queue = channel.queues.queue(channel.session, name)
         kept = queue.kept is not None
         waiting = channel.queues.delete(queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty)

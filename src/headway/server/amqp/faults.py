@@ -1,4 +1,4 @@
-"""What a client did wrong, as AMQP has it: a code and a text, for one channel or for the whole connection."""
+"""Faults of a client in AMQP's terms: a code and a text, for one channel or for the whole connection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CODES = {
     Reason.NOT_ALLOWED: ReplyCode.NOT_ALLOWED,
     Reason.PROTOCOL_ERROR: ReplyCode.PRECONDITION_FAILED,
 }
-"""Why a command was refused. All else is want of something: 506."""
+"""Reply codes by reason of refusal. Every other reason means that a resource is short: 506."""
 
 
 class ChannelFault(HeadwayError):
-    """The channel is to be closed; the connection lives on."""
+    """A fault that closes the channel, but not the connection."""
 
     def __init__(self, code: ReplyCode, text: str) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class ChannelFault(HeadwayError):
 
 
 def fault_of(error: Refused) -> ChannelFault | ProtocolError:
-    """The refusal as the exception the specification asks for."""
+    """Returns the exception that the specification demands for a refusal."""
     code = _CODES.get(error.reason, ReplyCode.RESOURCE_ERROR)
     if code.is_soft or code is ReplyCode.RESOURCE_ERROR:
         return ChannelFault(code, str(error))
@@ -37,7 +37,7 @@ def connection_fault(code: ReplyCode, text: str) -> ProtocolError:
 
 
 def code_of(reason: Reason) -> ReplyCode:
-    """With what a connection or channel is closed that did nothing against the protocol."""
+    """Returns the reply code for closing a connection or channel without a fault of the client."""
     match reason:
         case Reason.SHUTDOWN | Reason.ADMIN | Reason.TAKEN_OVER | Reason.KEEP_ALIVE | Reason.CONNECT_TIMEOUT:
             return ReplyCode.CONNECTION_FORCED

@@ -1,7 +1,7 @@
-"""The handshake: protocol header, login, limits, vhost; from there on there is a session.
+"""The handshake: protocol header, login, limits, vhost. Its end is the beginning of the session.
 
-While a password is being checked (in a thread, for it takes long on purpose) nothing more is read from the client, and
-what it had sent before is handled after.
+While the client's password is being checked (in a thread, because that is slow on purpose) nothing is read from it, and
+nothing that it has sent is handled.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200
 GUEST = Login("guest", b"guest")
-"""What clients say that were not told who to be: nobody, unless there is a user of that name."""
+"""The default login of most clients: it means no user, unless there is one of that name."""
 
 
 class Handshake:
-    """What it finds out of the client it leaves with the peer."""
-
     __slots__ = ("_client", "_expected", "_peer")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._client = ""
         self._expected = Expected.HEADER
-        """Is set by ``_expect`` alone."""
+        """Set by ``_expect`` alone."""
 
     def over(self) -> None:
-        """Its connection has ended."""
+        """Drops the peer when the connection has ended."""
         del self._peer
 
     def begin(self, version: Version | None) -> None:
@@ -70,7 +68,7 @@ class Handshake:
     def _expect(self, expected: Expected) -> None:
         self._expected = moved(HANDSHAKE_MOVES, self._expected, expected)
 
-    # -- who it is --------------------------------------------------------------------------------------------------
+    # -- login ------------------------------------------------------------------------------------------------------
 
     def _start(self, command: commands.Connection.StartOk) -> None:
         peer = self._peer
@@ -90,7 +88,7 @@ class Handshake:
         users = peer.engine.logins.users
         says_who = len(users) and (login != GUEST or GUEST.user in users)
         if not says_who and peer.listener.allows_anonymous(bool(users)):
-            self._propose()  # no users are configured, or it does not say who it is: a name is only a label
+            self._propose()  # no users are configured, or no user is named: the name is only a label
         else:
             told = bool(able.get("authentication_failure_close"))
             peer.check_password(login.user, login.password, lambda right: self._checked(right=right, told=told))
@@ -126,7 +124,7 @@ class Handshake:
         self._peer.opened(self._name())
 
     def _name(self) -> str:
-        """By which operators know the client: as it calls its connection, if nobody else is called so."""
+        """Returns the name by which operators know the client: its connection's name, numbered if it is taken."""
         wanted = self._client or f"amqp-{self._peer.connection.address}"
         taken, name, number = self._peer.engine.broker.registry.sessions, wanted, 1
         while name in taken:

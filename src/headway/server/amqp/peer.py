@@ -1,11 +1,11 @@
-"""AMQP's side of a connection, and to which channel everything is for.
+"""AMQP's side of a connection: it hands each item to its channel.
 
 Rules:
-- What a client does wrong on a channel closes the channel; what breaks the protocol closes the connection. Both are
-  told why, with the specification's code; everything before the fault still counts.
-- A session is the connection: it begins with ``connection.open``, and nothing of it outlives its socket but the queues
-  that are not its alone.
-- After we close a channel, whatever comes on it is left unread until the client has said that it knows.
+- An error on a channel closes the channel; breaking the protocol closes the connection. The client is told why, with
+  the specification's code. Everything before the fault still counts.
+- The session is the connection: it begins with ``connection.open`` and ends with the socket. Only queues that are not
+  exclusive outlive it.
+- After the broker has closed a channel, items on it are ignored until the client has confirmed that.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
-"""Nobody may have us keep more than this before we know who it is."""
+"""Limit of a client's bytes before its login is known."""
 PARTS_MAX = 2
-"""So many of the largest messages may have come in part, on all of a connection's channels together."""
+"""Limit of partial messages on all channels of a connection together, in messages of the largest size."""
 SILENCE = 2 / 1.5
-"""Two heartbeats may be missed; the engine allows one and a half."""
+"""Factor for the keep-alive: AMQP lets a client miss two heartbeats, and the engine allows one and a half."""
 _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 40, AckBatch: 60 << 16 | 80}
 
 
@@ -75,9 +75,9 @@ class AmqpPeer(BasePeer[Item]):
         self.pending_declares = PendingDeclares(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing_channels: set[int] = set()
-        """Channels that we have closed, and of which the client has not said that it knows."""
+        """Numbers of channels that the broker has closed and the client has not confirmed."""
         self._final = b""
-        """Our last word, once it is decided on."""
+        """The last word to the client, once it is chosen."""
         self._doing: Item = Heartbeat()
         self._heartbeat_s = 0.0
         self._said_s = 0.0
@@ -141,7 +141,8 @@ class AmqpPeer(BasePeer[Item]):
                 return
 
     def _channel(self, number: int) -> AmqpChannel | None:
-        """The channel; None: we closed it, and the client did not know yet."""
+        """Returns an open channel; None: the broker has closed it, and the client did not know yet. Raises
+        ProtocolError."""
         channel = self.channels.get(number)
         if channel is None and number not in self._closing_channels:
             if self.state is not OPEN:
@@ -170,7 +171,7 @@ class AmqpPeer(BasePeer[Item]):
         self.keep_alive_s = heartbeat_s * SILENCE or inf
 
     def opened(self, name: str) -> None:
-        """The handshake is over: there is a session."""
+        """Begins the session at the end of the handshake. Raises ProtocolError."""
         self.connection.client = name
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
@@ -208,7 +209,7 @@ class AmqpPeer(BasePeer[Item]):
             return
         channel = self._channel(number)
         if isinstance(command, commands.Channel.Close):
-            # Both may close it at once: then ours has its answer still to come, and theirs gets one too.
+            # Both sides may close it at once: then each of them confirms the other's close.
             if channel is not None:
                 del self.channels[number]
                 channel.close()
@@ -217,7 +218,7 @@ class AmqpPeer(BasePeer[Item]):
             channel.handle(command)
 
     def _close_channel(self, number: int, code: ReplyCode, text: str, method: int) -> None:
-        """The client's fault, or a verdict."""
+        """Closes a channel for a fault of the client, or for a verdict."""
         channel = self.channels.pop(number)
         self._closing_channels.add(number)
         channel.close()
@@ -225,7 +226,7 @@ class AmqpPeer(BasePeer[Item]):
         self.write(write_close_channel(self.version, number, code, text, method))
 
     def _channel_of(self, core: Channel) -> AmqpChannel | None:
-        """The channel of which the broker speaks; None: it is not open any more."""
+        """Returns the channel that belongs to the core's; None: it is not open any more."""
         channel = self.channels.get(core.number)
         return channel if channel is not None and channel.core is core else None
 
@@ -238,7 +239,7 @@ class AmqpPeer(BasePeer[Item]):
             self.after()
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
-        """Ask the client to close; one that cannot be asked, or polls, has its channel closed."""
+        """Cancels a consumer. If the client does not understand that, or polls, its channel is closed."""
         channel = self._channel_of(subscription.channel)
         if channel is None or subscription.ended:
             return
@@ -250,14 +251,14 @@ class AmqpPeer(BasePeer[Item]):
         self.after()
 
     def cancelled(self, subscription: Subscription) -> None:
-        """The consumer's queue is gone."""
+        """Tells the client that a consumer's queue is gone."""
         channel = self._channel_of(subscription.channel)
         if channel is not None:
             cancelled(channel, subscription)
             self.after()
 
     def paused(self, why: str) -> None:
-        """The client is not read, for it publishes faster than others can take; without a reason it is again."""
+        """Tells the client that it is blocked, because others cannot take what it publishes, or no longer blocked."""
         if self.tells_blocked and self.state is OPEN:
             if why:
                 self.write(write_blocked(why))
@@ -266,7 +267,7 @@ class AmqpPeer(BasePeer[Item]):
             self.after()
 
     def heartbeat(self, now: float) -> float:
-        """Let the client know that we are there, if nothing else has. Returns when to be called again."""
+        """Sends a heartbeat if nothing else was sent for half its interval. Returns when to be called again."""
         if not self._heartbeat_s or self.state is not OPEN:
             return inf
         if self.connection.taken_bytes != self._taken_bytes:
@@ -276,7 +277,7 @@ class AmqpPeer(BasePeer[Item]):
             self.write(HEARTBEAT)
             self.after()
             self.engine.turn_soon()
-            return now  # as soon as may be, or its own bytes would be taken for somebody else's, and put off the next
+            return now  # look again soon: these bytes have to be counted, or they would put off the next heartbeat
         return min(now + self._heartbeat_s / 8, self._said_s + self._heartbeat_s / 2)
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ class AmqpPeer(BasePeer[Item]):
         self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
 
     def end_with(self, word: bytes, reason: Reason, text: str) -> None:
-        """Say this, and no more; ``text`` is for the record."""
+        """Ends the connection with this last word; ``text`` goes on record."""
         if self.connection.open:
             self.become(CLOSING)
             self._final = word
@@ -306,6 +307,6 @@ class AmqpPeer(BasePeer[Item]):
             channel.close()
         self.channels.clear()
         running, self.budget.running = self.budget.running, None
-        if running is not None:  # nothing is left half deleted
+        if running is not None:  # it is finished without the client, so that nothing is left half deleted
             self.engine.broker.registry.deferred.begin(running, self.engine.now())
         super().leave(session, reason)

@@ -1,8 +1,8 @@
-"""Pending declares: what says that something durable is there, or is no more, is said once the journal has it.
+"""Pending declares: a reply that something durable is declared, or deleted, is sent once the journal has that.
 
-Meanwhile nothing else that the client asks for is handled, but more of the kind: so answers keep their order, whatever
-they are about, and a hundred declarations in a row wait for one commit. Where there is no journal, or nothing durable
-is asked for, nobody waits.
+While such a reply is pending, only further declarations of the client are handled. So all replies keep their order, and
+a hundred declarations in a row wait for one commit. Without a journal, or if nothing durable is asked for, no reply
+waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PendingDeclares(PendingReplies):
         self._held = False
 
     def hold_up(self, item: Item) -> bool:
-        """Whether it is to wait for them."""
+        """Returns whether an item has to wait for pending replies; stops reading if so."""
         if type(item) is Method and type(item.command) in METHODS:
             return False
         self._held = True

@@ -1,4 +1,4 @@
-"""What those who make up a client's side of AMQP know of each other: the arrows point from the peer down to here."""
+"""Ports: the protocols by which the parts of AMQP's side of a connection know each other."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class ClientSide(Protocol):
     username: str
     frame_bytes_max: int
     cancels: bool
-    """The client understands that a server cancels a consumer,"""
+    """The client understands basic.cancel from the server."""
     tells_blocked: bool
-    """... and that it is told when it is not read."""
+    """The client understands connection.blocked."""
     pending_replies: PendingReplies
-    """Confirms."""
+    """Confirms, and every reply of a transactional channel."""
     budget: TurnBudget
 
     @property
     def pending_declares(self) -> PendingReplies:
-        """That something is declared, or is no more."""
+        """Replies to declarations."""
     @property
     def must_wait(self) -> bool: ...
     def write(self, frame: bytes) -> None: ...

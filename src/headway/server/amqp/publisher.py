@@ -1,4 +1,4 @@
-"""Publishing on one channel: what is checked before, what goes back to the publisher after, and confirms."""
+"""Publishing on one channel: checks before, returns after, and confirms."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 REPLY_TO = "amq.rabbitmq.reply-to"
 HIDDEN = "BCC"
 HIDDEN_MARK = b"\x03BCC"
-"""How the header stands in properties."""
+"""The header's name as it is encoded in properties."""
 KEYS_MAX = 100
 FACTS_MAX = 256
-"""So many different properties are remembered as read,"""
+"""Decoded properties that are remembered."""
 FACTS_BYTES_MAX = 512
-"""... none of them larger than that."""
+"""Size up to which encoded properties are remembered."""
 
 
 class Publisher:
@@ -38,14 +38,14 @@ class Publisher:
         self._session = session
         self._facts: dict[bytes, Facts] = {}
         self._number = 0
-        """Of the last message, since confirms were asked for."""
+        """Number of the last message since confirm.select."""
 
     def over(self) -> None:
-        """Its channel is closed."""
+        """Drops the channel when it is closed."""
         del self._channel
 
     def checked(self, item: PublishedRun) -> Run:
-        """The run with all that is to be known of it. Raises :class:`ChannelFault` if it may not be published."""
+        """Completes a run from its properties. Raises :class:`ChannelFault` if it may not be published."""
         run, address, peer = item.run, item.address, self._channel.peer
         exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
         if exchange is None:
@@ -80,22 +80,22 @@ class Publisher:
         return facts
 
     def _hidden(self, item: PublishedRun) -> list[str]:
-        """The keys it goes to besides that nobody is to see. Raises :class:`ChannelFault`."""
+        """Returns the routing keys of the BCC header. Raises :class:`ChannelFault`."""
         return keys_of(read(item.properties), HIDDEN) if HIDDEN_MARK in item.properties else []
 
     def _with_own_reply_to(self, raw: bytes) -> Facts:
-        """A direct reply: whoever answers needs an address that leads here."""
+        """Replaces the reply address, so that direct replies come to this channel. Raises :class:`ChannelFault`."""
         if not self._channel.reply_queue:
             raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
         return read(with_reply_to(raw, self._channel.reply_queue))
 
     def publish(self, item: PublishedRun, run: Run, start: int = 0) -> tuple[int, int]:
-        """Publish its messages from ``start`` on, so many as are done at once. Returns the first that was not, and the
-        work that it was."""
+        """Publishes messages of a run from ``start`` on, as many as one step takes. Returns the index of the first one
+        left, and the work."""
         peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
         broker, now = peer.engine.broker, peer.engine.now()
         run.confirmed = confirms = self._channel.mode is CONFIRMS
-        if (address.immediate or hidden) and len(run) > 1:  # what becomes of one depends on those before it
+        if (address.immediate or hidden) and len(run) > 1:  # the fate of each depends on those before it
             _, work = self.publish(item, part_of(run, start, start + 1))
             return start + 1, work
         if address.immediate and not broker.takes_at_once(run, now):
@@ -119,8 +119,8 @@ class Publisher:
         return stop, work
 
     def _tell(self, count: int, accepted: int, *, kept: bool) -> None:
-        """Of the next ``count`` messages the first ``accepted`` are with everyone who is to have them; or are to be, in
-        the journal, before that is said."""
+        """Confirms the first ``accepted`` of the next ``count`` messages, and rejects the others. ``kept``: the confirm
+        waits for the journal."""
         peer, number = self._channel.peer, self._channel.number
         if accepted:
             ack = write_ack(number, self._number + accepted, accepted > 1)
@@ -131,7 +131,7 @@ class Publisher:
             peer.pending_replies.send(write_method(peer.version, number, nack), kept=False, channel=number)
 
     def _return(self, item: PublishedRun, run: Run, code: ReplyCode, text: str) -> None:
-        """Back to the publisher; before any confirm of it."""
+        """Returns messages to the publisher. Must come before their confirms."""
         peer, address = self._channel.peer, item.address
         if self._channel.gone:
             return
@@ -146,7 +146,7 @@ class Publisher:
 
 
 def keys_of(facts: Facts, header: str) -> list[str]:
-    """The routing keys of one of the two headers. Raises :class:`ChannelFault`."""
+    """Returns the routing keys in the header CC or BCC. Raises :class:`ChannelFault`."""
     keys = facts.headers.get(header)
     if keys is None:
         return []
@@ -157,14 +157,15 @@ def keys_of(facts: Facts, header: str) -> list[str]:
 
 
 def without_hidden(raw: bytes) -> bytes:
-    """The properties, without who else gets the message."""
+    """Returns encoded properties without the BCC header."""
     if HIDDEN_MARK not in raw:
         return raw
     return with_headers(raw, {name: value for name, value in read(raw).headers.items() if name != HIDDEN})
 
 
 def under(run: Run, key: str) -> Run:
-    """The run, published under another key, and under no more than that: not again after a restart, either."""
+    """Returns the run under another key and without its CC header, so that it goes to that key alone, also after a
+    restart."""
     properties, headers = run.properties, run.headers
     if headers and COPIES in headers and properties.native is not None:
         left = {name: value for name, value in headers.items() if name != COPIES}

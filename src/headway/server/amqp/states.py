@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Expected(StrEnum):
-    """What the handshake expects next, as errors name it."""
+    """The next thing that the handshake expects, as errors name it."""
 
     HEADER = "the protocol header"
     START_OK = "Connection.StartOk"

@@ -1,11 +1,11 @@
-"""Transactions: what a client puts off until its commit, which is done as far as its share goes, a part each turn.
+"""Transactions: commands that a client puts off until its commit. A large commit takes several turns.
 
 Rules:
-- Until the commit nothing of it is done, and nothing if the channel or the connection ends. From the commit on all of
-  it is, whoever is still there to see it: if nobody is, it goes on as deferred work of the broker.
-- Whether all of it can be done is found out before any of it is.
-- What is published comes first, then what is settled. A transaction of more than one turn is more than one commit of
-  the journal: a kill of the broker in between may leave records twice, and loses none. (It was not answered.)
+- Before the commit nothing is done, and if the channel or the connection ends first, nothing ever is. Once the commit
+  has begun all of it is done: if the client leaves, it goes on as deferred work of the broker.
+- Whether everything can be done is found out before anything is.
+- Publishes come first, then settlements. A commit of several turns is several commits of the journal. If the broker is
+  killed in between, records may be there twice, but none is lost. (The client got no reply in that case.)
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from headway.server.connections import Steps
 
 STEP_BYTES = 600
 ID_BYTES = 100
-"""What a step that is put off takes up, and a delivery that it settles."""
+"""Memory that counts for a step that is put off, and for each delivery that it settles."""
 
 
 class NoTransaction:
-    """What a channel has instead of a transaction: nothing is put off."""
+    """The null transaction of a channel without tx.select: nothing is put off."""
 
     __slots__ = ()
 
-    @property
-    def named(self) -> frozenset[int]:
-        return frozenset()
+    named: frozenset[int] = frozenset()
 
     def publish(self, steps: Steps, size: int) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
@@ -47,36 +45,36 @@ class Transaction:
 
     def __init__(self, session: Session) -> None:
         self.named: set[int] = set()
-        """Deliveries that are to be settled."""
+        """Deliveries that the commit will settle."""
         self.commit: Steps = iter(())
-        """Its commit."""
+        """Steps of the commit, once it has begun."""
         self._session = session
         self._bytes = 0
         self._publishing: list[tuple[Steps, int]] = []
         self._settling: list[tuple[Steps, int]] = []
 
     def publish(self, steps: Steps, size: int) -> None:
-        """Raises :class:`Refused` if there is no memory for it; then the channel ends, and the transaction too."""
+        """Puts a publish off. Raises :class:`Refused` if there is no memory for it; that closes the channel."""
         self._publishing.append((steps, self._put_on_tab(STEP_BYTES + size)))
 
     def settle(self, steps: Steps, tags: Sequence[int]) -> None:
-        """Raises :class:`Refused`, too."""
+        """Puts a settlement off. Raises :class:`Refused` like ``publish``."""
         self._settling.append((steps, self._put_on_tab(STEP_BYTES + ID_BYTES * len(tags))))
         self.named.update(tags)
 
     def done(self) -> Steps:
-        """Do all of it."""
+        """Does everything that was put off, in steps."""
         for some in (self._publishing, self._settling):
             for steps, size in some:
                 yield from steps
                 self._take_off_tab(size)
 
     def forget(self) -> None:
-        """Nothing of it is done, or it is nobody's any more."""
+        """Gives its memory back, because it is dropped or its session has ended."""
         self._take_off_tab(self._bytes)
 
     def _put_on_tab(self, size: int) -> int:
-        """A transaction has no end of its own."""
+        """Counts the memory; without that, a transaction could grow without limit. Raises :class:`Refused`."""
         self._session.tab.check(size)
         self._session.tab.add(TRANSACTIONS, size)
         self._bytes += size

@@ -79,7 +79,7 @@ def test_it_runs_until_it_is_told_to_stop_and_says_which_failed(start: BrokerFac
         ("[journal]\n", [], "there are no views in this file: [views.NAME] with sql, topic and key"),
         ("[journal]\n" + CONFIG, ["god"], "there is no view god: there are good, bad"),
         ("[journal]\n[server]\nadmin = false\n" + CONFIG, [], "the config does not say where the broker's admin"),
-        (CONFIG, [], "topic[1].keep: what is recorded is in the journal, and there is none"),
+        (CONFIG, [], "topic[1].keep: records are kept in the journal, and there is none"),
     ],
 )
 def test_a_mistake_is_found_before_spark_is_started(

@@ -87,7 +87,7 @@ def test_every_recorded_topic_is_a_table_and_what_is_written_counts_for_more() -
 
 
 MISTAKES = [
-    (VIEW, "views.delay: what views publish is recorded in the journal, and there is none: add [journal]"),
+    (VIEW, "views.delay: the result of a view is recorded in the journal, and there is none: add [journal]"),
     (JOURNAL + "[views]\na = 1", "views.a: expected a table, [views.a], not 1"),
     (JOURNAL + "[[views]]\na = 1", "views: expected a table, [views], not a list"),
     (JOURNAL + f"[views.a]\n{TO}", "views.a.sql: is missing"),

@@ -57,7 +57,7 @@ def house() -> House:
     [
         (b"hab.c", b"habc"),
         (b"hab?c", b"hab bye: a question"),
-        (b".ab", b" bye: it has not said who it is"),
+        (b".ab", b" bye: the client has not logged in"),
         (b"hwab", b"hwyesab"),
     ],
 )

@@ -22,7 +22,7 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
-    """Accepts for one ``[listeners.NAME]``. Raises OSError when the address cannot be had."""
+    """The listening socket of one ``[listeners.NAME]``. Raises OSError if the address cannot be had."""
 
     def __init__(self, engine: Engine, name: str, table: ListenerTable) -> None:
         self.engine = engine
@@ -77,7 +77,7 @@ class Listener:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel doubles what it is asked for, to have room for its own bookkeeping.
+        # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
         connection = Connection(engine, sock, address, self.name, pool, engine.now())

@@ -1,4 +1,4 @@
-"""Running the server: from settings to a loop that serves until it is told to stop."""
+"""The server's main: starts a loop with the settings, and serves until a signal stops it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headway.store.atomic_write import atomic_write
 log = logging.getLogger("headway")
 
 SWITCH_S = 0.0005
-"""A thread that writes to disk lets go of the interpreter this soon when the loop wants it (Python: after 5 ms)."""
+"""Time after which a disk thread gives the interpreter's lock to the loop. (Python's default is 5 ms.)"""
 
 
 def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again. ``repair``: go on with what can be read of a
+    """Serves until SIGTERM or SIGINT; SIGHUP reloads the config. ``repair``: continue with what can be read of a
     damaged journal. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     raise_file_limit()
@@ -70,7 +70,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     collector.stop()
     for listener in listeners:
         listener.close()
-    await admin.stop()  # whoever asks there, and publishes by it, needs an engine at work
+    await admin.stop()  # its requests need the engine, so it stops first
     engine.stop()
     await engine.lingering.end(settings.server.stop_timeout_s)
 
@@ -102,7 +102,8 @@ def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) 
 
 
 def _reload(engine: Engine) -> None:
-    """SIGHUP: new policies and keyed topics at once; what needs a restart is said."""
+    """Reloads the config (SIGHUP). Policies, keyed topics and users change at once; the log names what needs a
+    restart."""
     source = engine.settings.source
     if source is None:
         log.info("reload: there is no file to read, the embedded default is in use")
@@ -124,11 +125,11 @@ def _reload(engine: Engine) -> None:
         if getattr(fresh, table) != getattr(old, table)
     ]  # fmt: skip
     if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
-        later.append("a [[topic]] less")
+        later.append("removed [[topic]] tables")
     if {topic.filter: topic.keep for topic in old.topics if topic.keep} != {
         topic.filter: topic.keep for topic in fresh.topics if topic.keep
     }:  # fmt: skip
-        later.append("what is recorded")
+        later.append("[[topic]] keep")
     log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.auth.users),
-             f"; what takes effect only at the next start: {', '.join(later)}" if later else "")
+             f"; effective only after a restart: {', '.join(later)}" if later else "")
     engine.turn_soon()

@@ -1,4 +1,4 @@
-"""The admin API: what there is, for people, ``headway top`` and Prometheus."""
+"""The admin API: figures for people, ``headway top`` and Prometheus."""
 
 from headway.server.admin.api import Admin
 

@@ -1,4 +1,4 @@
-"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Who may ask: access.py."""
+"""The admin API: JSON for ``headway top`` and ``headway why``, metrics for Prometheus. Access: access.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import Cursors, Records, Writers
 
 LAST_ANSWERS_S = 0.1
-"""At the end, for answers that are under way. Some wait by design, and clients are not to wait for these."""
+"""Time that answers have when the server stops. Some wait by design, and the stop must not wait for these."""
 
 
 _log = logging.getLogger("headway.admin")
@@ -60,7 +60,7 @@ class Admin:
         self.url = ""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises OSError when the address cannot be had."""
+        """Listens. Raises OSError if the address cannot be had."""
         await self._runner.setup()
         server, loop = self._runner.server, self._engine.loop
         assert server is not None
@@ -128,7 +128,7 @@ class Admin:
         })  # fmt: skip
 
     async def _preview(self, request: web.Request) -> web.Response:
-        """Lists the clients that this configuration would hit now, were every window already over."""
+        """Lists the clients that this config would hit now, if every window were over."""
         try:
             settings = parse_settings(await read_text(request))
         except ConfigError as error:
@@ -159,7 +159,7 @@ def _text(page: bytes) -> web.Response:
 
 
 def _loop(pulse: Pulse) -> dict[str, Any]:
-    """How late it is, and what took it."""
+    """Returns how late the loop is, by cause."""
     return {
         "late_ms_longest": round(pulse.longest_s * 1000, 3), "late_longest": pulse.longest_words,
         "late_ms_lately": round(pulse.lately_s * 1000, 3),
@@ -168,12 +168,12 @@ def _loop(pulse: Pulse) -> dict[str, Any]:
 
 
 def _no_malformed(record: logging.LogRecord) -> bool:
-    """Malformed HTTP leaves no trace: its sender is told, and only our own faults are worth one."""
+    """Keeps malformed HTTP out of the log: its sender is told, and only faults of the broker are logged."""
     return not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP))
 
 
 def _no_late_answer(record: logging.LogRecord) -> bool:
-    """aiohttp raises this where an answer is ready in the very step in which the end has waited long enough for it."""
+    """Keeps an error out of the log that aiohttp raises if an answer is ready just when the stop gives up on it."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.InvalidStateError))
 
 

@@ -1,7 +1,7 @@
-"""Listings: what there is, for whoever asks, gone through a slice at a time: the loop goes on between two slices, so a
-hundred thousand consumers are no stall. Who asks at the same time is given the same answer.
+"""Listings: tables of consumers, queues and publishers. They are gathered a slice at a time, and the loop goes on
+between two slices, so a hundred thousand consumers cause no stall. Requests at the same time share one answer.
 
-Of each table only its ``EACH_MAX`` first rows are told, and how many there are.
+A table shows its first ``EACH_MAX`` rows, and the number of all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Listings:
         return stats.whole(self._engine.broker, await self.census())
 
     async def consumers(self, client: str | None = None) -> dict[str, Any]:
-        """Those with most lag; or all of one client."""
+        """Returns the consumers with the most lag, or all consumers of one client."""
         broker, now = self._engine.broker, self._engine.now()
         if client is None:
             census = await self.census(EACH_MAX)
@@ -75,7 +75,7 @@ class Listings:
 
 
 async def _first(those: Iterable[T], row: Callable[[T], R | None], order: Callable[[R], Any]) -> list[R]:
-    """The first rows in that order, without ever having more of them than a few."""
+    """Returns the first rows in an order, without ever holding many more of them."""
     kept: list[R] = []
     some: list[R] = []
     for number, one in enumerate(those):

@@ -1,7 +1,6 @@
-"""Preview: whom would other policies hit, as things stand now, were every window already over?
+"""Preview: the consumers that other policies would hit now, if every window were over.
 
-All consumers are asked, a slice at a time, as in listings.py; of those that would be hit the first ``EACH_MAX`` are
-told one by one.
+All consumers are checked, a slice at a time, as in listings.py. The first ``EACH_MAX`` hits are listed one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from headway.server.engine import Engine
 
 
 def at_once(policy: Policy) -> Policy:
-    """The policy as it would be if nothing had to hold for any time."""
+    """Returns the policy without windows: every rule fires at once."""
     rules = tuple(msgspec.structs.replace(rule, for_s=0.0, retries=0, times=1) for rule in policy.rules)
     return msgspec.structs.replace(policy, rules=rules)
 
@@ -27,7 +26,7 @@ def at_once(policy: Policy) -> Policy:
 async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any]:
     registry = engine.broker.registry
     instant: dict[int, Policy] = {}
-    """By the identity of the policy they are made of."""
+    """Policies without windows, by the identity of the original."""
     hits: list[dict[str, Any]] = []
     clients: set[str] = set()
     looked = total = 0

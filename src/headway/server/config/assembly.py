@@ -1,4 +1,4 @@
-"""Assembly: the core as the settings describe it."""
+"""Assembly of the broker from its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.server.config.settings import Settings
 
 
 def make_broker(settings: Settings) -> Broker:
-    """The core as the settings describe it."""
+    """Makes the broker that the settings describe."""
     limits = {
         name: Limits(
             subscriptions_per_session_max=table.subscriptions_max,

@@ -1,12 +1,12 @@
-"""Passwords and tokens: how they are kept in the config, and how one is checked.
+"""Passwords and tokens: how the config keeps them, and how they are checked.
 
 Rules:
-- Only scrypt hashes are kept, written ``$scrypt$ln=15,r=8,p=1$SALT$HASH`` (as PHC strings are, base64 without padding).
-- A check compares in constant time. It costs some 50 ms and 32 MB on purpose, and must not run on the loop's thread,
-  nor many at once (``logins.py`` sees to that). Who has logged in before is recognised by :meth:`Users.remembers` in a
-  microsecond, so a thousand clients that reconnect at once are no problem. What is remembered is a keyed digest that is
-  worth nothing outside this process.
-- A token is made by us, of so many random bits that no hash of it needs to be slow: ``$sha256$HASH`` is kept.
+- The config has only scrypt hashes, written ``$scrypt$ln=15,r=8,p=1$SALT$HASH`` (PHC strings, base64 without padding).
+- A check compares in constant time. It costs some 50 ms and 32 MB on purpose. It must not run on the loop's thread, and
+  only a few may run at once (``logins.py`` sees to that). :meth:`Users.remembers` recognises an earlier login in a
+  microsecond, so a thousand clients that reconnect at once are no problem. It remembers keyed digests that are worth
+  nothing outside this process.
+- A token is generated here and has so many random bits that its hash need not be slow: the config has ``$sha256$HASH``.
 - A hash that would cost more than ``WORK_MAX`` is refused when the config is read, not when a client logs in.
 """
 
@@ -26,7 +26,7 @@ LOG_N, BLOCK, PARALLEL = 15, 8, 1
 SALT_BYTES = 16
 HASH_BYTES = 32
 WORK_MAX = 512 * 1024 * 1024
-"""Bytes a check may go through: sixteen times what our own hashes take, about a second."""
+"""Bytes that a check may process: sixteen times as many as for hashes made here, about a second."""
 PASSWORD_BYTES_MAX = 65_535
 """The longest password that MQTT can carry."""
 
@@ -37,14 +37,14 @@ _PHC = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+
 
 
 def hash_password(password: str | bytes) -> str:
-    """A fresh hash for the config's ``[auth.users]``."""
+    """Returns a new hash for the config's ``[auth.users]``."""
     salt = secrets.token_bytes(SALT_BYTES)
     digest = _scrypt(_raw(password), salt, LOG_N, BLOCK, PARALLEL, HASH_BYTES)
     return f"$scrypt$ln={LOG_N},r={BLOCK},p={PARALLEL}${_encode(salt)}${_encode(digest)}"
 
 
 def verify_password(password: str | bytes, hashed: str) -> bool:
-    """Whether ``hashed`` was made of ``password``. ``hashed`` must be one that :func:`check_hash` takes."""
+    """Returns whether ``hashed`` is of ``password``. ``hashed`` must be one that :func:`check_hash` accepts."""
     log_n, block, parallel, salt, digest = _take_apart(hashed)
     raw = _raw(password)
     if len(raw) > PASSWORD_BYTES_MAX:
@@ -53,7 +53,7 @@ def verify_password(password: str | bytes, hashed: str) -> bool:
 
 
 def check_hash(hashed: object) -> str:
-    """``hashed`` itself when passwords can be checked against it. The error never shows it: it may be a password."""
+    """Returns ``hashed`` if it is a usable hash. Errors never show it, because it may be a password."""
     if not isinstance(hashed, str):
         raise ConfigError("expected a password's hash, made by `headway passwd`")
     _take_apart(hashed)
@@ -61,19 +61,19 @@ def check_hash(hashed: object) -> str:
 
 
 def new_token() -> tuple[str, str]:
-    """A token, and the digest of it for the config's ``[auth.tokens]``."""
+    """Returns a new token, and its digest for the config's ``[auth.tokens]``."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     return token, digest_of(token)
 
 
 def digest_of(token: str) -> str:
-    """Digest of a presented token, which may be any bytes."""
+    """Returns the digest of a token that a client sent; it may be any bytes."""
     raw = token.encode(errors="surrogateescape")
     return f"{_SHA256}{_encode(hashlib.sha256(raw).digest())}"
 
 
 def check_digest(digest: object) -> str:
-    """``digest`` itself when it can be a token's. The error never shows it: it may be the token."""
+    """Returns ``digest`` if it can be a token's. Errors never show it, because it may be the token."""
     if not isinstance(digest, str) or not _TOKEN.fullmatch(digest):
         raise ConfigError("is not a token's digest: make one with `headway passwd --token NAME`")
     return digest
@@ -94,12 +94,12 @@ class Users:
         return name in self._hashes
 
     def remembers(self, name: str, password: bytes) -> bool:
-        """Whether this very pair was right before. Fast; False only means that :meth:`check` has to be asked."""
+        """Returns whether this pair was right before. Fast; if False, :meth:`check` has to decide."""
         seen = self._seen.get(name)
         return seen is not None and hmac.compare_digest(seen, self._digest(name, password))
 
     def check(self, name: str, password: bytes) -> bool:
-        """Whether the user exists and the password is right. Slow: not for the loop's thread."""
+        """Returns whether the user exists and the password is right. Slow: not for the loop's thread."""
         hashed = self._hashes.get(name)
         right = hashed is not None and verify_password(password, hashed)
         if right:

@@ -1,4 +1,4 @@
-"""Settings for people: a short table for the start, and what is worth a remark."""
+"""Settings for people: a short table that is printed at the start, and remarks on doubtful settings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def remarks(settings: Settings) -> list[str]:
     for pool in settings.pools.values():
         if not pool.disk_bytes:
             what = f"the pool of listener {pool.name}" if pool.name else "the pool"
-            lines.append(f"{what} has no disk: when memory is full, who is furthest back is disconnected")
+            lines.append(f"{what} has no disk: when memory is full, the client that is furthest behind is disconnected")
     if not settings.policies:
         lines.append("there are no policies: nobody is called slow until memory runs out")
     return lines
 
 
 def describe(settings: Settings) -> str:
-    """A short table for the start and for `headway check`."""
+    """Returns a short table of the settings, for the start and for `headway check`."""
     rows: list[tuple[str, str]] = []
     for name, listener in settings.listeners.items():
         access = "anonymous allowed" if listener.allows_anonymous(bool(settings.auth.users)) else "users only"

@@ -1,4 +1,4 @@
-"""Mistakes in a config in plain words: the key as it stands in the file, and what it takes."""
+"""Config errors in plain words: the key as it stands in the file, and the values that it takes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headway.store.toml import lower_first
 
 
 def in_plain_words(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """Everything pydantic found in a file whose tables are ``root``, one line each."""
+    """Words the errors that pydantic found in a file whose tables are ``root``, one line each."""
     return [_plain(details, root) for details in error.errors(include_url=False)]
 
 
 def _plain(details: ErrorDetails, root: type[BaseModel]) -> str:
-    """One mistake that pydantic found: the key as it stands in the file, and what it takes."""
+    """Words one error."""
     path = list(details["loc"])
     if path[-1:] == ["[key]"]:
         path.pop()
@@ -52,7 +52,7 @@ def _unknown_key(path: list[int | str], root: type[BaseModel]) -> str:
 
 
 def _model_at(root: type[BaseModel], path: list[int | str]) -> type[BaseModel]:
-    """The class of the table at this place of the file."""
+    """Returns the class of the table at this path of the file."""
     kind: Any = root
     for part in path:
         if isinstance(kind, type) and issubclass(kind, BaseModel):

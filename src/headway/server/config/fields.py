@@ -1,6 +1,6 @@
-"""The kinds of values a config has: sizes, times, shares, URLs, topic filters, keys.
+"""Kinds of values in a config: sizes, times, shares, URLs, topic filters, keys.
 
-Each reads what people write and hands on a plain value in base units, or raises the one line that says what it takes.
+Each parses what people write into a plain value in base units, or raises one line that says which values it takes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Url(NamedTuple):
-    """Where something listens: ``mqtt://127.0.0.1:1883``. Port 0 takes a free one."""
+    """The address of a listener: ``mqtt://127.0.0.1:1883``. Port 0 takes a free one."""
 
     scheme: str
     host: str
@@ -45,7 +45,7 @@ class Url(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Only this machine can reach it. Of names only ``localhost`` is known to be so."""
+        """Whether only this machine can reach it. The only name of which that is known is ``localhost``."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -57,7 +57,7 @@ class Url(NamedTuple):
 
 
 def parse_url(value: object, scheme: str, default_port: int) -> Url:
-    """``scheme://host:port``, and nothing after it."""
+    """Parses ``scheme://host:port``. Raises ConfigError."""
     example = f'a URL such as "{scheme}://127.0.0.1:{default_port}"'
     if not isinstance(value, str):
         raise ConfigError(f"{shown(value)} is not {example}")
@@ -78,7 +78,7 @@ def parse_url(value: object, scheme: str, default_port: int) -> Url:
 
 
 def shown(value: object) -> str:
-    """The value as its writer would know it again, and not a page of it."""
+    """Shows a value as it was written, shortened if it is long."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
@@ -94,7 +94,7 @@ def _reads(parse: Callable[[Any], T]) -> PlainValidator:
         try:
             return parse(value)
         except ConfigError as error:
-            # The text goes in as a value: braces in it would otherwise be taken for places to fill.
+            # The text is passed as a value, because braces in a template would be filled in.
             raise PydanticCustomError("headway", "{text}", {"text": str(error)}) from None
 
     return PlainValidator(read)
@@ -134,7 +134,7 @@ def _share(value: object) -> float:
 
 
 def memory(value: object) -> int:
-    """A size, or a percentage of the memory there is for this process."""
+    """Parses a size, or a percentage of this process's memory. Raises ConfigError."""
     if isinstance(value, str) and value.strip().endswith("%"):
         return int(_share(value) * host_limits.memory_bytes())
     try:
@@ -157,7 +157,7 @@ def _name(value: object) -> str:
 
 
 def _identifier(value: object) -> str:
-    """A name that SQL takes without quotes, and a disk for a folder."""
+    """Parses a name that is valid in SQL without quotes, and as the name of a folder."""
     name = _name(value)
     if not _IDENTIFIER.fullmatch(name):
         raise ConfigError(f"{shown(name)} is not a name for SQL: letters, digits and _, such as delay_by_carrier")
@@ -210,7 +210,7 @@ def _key(value: object) -> KeyExtractor:
 
 
 class Keep(NamedTuple):
-    """How much is recorded; None: without that limit."""
+    """Limits of what is recorded; None: no such limit."""
 
     seconds: float | None
     bytes: int | None
@@ -221,7 +221,7 @@ class Keep(NamedTuple):
 
 
 def _keep(value: object) -> Keep:
-    """A time, a size, or both in a list: whichever is reached first."""
+    """Parses a time, a size, or a list of both, of which the limit reached first counts."""
     seconds = size_bytes = None
     for one in value if isinstance(value, list) else [value]:
         try:
@@ -236,7 +236,7 @@ def _keep(value: object) -> Keep:
 
 
 def _fsync(value: object) -> str | float:
-    """``always``, ``off``, or for how many seconds a sync may be put off."""
+    """Parses ``always``, ``off``, or the seconds by which a sync may be delayed."""
     if value in ("always", "off"):
         return str(value)
     try:

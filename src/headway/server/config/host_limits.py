@@ -1,7 +1,7 @@
-"""Limits of this machine: how much memory, and how many open files the broker may have.
+"""Limits of this machine: the memory and the open files that the broker may have.
 
-The memory a share such as ``"10%"`` is taken of is the lowest of what the host has, what ``ulimit -m`` allows, and what
-the control groups above the process allow (a container's limit). On a system that tells none of these it is 1 GB.
+A share such as ``"10%"`` is of the lowest of three: the host's memory, the limit of ``ulimit -m``, and the limits of
+the process's control groups (a container's limit). If the system tells none of these it is of 1 GB.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 UNKNOWN_MEMORY_BYTES = 1_000_000_000
-"""Assumed where the system says nothing: small enough to be safe anywhere a broker is run."""
+"""Memory that is assumed if the system tells nothing: small enough to be safe anywhere."""
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
@@ -20,19 +20,19 @@ PROCESS_CGROUPS = Path("/proc/self/cgroup")
 
 @cache
 def memory_bytes() -> int:
-    """The memory there is for this process, in bytes. Asked once: it is the base of every share in the config."""
+    """Returns the memory that this process may have. Asked once: it is the base of every share in the config."""
     limits = [_physical_bytes(), _rlimit_bytes(), cgroup_bytes()]
     return min((limit for limit in limits if limit), default=UNKNOWN_MEMORY_BYTES)
 
 
 def open_files_max() -> int | None:
-    """The most files and sockets this process can be allowed to open; None: without limit."""
+    """Returns the most files and sockets that this process can be allowed to open; None: no limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return None if hard == resource.RLIM_INFINITY else hard
 
 
 def cgroup_bytes(root: Path = CGROUPS, mine: Path = PROCESS_CGROUPS) -> int | None:
-    """The lowest memory limit of the process's control groups, of version 2 or 1; None: there is none."""
+    """Returns the lowest memory limit of the process's control groups (version 2 or 1); None: there is none."""
     try:
         lines = mine.read_text().splitlines()
     except OSError:
@@ -48,7 +48,7 @@ def cgroup_bytes(root: Path = CGROUPS, mine: Path = PROCESS_CGROUPS) -> int | No
 
 
 def _limits_upwards(root: Path, path: str, name: str) -> list[int]:
-    """The limits of a group and all groups around it. In a container the path may lie outside what it can see."""
+    """Returns the limits of a group and of all groups around it. In a container some of these may be invisible."""
     found: list[int] = []
     parts = [part for part in path.split("/") if part and part != ".."]
     for depth in range(len(parts), -1, -1):
@@ -56,7 +56,7 @@ def _limits_upwards(root: Path, path: str, name: str) -> list[int]:
             text = root.joinpath(*parts[:depth], name).read_text().strip()
         except OSError:
             continue
-        # "max" in version 2, and in version 1 a number beyond any memory, say that there is no limit.
+        # No limit is "max" in version 2, and a number beyond any memory in version 1.
         if text.isdecimal() and int(text) < 1 << 60:
             found.append(int(text))
     return found

@@ -1,6 +1,6 @@
 """Plug-ins: meters and actions of other distributions, found by their entry points when a config names them.
 
-Nothing is imported that no config names. What was imported stays as it is until the process ends.
+Only plug-ins that a config names are imported. They stay imported until the process ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 def look_for_plugins() -> None:
-    """From now on names that are not built in are looked for among what is installed."""
+    """Has names that are not built in looked up among the installed plug-ins from now on."""
     METERS.elsewhere = lambda: _installed(METERS_GROUP, plugged_meter)
     ACTIONS.elsewhere = lambda: _installed(ACTIONS_GROUP, plugged_action)
 
 
 def plugins_of(policies: Iterable[Policy]) -> list[tuple[str, str]]:
-    """Names the plugged-in parts that the policies use: kind and origin of each."""
+    """Returns the plug-ins that the policies use: the name, and the kind and origin of each."""
     found: dict[str, str] = {}
     for policy in policies:
         found |= {name: f"meter of {METERS[name].origin}" for name in policy.plugged_meters()}

@@ -1,11 +1,11 @@
-"""Reading a config: from TOML to :class:`Settings`, or to every mistake in it, one line each.
+"""Reading of a config: from TOML to :class:`Settings`, or to all errors in it, one line each.
 
 Rules:
-- All mistakes are found in one go; each line names the key by its dotted path as it stands in the file.
-- Relations between limits are looked at once every table by itself is in order.
-- Whatever a file leaves out is as in ``defaults.toml``. A file with a listener or a policy of its own has only those.
-- Nobody comes in without a name beyond loopback, nor on it where there are users, unless ``allow_anonymous = true`` is
-  written there.
+- All errors are found in one go. Each line names the key by its dotted path in the file.
+- Relations between limits are checked once every table by itself is valid.
+- Keys that a file leaves out are as in ``defaults.toml``. A file with its own listeners or policies has only those.
+- Clients without a user name are refused beyond loopback, and also on loopback if there are users, unless the listener
+  has ``allow_anonymous = true``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POOL_BYTES_MIN = 1_000_000
 
 
 def load_settings(path: str | Path | None = None) -> Settings:
-    """The settings of a file, or of the embedded default."""
+    """Reads the settings of a file, or of the embedded default. Raises ConfigError."""
     if path is None:
         return parse_settings(default_text())
     path = Path(path)
@@ -59,7 +59,7 @@ def load_settings(path: str | Path | None = None) -> Settings:
 
 
 def parse_settings(text: str, source: Path | None = None) -> Settings:
-    """The settings a TOML text says; ``source`` is the file's name for messages and for a reload."""
+    """Reads the settings of a TOML text. ``source``: the file, for messages and for a reload. Raises ConfigError."""
     where = f"{source}: " if source else ""
     errors, settings = _read(parse_toml(text, where), text, source)
     if settings is None or errors:
@@ -69,7 +69,7 @@ def parse_settings(text: str, source: Path | None = None) -> Settings:
 
 @cache
 def default_text() -> str:
-    """The embedded default, with its comments."""
+    """Returns the embedded default config, with its comments."""
     return resources.files("headway.server.config").joinpath("defaults.toml").read_text(encoding="utf-8")
 
 
@@ -110,7 +110,7 @@ def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolLimits:
 
 
 def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
-    """All policies, and what is wrong with each that is not in order."""
+    """Reads the policies, and returns the errors of those that are not valid."""
     if not isinstance(tables, list):
         return ["policy: policies are written as [[policy]] tables, in double brackets"], ()
     look_for_plugins()
@@ -130,7 +130,7 @@ def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """Limits that are in order one by one and cannot be together."""
+    """Finds limits that are valid one by one and contradict each other."""
     yield from _bad_listeners(settings)
     yield from _bad_rights(settings)
     yield from _bad_pools(settings)
@@ -140,7 +140,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if flap.forgive_s < flap.max_s:
         yield (
             f"flap.forgive: {format_duration(flap.forgive_s)} is less than flap.max, {format_duration(flap.max_s)}: "
-            "who is shut out that long would come back forgiven"
+            "a client that is shut out that long would come back forgiven"
         )
     if settings.retained.bytes_max > host_limits.memory_bytes():
         yield (
@@ -151,17 +151,17 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if telemetry.sample_s > telemetry.idle_s:
         yield (
             f"telemetry.sample: {format_duration(telemetry.sample_s)} is more than telemetry.idle, "
-            f"{format_duration(telemetry.idle_s)}: who lags is sampled more often than who does not"
+            f"{format_duration(telemetry.idle_s)}: consumers that lag are sampled more often than others"
         )
     if settings.journal.enabled and not all(pool.disk_bytes for pool in settings.pools.values()):
-        yield "pool.disk: 0, and what is durable is on disk: give it a limit, or leave [journal] out"
+        yield "pool.disk: 0, and the journal needs disk: give it a limit, or leave [journal] out"
 
 
 def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[str]:
     seen: set[str] = set()
     for number, topic in enumerate(topics, 1):
         if topic.keep is not None and not settings.journal.enabled:
-            yield f"topic[{number}].keep: what is recorded is in the journal, and there is none: add [journal]"
+            yield f"topic[{number}].keep: records are kept in the journal, and there is none: add [journal]"
         if topic.filter in seen:
             yield f"topic[{number}].filter: {shown(topic.filter)} has a key already; one topic has one key"
         seen.add(topic.filter)
@@ -213,7 +213,7 @@ def _bad_pools(settings: Settings) -> Iterator[str]:
         where = f"listeners.{name}.pool" if name else "pool"
         if pool.memory_bytes < POOL_BYTES_MIN:
             yield (
-                f"{where}.memory: {format_size(pool.memory_bytes)} is too little for anything: "
+                f"{where}.memory: {format_size(pool.memory_bytes)} is too little: "
                 f"at least {format_size(POOL_BYTES_MIN)}"
             )
     total = sum(pool.memory_bytes for pool in settings.pools.values())
@@ -226,6 +226,6 @@ def _same_address(one: str, other: str) -> bool:
     if one == other:
         return True
     if (":" in one) != (":" in other):
-        # Two families, two ports. Only a name may be both.
+        # Two address families have ports of their own; only a name can mean both.
         return "localhost" in (one, other) and bool({one, other} & {"127.0.0.1", "::1", "0.0.0.0", "::"})
     return bool({one, other} & {"0.0.0.0", "::"}) or {one, other} == {"localhost", "127.0.0.1"}

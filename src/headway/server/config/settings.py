@@ -1,6 +1,6 @@
 """The tables of a config, one class each. Attributes carry their unit (``_bytes``, ``_s``); keys in the file do not.
 
-What stands here as a default stands in ``defaults.toml`` too; a test holds the two together.
+The defaults here are those of ``defaults.toml``; a test compares the two.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EXPIRY_MAX_S = 4_294_967_294.0
 
 
 class Table(BaseModel):
-    """A table of the file: unknown keys are refused, and nothing is converted but what its field reads."""
+    """A table of the file. Unknown keys are refused, and values are converted by the type of their field alone."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -61,19 +61,19 @@ class ServerTable(Table):
     admin: AdminUrl = Url("http", "127.0.0.1", 9883)
     send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
     read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=240 * KIB, alias="read_size")
-    """A little less than the send buffer: what one read brings then goes to each consumer in one ``send``."""
+    """A little less than the send buffer, so that the records of one read go to each consumer in one ``send``."""
     sweep_s: Annotated[float, duration(0.01, 10.0)] = Field(default=0.2, alias="sweep")
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
     sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
     cursors_max: Annotated[int, count(0, 1_000_000)] = 100
-    """Most cursors of one user, at the admin API."""
+    """Cursors of one user at the admin API."""
     writers_max: Annotated[int, count(0, 1_000_000)] = 100
-    """Likewise."""
+    """Writers of one user at the admin API."""
 
 
 class PoolTable(Table):
-    """``[pool]`` and ``[listeners.NAME.pool]``. What is None follows from the rest (:class:`PoolLimits`)."""
+    """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolLimits`)."""
 
     memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
     disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
@@ -108,17 +108,18 @@ class ListenerTable(Table):
         return self.in_flight_given or PROTOCOLS[self.url.scheme].in_flight_max
 
     def allows_anonymous(self, users: bool) -> bool:
-        """As written; else who is on this machine may come in without a name, as long as there are no ``users``."""
+        """Returns whether clients may come in without a user name: as written, else on loopback if there are no
+        ``users``."""
         return not users and self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
 
 
 class AdminTable(Table):
-    """``[auth.admin]``: what the users and tokens may do at the admin API."""
+    """``[auth.admin]``: the rights of users and tokens at the admin API."""
 
     read: list[Name] | None = None
-    """None: all of them."""
+    """Names that may read; None: all of them."""
     change: list[Name] = Field(default_factory=list)
-    """They may read, too."""
+    """Names that may change, and read."""
 
 
 class AuthTable(Table):
@@ -131,11 +132,11 @@ class AuthTable(Table):
 
     @property
     def asks(self) -> bool:
-        """The admin API wants to know who it is."""
+        """Whether the admin API asks for a login."""
         return bool(self.users or self.tokens)
 
     def may(self, name: str, *, change: bool) -> bool:
-        """Rights of a user or a token at the admin API."""
+        """Returns whether a user or a token may read, or change, at the admin API."""
         return name in self.admin.change or (not change and (self.admin.read is None or name in self.admin.read))
 
 
@@ -157,7 +158,7 @@ class RetainedTable(Table):
 
 
 class TelemetryTable(Table):
-    """``[telemetry]``: what the broker puts on record of itself."""
+    """``[telemetry]``: the lake of the broker's own figures."""
 
     enabled: bool = True
     path: Path_ = "lake"
@@ -172,7 +173,7 @@ class TelemetryTable(Table):
 
 
 class JournalTable(Table):
-    """``[journal]``: what is durable is kept, in ``path``."""
+    """``[journal]``: durable records and facts are kept in ``path``."""
 
     enabled: bool = True
     path: Path_ = "/var/lib/headway"
@@ -190,52 +191,52 @@ class JournalTable(Table):
 
     @property
     def gather_s(self) -> float:
-        """For so long what is to be written waits for more."""
+        """Time for which writes are gathered before they are synced."""
         return self.fsync if isinstance(self.fsync, float) else 0.0
 
 
 class TopicTable(Table):
-    """``[[topic]]``: the latest record per key of these topics is kept, and all of them with ``keep``."""
+    """``[[topic]]``: topics whose latest record per key is kept; with ``keep``, all of their records."""
 
     filter: Filter
     key: Key = Field(default_factory=lambda: compile_key("topic"))
     keep: Keep_ | None = None
-    """Recorded, and for how long; None: it is not."""
+    """Limits of what is recorded; None: nothing is."""
 
 
 class ViewTable(Table):
-    """``[views.NAME]``: a query over recorded topics, whose result ``headway pipeline views`` keeps publishing."""
+    """``[views.NAME]``: a query over recorded topics. ``headway pipeline views`` keeps publishing its result."""
 
     sql: Text
-    """Spark's to understand."""
+    """The query in Spark's SQL; the broker does not parse it."""
     topic: Topic
-    """Keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``: ``server.views``."""
+    """The topic of the result. It is keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``
+    (views.py)."""
     key: Column
     every_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="every")
-    """0: as fast as it goes."""
+    """Time between two results; 0: as fast as possible."""
     mode: Annotated[Literal["update", "append", "complete"], one_of("update", "append", "complete")] = "update"
     keep: Keep_ = Keep(7 * DAY_S, None)
     partitions: Annotated[int, count(1, 10_000)] = 1
-    """Partitions of the state; Spark cannot change them once the view has any."""
+    """Partitions of the query's state. Spark cannot change their number later."""
 
 
 class SourceTable(Table):
     """``[tables.NAME]``: how the SQL of views sees a recorded topic."""
 
     topic: Filter | None = None
-    """None: the recorded topic that the name is made of, ``core.topics.table_name``."""
+    """None: the recorded topic whose name gives this table's (``core.message.table_name``)."""
     ddl: Text | None = Field(default=None, alias="schema")
-    """None: as the latest records have it when it is first read."""
+    """None: the schema of the latest records when the table is first read."""
     watermark_s: Annotated[float | None, duration(0.0, 365 * DAY_S)] = Field(default=None, alias="watermark")
     time: Column = "timestamp"
-    """The column that the watermark is of."""
+    """The column of the watermark."""
     misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
-    """The fate of a record whose payload does not fit the schema: the view ends, or the record is skipped and
-    counted."""
+    """Handling of records whose payload does not fit the schema: the view fails, or they are skipped and counted."""
 
 
 class FileTables(Table):
-    """A whole file but its policies, which ``core.policy`` reads."""
+    """A whole file except its policies, which ``core.policy`` reads."""
 
     server: ServerTable = ServerTable()
     listeners: dict[Name, ListenerTable] = Field(default_factory=dict)
@@ -252,10 +253,10 @@ class FileTables(Table):
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """Settings of ``core.log.Pool``, and where its spill files go."""
+    """Settings of a ``core.log.Pool``, and the folder of its spill files."""
 
     name: str
-    """The listener's; empty for the global pool."""
+    """The listener's name; empty for the global pool."""
     memory_bytes: int
     disk_bytes: int
     """0: nothing goes to disk."""
@@ -265,14 +266,14 @@ class PoolLimits:
 
 @dataclass(frozen=True)
 class Settings:
-    """A config that was read and found to make sense."""
+    """A config that was read and is valid."""
 
     server: ServerTable
     listeners: dict[str, ListenerTable]
-    """By name; never empty."""
+    """Listeners by name; never empty."""
     auth: AuthTable
     pools: dict[str, PoolLimits]
-    """By listener, ``""`` the global one: the keys of ``core.registry.Registry.pools``."""
+    """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
     flap: FlapTable
     retained: RetainedTable
     telemetry: TelemetryTable
@@ -280,14 +281,14 @@ class Settings:
     journal: JournalTable
     """Not enabled where the file has no such table."""
     topics: tuple[TopicTable, ...]
-    """Keyed topics: those of views, and then in the order of the file."""
+    """Keyed topics: first those of views, then those of the file in its order."""
     views: dict[str, ViewTable]
     tables: dict[str, SourceTable]
     policies: tuple[Policy, ...]
-    """In the order of the file: the first that covers a subscription governs it."""
+    """Policies in the order of the file. The first one that covers a subscription governs it."""
     source: Path | None
-    """The file it was read from (for a reload); None: the embedded default, or a text without a file."""
+    """The file, for a reload; None: the embedded default, or a text without a file."""
     policies_text: str
-    """JSON: the ``[[policy]]`` and ``[[topic]]`` tables as they are written, topics of views too; nothing else."""
+    """JSON of the ``[[policy]]`` and ``[[topic]]`` tables as they are written, with the topics of views."""
     text: str
-    """As it was read."""
+    """The TOML text."""

@@ -1,7 +1,7 @@
 """Views as the broker's config sees them: their topics are keyed and recorded. Also the SQL names of recorded topics.
 
-The broker itself needs no more of a view: the query is Spark's (``headway pipeline views``), and its results come as
-anybody's records do.
+The broker needs no more of a view. Spark runs the query (``headway pipeline views``) and publishes its results like any
+publisher.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def key_of(view: ViewTable) -> KeyExtractor:
 
 
 def topics_of(views: Iterable[ViewTable], topics: Iterable[TopicTable]) -> tuple[TopicTable, ...]:
-    """The keyed topics there are. A record is recorded with the first of them that covers it, so those of views come
-    first: what a wildcard of the file covers beside them stays theirs, and is kept for as long as they say."""
+    """Returns all keyed topics. A record is recorded with the first one that covers it, so topics of views come first:
+    a wildcard of the file that also covers them changes neither their key nor how long they are kept."""
     of_views = {
         view.topic: TopicTable.model_construct(filter=view.topic, key=key_of(view), keep=view.keep)
         for view in views
@@ -29,7 +29,7 @@ def topics_of(views: Iterable[ViewTable], topics: Iterable[TopicTable]) -> tuple
 
 
 def tables_of(settings: Settings) -> dict[str, SourceTable]:
-    """Every table that SQL can name, with its topic. A name that two recorded topics would have is neither's."""
+    """Returns all tables that SQL can name, with their topics. A name that fits two recorded topics is not given."""
     defaults = _named(settings.topics)
     found = {name: SourceTable(topic=topics[0]) for name, topics in defaults.items() if len(topics) == 1}
     for name, table in settings.tables.items():
@@ -39,7 +39,7 @@ def tables_of(settings: Settings) -> dict[str, SourceTable]:
 
 
 def _named(topics: Iterable[TopicTable]) -> dict[str, list[str]]:
-    """The recorded topics by the name that SQL has for them."""
+    """Returns recorded topics by their SQL name."""
     found: dict[str, list[str]] = {}
     for topic in topics:
         if topic.keep is not None and (name := table_name(topic.filter)):
@@ -47,17 +47,17 @@ def _named(topics: Iterable[TopicTable]) -> dict[str, list[str]]:
     return found
 
 
-# -- mistakes ---------------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def bad_views(settings: Settings, written: Iterable[TopicTable]) -> Iterator[str]:
-    """Finds mistakes in views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
+    """Finds errors in views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
     topics = {topic.filter: topic for topic in written}
     taken: dict[str, str] = {}
     for name, view in settings.views.items():
         where, shown_topic = f"views.{name}", shown(view.topic)
         if not settings.journal.enabled:
-            yield f"{where}: what views publish is recorded in the journal, and there is none: add [journal]"
+            yield f"{where}: the result of a view is recorded in the journal, and there is none: add [journal]"
         if view.topic in taken:
             yield f"{where}.topic: {shown_topic} is the topic of views.{taken[view.topic]} already"
         taken.setdefault(view.topic, name)

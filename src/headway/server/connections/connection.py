@@ -157,7 +157,7 @@ class Connection(Outlet):
         try:
             more = self.peer_side.received(data)
         except Exception:  # a bug of ours is logged, and ends this connection alone
-            log.exception("what %s sent could not be handled; its connection is closed", self.address)
+            log.exception("input from %s could not be handled; its connection is closed", self.address)
             self.close_gracefully(Reason.INTERNAL_ERROR, "internal error")
         if self.blocked and len(self.out) > OUT_BYTES_MAX:
             self.pause_reading("replies")

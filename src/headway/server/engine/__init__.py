@@ -1,4 +1,4 @@
-"""The broker on the loop: the clock, what it wants done outside, its telemetry, its dead letters."""
+"""The broker on the event loop: its clock, its effects on the outside, its telemetry, its dead letters."""
 
 from headway.server.engine.engine import Engine
 from headway.server.engine.telemetry import Telemetry

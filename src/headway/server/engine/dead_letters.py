@@ -1,9 +1,8 @@
-"""Dead letters: records that a queue gave up are published anew, to its dead letter exchange, and say what became of
-them.
+"""Dead letters: records that a queue gave up are published to its dead letter exchange, with headers that say why.
 
-What is said is what RabbitMQ says: a header ``x-death``, the latest first, one entry for each queue and reason with a
-count, and the first of them once more in three headers of their own. A record that comes back to a queue that gave it
-up before, without a client having rejected it since, would go round for ever: it is dropped.
+The headers are RabbitMQ's: ``x-death`` has one entry with a count for each queue and reason, the latest first; three
+more headers repeat the first entry there was. If a record comes back to a queue that gave it up before, and no client
+has rejected it since, it would go round for ever. It is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _DEATHS = "x-death"
 
 
 def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: float) -> None:
-    """Publish a dead letter. Where there is no such exchange, or no queue behind it, it is gone."""
+    """Publishes a dead letter. If its exchange does not exist, or leads to no queue, the record is lost."""
     record, terms = letter.record, letter.terms
     exchange = terms.dead_letter_exchange
     known = broker.registry.router.exchanges.by_name.get(exchange or "")
@@ -38,12 +37,12 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
         broker.registry.lost({record.publisher: 1}, letter.reason)
         return
     key = routing_key_of(record.topic)
-    gone = (_DEATHS,) if terms.dead_letter_key is None else (_DEATHS, COPIES)  # who it was copied to had it
+    gone = (_DEATHS,) if terms.dead_letter_key is None else (_DEATHS, COPIES)  # the other keys had their copies
     others = {name: value for name, value in headers.items() if name not in gone}
     raw = without_expiration(raw)
     try:
         raw = with_headers(raw, _account(past, letter, reason, key, facts.expiration_ms, wall_s) | others)
-    except (OverflowError, ValueError, TypeError):  # a client made up numbers that cannot be written again
+    except (OverflowError, ValueError, TypeError):  # a client sent numbers that cannot be encoded
         raw = with_headers(raw, _account([], letter, reason, key, facts.expiration_ms, wall_s) | others)
     facts = read(raw)
     topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
@@ -58,7 +57,7 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
 
 
 def _past(deaths: object) -> list[dict[str, object]]:
-    """The latest first. What a client made up and is no such entry is left out."""
+    """Returns the entries of ``x-death``, the latest first. Values of clients that are no such entries are left out."""
     entries = deaths if isinstance(deaths, list) else []
     return [
         entry for entry in entries
@@ -67,7 +66,7 @@ def _past(deaths: object) -> list[dict[str, object]]:
 
 
 def _goes_round(past: list[dict[str, object]], queue: str, reason: str) -> bool:
-    """``past``: the latest first."""
+    """Returns whether a record goes round without being rejected. ``past``: its entries, the latest first."""
     if reason == "rejected":
         return False
     for death in past:
@@ -81,7 +80,7 @@ def _goes_round(past: list[dict[str, object]], queue: str, reason: str) -> bool:
 def _account(
     past: list[dict[str, object]], letter: DeadLetter, reason: str, key: str, expiration_ms: int | None, wall_s: float
 ) -> dict[str, object]:
-    """The headers that say so."""
+    """Returns the headers of a dead letter."""
     same = next((d for d in past if d.get("queue") == letter.queue and d.get("reason") == reason), None)
     latest: dict[str, object] = {
         "count": 1,
@@ -92,8 +91,8 @@ def _account(
         "routing-keys": [key],
     }
     if expiration_ms is not None:
-        latest["original-expiration"] = str(expiration_ms)  # the lifetime itself is taken away, or it would die again
-    if same is not None:  # of what is said about a queue and a reason only the count changes
+        latest["original-expiration"] = str(expiration_ms)  # the record loses its expiration, or it would expire again
+    if same is not None:  # only the count changes for a known queue and reason
         count = same.get("count")
         latest = same | {"count": (count if isinstance(count, int) else 0) + 1}
     deaths = [latest, *(death for death in past if death is not same)]

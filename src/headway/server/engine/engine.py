@@ -1,7 +1,7 @@
 """The engine: the broker on the loop. It has the clock, carries out effects, and ends each turn with a flush.
 
-A turn: the loop calls whoever has something to read; the first of them asks for ``_turn`` to be called once all of them
-are done; there everything that came goes to everyone who can take it, and the effects are carried out.
+A turn: the loop calls every connection that has something to read. The first of them schedules ``_turn``, which runs
+after all of them. ``_turn`` sends everything that came to every consumer that can take it, and carries out the effects.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ log = logging.getLogger("headway")
 
 SWEEP_CONNECTIONS_S = 1.0
 SWEEP_ON_S = 0.02
-"""Where more were due than are looked at in one go."""
+"""Pause between two passes, while more connections are due than one pass looks at."""
 AGAIN_S = 0.5
-"""Nobody is looked at sooner than this after the last time."""
+"""Least time between two looks at one connection."""
 PAUSED_AGAIN_S = 5.0
-"""Who is not read, for whatever reason, is looked at again so much later."""
+"""Time between two looks at a connection that is not read."""
 REPLIES_UNREAD_S = 30.0
 RING_EVERY_S = 0.005
-"""More often than this nothing is done at its very time."""
+"""Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
 
 
 class Engine:
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool = False) -> None:
-        """``repair``: go on with what can be read of a damaged journal. Raises ConfigError, OSError."""
+        """``repair``: continue with what can be read of a damaged journal. Raises ConfigError, OSError."""
         self.settings = settings
         self.loop = loop
         self.read_bytes = settings.server.read_bytes
@@ -95,7 +95,7 @@ class Engine:
         if settings.telemetry.enabled:
             self.telemetry = Telemetry(settings, self.broker, loop, self.now)
         self.journal: JournalWriter | None = None
-        """Writes the journal; None: there is none."""
+        """The journal's writer; None: the broker has no journal."""
         if settings.journal.enabled:
             self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
@@ -103,17 +103,17 @@ class Engine:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
-        """Those with more to do than one turn allows, in turn."""
+        """Connections with more to do than one turn allows, in the order of their turns."""
         self.work_left = TURN_WORK
-        """Of what all connections together may ask for in this turn."""
+        """Work that all connections together may still ask for in this turn."""
         self._turn_due = False
         self._read_s: float | None = None
-        """When the first bytes were read that this turn is about."""
+        """Time of the first read of this turn; None: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
         self._sweeps = Repeating(loop, SWEEP_CONNECTIONS_S, self._sweep_connections)
         self._rings: asyncio.TimerHandle | None = None
         self._ring_s = inf
-        """When the core is rung, because something is to be done then."""
+        """Time of the next ring."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Engine:
         self._sweep_connections()
 
     def turn_soon(self, read_s: float | None = None) -> None:
-        """A turn is due; on account of what was read at ``read_s``, if something was."""
+        """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
         if self._read_s is None:
             self._read_s = read_s
         if not self._turn_due:
@@ -158,7 +158,7 @@ class Engine:
             self.turn_soon()
 
     def connection_budget(self) -> int:
-        """How much work a connection may ask for now."""
+        """Returns the work that a connection may ask for now."""
         left = self.work_left
         return BUDGET_WORK if left >= BUDGET_WORK else max(0, left)
 
@@ -167,7 +167,7 @@ class Engine:
         self.turn_soon()
 
     def _go_on(self) -> None:
-        """With the connections that have more to do: one of them in any case, in turn, as far as there is time."""
+        """Continues connections that have more to do: at least one, and others while the turn has work left."""
         self.work_left = max(self.work_left, BUDGET_WORK)
         for _ in range(len(self._busy)):
             if self.work_left <= 0:
@@ -189,7 +189,8 @@ class Engine:
             self.turn_soon()
 
     def _ring_in_time(self) -> None:
-        """What the core is to do at some time it does then, not at the tick after: records expire, wills are due."""
+        """Schedules a ring for the core's next timer, if it is due before the next tick: records expire and wills are
+        published on time."""
         when = self.broker.registry.timers.next_s
         if when >= self._ring_s or not self._ticks.running:
             return
@@ -220,7 +221,8 @@ class Engine:
     # -- effects ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, now: float) -> None:
-        """Also what comes of it: a dead letter that is refused is another, and the same commit is to have it."""
+        """Carries out effects, and those that follow: a dead letter may cause another, which belongs to the same commit
+        of the journal."""
         while effects := self.broker.take_effects():
             for effect in effects:
                 self._carry_out_one(effect, now)
@@ -261,23 +263,23 @@ class Engine:
                 publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
 
     def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
-        """What the journal has is there already; what everybody has passed meanwhile nobody wants there."""
+        """Writes chunks to disk, except those that the journal has, and those that every consumer has passed."""
         left = []
         for chunk in [chunk for chunk in chunks if chunk.spilling]:
             handle = self.journal.chunk(lane, chunk) if self.journal is not None else None
             if handle is None:
                 if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
-                    chunk.kept = False  # it has been let go of there: who wants it is not durable
+                    chunk.kept = False  # the journal has dropped it: no durable consumer needs it
                 left.append(chunk)
             else:
                 self.broker.spilled(lane, chunk, chunk.size, handle, "", now)
-        # The sizes are taken now: by the time it is written a chunk may have been passed by everyone.
+        # Sizes are taken now, because every consumer may have passed a chunk by the time it is written.
         sized = [(chunk, chunk.size, chunk.data) for chunk in left]
         if sized:
             self._writer.submit(self._spill, self._stores[lane.pool.name], lane, sized)
 
     def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, Any]]) -> None:
-        """In the writer's thread."""
+        """Writes chunks. Runs in the writer's thread."""
         answers = store.write(lane, [data for _, _, data in chunks])
         self.loop.call_soon_threadsafe(self._spilled, lane, chunks, answers)
 
@@ -314,17 +316,17 @@ class Engine:
         self.connections_refused += 1
 
     def limited(self, session: Session, text: str) -> None:
-        """A client was refused what there is no memory for. It may ask for it a thousand times a second."""
+        """Logs that a client was refused something for want of memory. Limited, because it may ask very often."""
         now = self.now()
         if now - self._limited_s >= LIMITED_EVERY_S:
             self._limited_s = now
-            log.warning("%s is refused what it asks for: %s", session.client, text)
+            log.warning("a request of %s was refused: %s", session.client, text)
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
 
     def _sweep_connections(self) -> None:
-        """Who has not said who it is, or has not been heard of for one and a half times its keep-alive?"""
+        """Tidies spill files, and looks at connections that are due."""
         began, now = self.pulse.begin(), self.now()
         for store in self._stores.values():
             self._writer.submit(store.tidy)
@@ -339,12 +341,12 @@ class Engine:
             self.loop.call_later(SWEEP_ON_S, self._look_on)
 
     def look_at(self, connection: Connection) -> None:
-        """At the next sweep: what it was waited for has changed."""
+        """Looks at a connection in the next sweep, because the time of its next look may have changed."""
         self.connections.look_at(connection, self.now())
 
     def _look(self, connection: Connection, now: float) -> float:
-        """Has it not said who it is, or not been heard of for one and a half times its keep-alive, or not read what it
-        was answered? Returns when to look again."""
+        """Closes a connection that has not logged in, was silent for one and a half times its keep-alive, or does not
+        read its replies. Returns when to look again."""
         peer, reading_paused_by = connection.peer_side, connection.reading_paused_by
         heartbeat_s = peer.heartbeat(now)
         if peer.session is None:
@@ -353,7 +355,7 @@ class Engine:
             if "memory" in reading_paused_by:
                 due_s = max(due_s, now + PAUSED_AGAIN_S)
             elif due_s < now:
-                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"it did not say who it is for {limit_s:.0f} s")
+                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"the client did not log in within {limit_s:.0f} s")
         elif not reading_paused_by:
             due_s = connection.heard_s + 1.5 * peer.keep_alive_s
             if due_s < now:
@@ -363,22 +365,22 @@ class Engine:
             due_s = now + PAUSED_AGAIN_S
             blocked_s = connection.blocked_s(now)
             if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
-                connection.close_gracefully(Reason.BLOCKED, f"answers were not read for {blocked_s:.0f} s")
+                connection.close_gracefully(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s")
         return max(min(due_s, heartbeat_s), now + AGAIN_S)
 
     async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
-        """It takes a while, on purpose."""
+        """Returns whether the password is right. This is slow on purpose."""
         host = connection.address.rpartition(":")[0]
         return await self.logins.check(username, password, host, lambda: connection.open)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine and see to it that it is not forgotten before it is done."""
+        """Runs a coroutine, and keeps a reference to its task until it is done."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
-        """Say goodbye to everyone and let go of the disk."""
+        """Closes all connections, then the journal, telemetry and spill files."""
         self.pulse.stop()
         self._ticks.stop()
         self._sweeps.stop()

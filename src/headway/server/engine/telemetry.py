@@ -1,8 +1,8 @@
-"""Telemetry: from the broker's observer to the lake, by a thread of its own. The loop never waits for it.
+"""Telemetry: a thread writes the observer's rows to the lake. The loop never waits for it.
 
-Once a second there is a row of the broker. Every ``every``, or when many rows have gathered, what the recorder has goes
-to the thread; no more than ``WAITING_MAX`` times before it is done with the first. What is more is dropped and counted,
-as is what cannot be written: the broker goes on, and the next rows are tried again.
+Once a second there is a row of the broker. Every ``every``, or when many rows have gathered, the recorder's rows go to
+the thread. At most ``WAITING_MAX`` batches wait for it. Rows beyond that, and rows that cannot be written, are dropped
+and counted. The broker goes on, and the next rows are tried again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ log = logging.getLogger("headway")
 
 SECOND_S = 1.0
 TAKE_ROWS = 10_000
-"""So many are written at once, however little time has passed."""
+"""Rows that are written at once, however little time has passed."""
 WAITING_MAX = 4
 ERROR_TOLD_EVERY_S = 60.0
 STOP_S = 10.0
-"""For what is still to be written when the broker is stopped."""
+"""Time for the last rows when the broker is stopped."""
 
 
 class Telemetry:
-    """Of a broker nobody is connected to yet. Raises ConfigError where it cannot be: no pyarrow, no place to write."""
+    """Telemetry of one broker, made before its first client connects. Raises ConfigError without pyarrow, or if the
+    folder cannot be written."""
 
     def __init__(self, settings: Settings, broker: Broker, loop: asyncio.AbstractEventLoop,
                  now: Callable[[], float]) -> None:
@@ -56,7 +57,7 @@ class Telemetry:
         )  # fmt: skip
         self.written_rows = 0
         self.lost_rows = 0
-        """Those the recorder had, and that were not written."""
+        """Rows that the recorder had and that were not written."""
         self.errors = 0
         self.last_error = ""
         self._told: tuple[str, float] = ("", 0.0)
@@ -69,7 +70,7 @@ class Telemetry:
 
     @property
     def dropped_rows(self) -> int:
-        """All that did not come into the lake."""
+        """Rows that did not get into the lake."""
         return self.lost_rows + self.recorder.dropped_rows
 
     def start(self, settings: Settings) -> None:
@@ -79,7 +80,7 @@ class Telemetry:
         self._second()
 
     def configured(self, settings: Settings, policies_text: str) -> None:
-        """These settings, and these policies and topics, are in force from now on."""
+        """Records that these settings, policies and topics are in force from now on."""
         server = settings.server
         self.observer.configured(
             self._now(), version=__version__, sweep_s=server.sweep_s, late_after_s=server.late_after_s,
@@ -128,7 +129,7 @@ class Telemetry:
             self._failed(lost, text)
 
     def _failed(self, rows: int, text: str) -> None:
-        """Rows are lost: count them, and say so, the same thing once a minute at most."""
+        """Counts lost rows, and logs why, the same text at most once a minute."""
         self.lost_rows += rows
         self.errors += 1
         self.last_error = text
@@ -138,7 +139,7 @@ class Telemetry:
             log.error("telemetry: %d rows could not be written to %s: %s", rows, self.lake.folder, text)
 
     def stop(self) -> None:
-        """Write what is there, and wait for it, though not for ever."""
+        """Writes the last rows, and waits up to ``STOP_S`` for them."""
         if not self._seconds.running:
             return
         self._seconds.stop()

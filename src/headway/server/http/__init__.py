@@ -1,4 +1,4 @@
-"""HTTP: who may ask, how much, and how answers look."""
+"""HTTP: access control, quotas, and the forms of requests and answers."""
 
 from headway.server.http.access import IDLE_S, USER, AccessControl
 from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, read_text

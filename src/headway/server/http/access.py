@@ -1,11 +1,11 @@
-"""The gate of the admin API: who comes in, what for, and for how long.
+"""Access control of the admin API: who may connect, what a user may do, and how long a request may take.
 
 Rules:
-- Only this machine is answered, and no web page in its browser.
-- Where there are users or tokens, whoever asks is one of them (HTTP basic, bearer token). ``[auth.admin]`` says who
-  may read and who may change. To change is everything but GET, HEAD, and asking what a config would do.
-- Nobody keeps a connection without using it: one that has not asked for anything within ``HEADER_S``, a body that does
-  not come, and an answer that is not read end it. There are ``CONNECTIONS_MAX`` at most.
+- Only clients on this machine are answered, and no web page in its browser.
+- If there are users or tokens, a request must name one of them (HTTP basic, bearer token). ``[auth.admin]`` says which
+  may read and which may change. Everything is a change except GET, HEAD, and asking what a config would do.
+- Idle connections are closed: without a request within ``HEADER_S``, if a body does not arrive, and if an answer is not
+  read. There are ``CONNECTIONS_MAX`` connections at most.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER_S = 10.0
 IDLE_S = 30.0
 UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
-"""The user of a request; empty where there are no users."""
+"""The user of a request; empty if there are no users."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
@@ -44,12 +44,12 @@ class AccessControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._silent: set[asyncio.BaseProtocol] = set()
-        """Connections that have not asked for anything yet."""
+        """Connections that have not made a request yet."""
 
     # -- connections ------------------------------------------------------------------------------------------------
 
     def connection(self, server: web.Server) -> asyncio.BaseProtocol:
-        """For the next one that is accepted."""
+        """Returns the protocol for a connection that is accepted."""
         if len(server.connections) >= CONNECTIONS_MAX:
             return _Full()
         protocol = server()
@@ -86,7 +86,7 @@ class AccessControl:
         return response
 
     async def _user(self, request: web.Request) -> str:
-        """Names the user of a request. Raises Refusal."""
+        """Returns the user of a request. Raises Refusal."""
         auth = self._engine.settings.auth
         if not auth.asks:
             return ""
@@ -124,7 +124,7 @@ class AccessControl:
 
 
 class _Full(asyncio.Protocol):
-    """A connection too many."""
+    """A connection beyond ``CONNECTIONS_MAX``: it is told so and closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -144,7 +144,7 @@ async def _send(request: web.Request, response: web.Response) -> None:
 
 
 def _from_here_only(request: web.Request) -> None:
-    """A web page somewhere else may not make its reader's browser talk to us (DNS rebinding, forms)."""
+    """Refuses requests that a web page made its reader's browser send (DNS rebinding, forms). Raises Refusal."""
     try:
         parts = urlsplit(f"//{request.host}")
         host = parts.hostname or ""
@@ -157,7 +157,7 @@ def _from_here_only(request: web.Request) -> None:
 
 
 def _basic(said: str) -> tuple[str, bytes]:
-    """Raises Refusal."""
+    """Reads the name and password of HTTP basic. Raises Refusal."""
     try:
         name, colon, password = base64.b64decode(said.strip(), validate=True).partition(b":")
         if not colon:

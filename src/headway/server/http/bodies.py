@@ -1,4 +1,4 @@
-"""HTTP bodies: requests read within bounds of size and time, JSON answers, refusals."""
+"""HTTP bodies: request bodies within limits of size and time, JSON answers, refusals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_S = 10.0
-"""For a body to arrive."""
+"""Time for a body to arrive."""
 
 
 class Refusal(Exception):
-    """An answer that is a status and one line; the gate says it (access.py)."""
+    """A refusal: a status and one line of text. Access control turns it into the answer (access.py)."""
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None, **more: Any) -> None:
         super().__init__(text)
@@ -35,9 +35,9 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
                 if len(data) > bytes_max:
                     raise Refusal(413, f"more than {bytes_max} bytes at once; hand over less at a time")
     except TimeoutError:
-        raise Refusal(408, f"what was to be sent did not arrive within {seconds:g} s") from None
+        raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
     except (web.PayloadAccessError, web.RequestPayloadError):
-        raise Refusal(400, "what was sent broke off, or is not encoded as it says") from None
+        raise Refusal(400, "the body broke off, or has another encoding than it says") from None
     return bytes(data)
 
 
@@ -49,7 +49,7 @@ async def read_text(request: web.Request) -> str:
     except LookupError:
         raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"is not text in {charset}: byte {error.start} does not belong there") from None
+        raise Refusal(400, f"the body is not text in {charset}: byte {error.start} is invalid") from None
 
 
 async def read_json(request: web.Request, type: type[T]) -> T:

@@ -1,4 +1,4 @@
-"""Quotas: so many cursors, and so many writers, each user has and no more. What they pin is on the broker's disk."""
+"""Quotas: the cursors and writers that each user may have. They are limited because they pin records on disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headway.server.http.bodies import Refusal
 
 
 class Quota:
-    """``there``: whether there still is one of this name; it is asked only of who has reached the limit."""
+    """A quota of one kind. ``there`` says whether a name still exists; it is asked only when a user is at the limit."""
 
     def __init__(self, most: int, setting: str, give_up: str, there: Callable[[str], bool]) -> None:
         self._most = most
@@ -16,17 +16,17 @@ class Quota:
         self._give_up = give_up
         self._there = there
         self._users: dict[str, str] = {}
-        """By name: whose it is."""
+        """Owner of each name."""
         self._names: dict[str, dict[str, None]] = {}
-        """By user."""
+        """Names of each user."""
 
     def restore(self, owned: Iterable[tuple[str, str]]) -> None:
-        """Names and users, from before the process began: however many there are."""
+        """Counts names and their users from before this process, even beyond the limit."""
         for name, user in owned:
             self._own(name, user)
 
     def take(self, name: str, user: str) -> None:
-        """Counts it as this user's from now on. Raises Refusal."""
+        """Counts a name as this user's. Raises Refusal."""
         if self._users.get(name) == user:
             return
         names = self._names.get(user, {})

@@ -1,4 +1,4 @@
-"""The event loop's own: how late it is, when garbage is looked for, what the process takes up."""
+"""The event loop: its lateness, repeated callbacks, garbage collection, and figures of the process."""
 
 from headway.server.loop.collector import Collector
 from headway.server.loop.process import called_as, memory_peak_bytes, memory_rss_bytes, raise_file_limit

@@ -1,17 +1,17 @@
-"""The collector: when Python looks for garbage, and how much of all there is it looks through.
+"""The collector: when Python's garbage collector runs, and how many objects it traverses.
 
-Theory of operation. Nearly everything is let go of by counting references, for what is over leaves no cycle
-(tests/server/test_left_behind.py). Python's collector is for cycles of others: tasks, exceptions, requests. To find
-those that have grown old it looks through all objects there are; with a hundred thousand subscriptions that takes more
-than a second, and nobody is served meanwhile. So what was looked through and is no garbage is *set aside*
-(``gc.freeze``) and not looked through again: that is what it costs, once an object, however many there are.
+Theory of operation. Nearly all objects are freed by reference counting, because the broker's own objects leave no
+cycles when they end (tests/server/test_left_behind.py). The garbage collector is needed for cycles of others: tasks,
+exceptions, requests. A full collection traverses all objects. With a hundred thousand subscriptions that takes more
+than a second, and no client is served meanwhile. So objects that survive a collection are *set aside* (``gc.freeze``)
+and never traversed again. Each object is traversed about once, however many there are.
 
 Rules:
-- The young generations are Python's own affair; they are small.
-- The old one is collected here, when about ``PORTION`` objects have come since the last time, and what stays of it is
-  set aside. That takes some 15 ms; the pulse puts it down to ``gc``.
-- What was set aside is let go of by its references like everything else. A cycle that has come among it stays.
-- This counts collections and not generations, so it holds for every Python from 3.11 on, whatever its generations are.
+- Python collects the young generations by itself; they are small.
+- The old generation is collected here, when about ``PORTION`` objects have come since the last time. The survivors are
+  set aside. That takes some 15 ms; the pulse attributes it to ``gc``.
+- Objects that were set aside are still freed by reference counting. A cycle among them is never found.
+- Collections are counted, not generations, so this works with every Python from 3.11 on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headway.server.loop.repeating import Repeating
 PORTION = 20_000
 LOOK_S = 0.1
 NEVER = 2**31 - 1
-"""The old generation is not collected but here. (A Python that has no such threshold does it in small steps.)"""
+"""Threshold that keeps Python from collecting the old generation. (Versions without it collect in small steps.)"""
 
 
 class Collector:
@@ -32,7 +32,7 @@ class Collector:
         self._looks = Repeating(loop, LOOK_S, self._look)
         self._thresholds = gc.get_threshold()
         self._passes = 0
-        """Collections since the last time; each says that so many objects have come as the first threshold has it."""
+        """Young collections since the last time. Each stands for as many new objects as the first threshold says."""
         self._passes_max = max(1, PORTION // max(1, self._thresholds[0]))
 
     def start(self) -> None:
@@ -48,7 +48,7 @@ class Collector:
             gc.set_threshold(*self._thresholds)
 
     def _collected(self, phase: str, _: dict[str, int]) -> None:
-        """In whatever thread: nothing is done here but counting."""
+        """Counts young collections. May run in any thread."""
         if phase == "stop":
             self._passes += 1
 
@@ -57,7 +57,7 @@ class Collector:
             self.set_aside()
 
     def set_aside(self) -> None:
-        """Find what is garbage of all that has come, and never ask the rest again."""
+        """Collects garbage, and sets the survivors aside."""
         gc.collect()
         gc.freeze()
         self._passes = 0

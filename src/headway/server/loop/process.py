@@ -23,12 +23,12 @@ def memory_rss_bytes() -> int:
 
 
 def memory_peak_bytes() -> int:
-    """The highest it has been."""
+    """Highest resident memory so far."""
     return _status_bytes("VmHWM:")
 
 
 def called_as() -> list[str]:
-    """The words with which this program is called again, from the same place."""
+    """Returns the command that starts this program again, from the same place."""
     program = Path(sys.argv[0])
     if program.name != "headway":
         return [sys.executable, "-m", "headway"]
@@ -37,7 +37,7 @@ def called_as() -> list[str]:
 
 
 def raise_file_limit() -> int:
-    """Take as many open files as the operating system lets us have; returns how many that is."""
+    """Raises the limit of open files as far as the operating system allows; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,14 +1,14 @@
-"""The pulse: how late the loop is, all of it, and what took it. This is what clients feel.
+"""The pulse: how late the event loop is, and what made it late. This is the delay that clients feel.
 
-Theory of operation. A timer is due every ``PROBE_S``. By how much it comes too late is by how much anything that came
-meanwhile had to wait, whoever was at fault. Beside it each of our callbacks says, once, how long it took and what it
-was; what was late is put down to the causes that ran since the last probe, in proportion, and the rest to ``other``:
-code that says nothing, or a machine with no time for us.
+Theory of operation. A timer, the probe, is due every ``PROBE_S``. If it comes late, everything that arrived meanwhile
+had to wait as long, whatever the cause. Each of the broker's callbacks reports its kind and duration. Lateness is
+attributed to the causes that ran since the last probe, in proportion, and the rest to ``other``: code that does not
+report, or a machine without time for this process.
 
 Rules:
-- A callback costs two looks at the clock; nothing is measured per message.
-- Garbage collection is a cause of its own, and no part of what it interrupted.
-- The governor judges nobody while this says that the loop is late.
+- A callback costs two clock readings. Nothing is measured per message.
+- Garbage collection is a cause of its own, and is not counted as part of the callback that it interrupted.
+- The governor judges no consumer while the loop is late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("headway")
 
 PROBE_S = 0.02
 LEAST_S = 0.002
-"""Less is the clock's own grain."""
+"""Lateness below this is noise of the timer."""
 SAID_FROM_S = 0.1
 SAID_EVERY_S = 10.0
 LATELY_S = 60.0
@@ -41,23 +41,23 @@ class Pulse:
         self.longest_s = 0.0
         self.longest_words = ""
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """Probes, by how late they were."""
+        """Number of probes by lateness, one for each of ``BOUNDS_S`` and one beyond."""
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._taken = dict.fromkeys(CAUSES, 0.0)
-        """Since the last probe."""
+        """Time that each cause took since the last probe."""
         self._worst: tuple[str, object] = "", None
         self._worst_s = 0.0
-        """The longest callback of them, what it was and whom it was about."""
+        """The longest callback since the last probe: its cause and its subject; below, its duration."""
         self.begin = clock
-        """A callback begins: when that is."""
+        """Returns the time at which a callback begins."""
         self._collected: list[tuple[float, float]] = []
-        """When garbage was collected since the last callback was over, and for how long."""
+        """Garbage collections since the last callback ended: begin and duration."""
         self._gc_began_s = 0.0
         self._lately = [0.0, 0.0]
-        """The longest of this minute, and of the last."""
+        """Longest lateness of this minute, and of the last."""
         self._minute_s = clock()
         self._held_s = 0.0
         self._said_s = -SAID_EVERY_S
@@ -76,7 +76,7 @@ class Pulse:
     # -- what callbacks say -----------------------------------------------------------------------------------------
 
     def end(self, cause: str, began_s: float, who: object = None) -> float:
-        """The callback is over. ``who`` it was about. Returns when."""
+        """Reports the end of a callback about ``who``. Returns the time."""
         ended_s = self._clock()
         took_s = ended_s - began_s
         if self._collected:
@@ -88,7 +88,7 @@ class Pulse:
         return ended_s
 
     def steps(self, cause: str, work: Coroutine[Any, Any, Any], who: object = None) -> _Steps:
-        """To be awaited in place of ``work``: what it does between two waits is a callback."""
+        """Wraps a coroutine, so that each of its steps between two waits is reported as a callback."""
         return _Steps(self, cause, work, who)
 
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
@@ -113,7 +113,7 @@ class Pulse:
         self._next()
 
     def look(self) -> None:
-        """How late is it?"""
+        """Takes the lateness of the probe that is due."""
         now = self._clock()
         late_s = max(0.0, now - self._due_s)
         self.counts[bisect_left(BOUNDS_S, late_s)] += 1
@@ -142,7 +142,7 @@ class Pulse:
             self._said_s, self._unsaid = now, 0
 
     def _shares(self, late_s: float) -> dict[str, float]:
-        """Lateness by cause."""
+        """Splits lateness by cause."""
         known_s = sum(self._taken.values())
         part = min(1.0, late_s / known_s) if known_s else 0.0
         shares = {cause: taken_s * part for cause, taken_s in self._taken.items() if taken_s}
@@ -161,7 +161,7 @@ class Pulse:
     # -- what is asked of it ----------------------------------------------------------------------------------------
 
     def held_s(self) -> float:
-        """The longest it was late since this was asked before, up to now: a probe that is overdue counts, once."""
+        """Returns the longest lateness since the last call. An overdue probe counts, once."""
         if self._due_s and self._clock() > self._due_s:
             self.look()
             self._due_s = self._clock()
@@ -170,7 +170,7 @@ class Pulse:
 
     @property
     def lately_s(self) -> float:
-        """The longest it was late in the last minute or two."""
+        """Longest lateness in the last minute or two."""
         return max(self._lately)
 
 
@@ -198,5 +198,5 @@ class _Steps:
             error = None
             try:
                 sent = yield waited
-            except BaseException as thrown:  # noqa: BLE001  also that it is cancelled: for the work to see
+            except BaseException as thrown:  # noqa: BLE001  cancellation, too, is for the work to handle
                 error = thrown

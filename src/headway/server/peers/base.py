@@ -215,7 +215,7 @@ class BasePeer(ABC, Generic[Item]):
         """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The
         next one may have been published in part; its rest takes its place."""
         if session is None:
-            raise ProtocolError("it has not said who it is", reason=Reason.PROTOCOL_ERROR)
+            raise ProtocolError("the client has not logged in", reason=Reason.PROTOCOL_ERROR)
         budget = self.budget
         runs: list[Run] = []
         for item in islice(items, at, None):

@@ -1,8 +1,8 @@
-"""Cursors over HTTP: how a Spark query tells how far it has come, and is told what became of it.
+"""Cursors over HTTP: a Spark query reports its position, and learns what the broker has decided about it.
 
-``PUT /v1/cursors/NAME`` with ``{"topic", "offset", "policy", "wait_ms"}`` attaches the query and moves its cursor up to
-the next record that it wants; ``POST .../leave`` says that it has stopped, and leaves the cursor where it is;
-``DELETE`` gives the cursor up. Records themselves come from ``/v1/topics/TOPIC/records`` (records.py).
+``PUT /v1/cursors/NAME`` with ``{"topic", "offset", "policy", "wait_ms"}`` attaches the query and moves its cursor to
+the next record that it wants. ``POST .../leave`` detaches a query that has stopped, and keeps its cursor. ``DELETE``
+deletes the cursor. The records themselves come from ``/v1/topics/TOPIC/records`` (records.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headway.store.journal.readable import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0
-"""A client that is silent for so long is away."""
+"""A query that is silent for this long is detached."""
 LOOK_EVERY_S = 30.0
 WAIT_MS_MAX = 10_000
 
@@ -43,7 +43,7 @@ class Cursors:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._polls: dict[str, tuple[Poll, ConnectionlessOutlet]] = {}
-        """Those that are attached, by name."""
+        """Attached cursors by name."""
         self._heard_s: dict[str, float] = {}
         self._looks = Repeating(engine.loop, LOOK_EVERY_S, self._look)
         self._quota = Quota(engine.settings.server.cursors_max, "server.cursors_max", "DELETE /v1/cursors/NAME",
@@ -90,7 +90,7 @@ class Cursors:
     # -- what they come to ------------------------------------------------------------------------------------------
 
     def _recorded(self, topic: str) -> list[RecordedTopic]:
-        """The recorded topics that it lies in. Raises Refusal, BadTopic."""
+        """Returns the recorded topics with records of ``topic``. Raises Refusal, BadTopic."""
         validate_filter(topic)
         journal = self._engine.journal
         recorded = {one.filter: one for one in journal.archive.recorded.values()} if journal is not None else {}
@@ -108,7 +108,7 @@ class Cursors:
         if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(streams):
             text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
             raise Refusal(410, text, earliest=first)
-        # Beyond the end: records were lost, or it is another broker's offset. ``latest`` says so.
+        # An offset beyond the end: records were lost, or it is another broker's. ``latest`` tells the query.
         offset = min(wish.offset, max(one.stream.last_sequence for one in found) + 1)
         if poll is None:
             obituary = broker.obituary(name)
@@ -131,7 +131,7 @@ class Cursors:
         return poll
 
     def _check(self, name: str) -> None:
-        """Raises Refusal, once, if the broker has ended it."""
+        """Raises Refusal, once, if the broker has ended the cursor."""
         poll, outlet = self._polls.get(name, (None, None))
         if poll is None or outlet is None:
             return
@@ -145,7 +145,7 @@ class Cursors:
         raise Refusal(409, text, reason=str(reason))
 
     async def _more(self, poll: Poll, found: list[RecordedTopic], wish: CursorRequest) -> None:
-        """Wait until there is something for it, or for as long as it likes to."""
+        """Waits until there are records for it, for ``wait_ms`` at most."""
         journal, loop = self._engine.journal, self._engine.loop
         assert journal is not None
         until = loop.time() + min(wish.wait_ms, WAIT_MS_MAX) / 1000
@@ -168,7 +168,7 @@ class Cursors:
         }  # fmt: skip
 
     def _why(self, poll: Poll) -> str:
-        """The last thing that was decided about it; not that it is back within limits, as it is right after that."""
+        """Returns the text of the last rule that fired, not of a later return within limits."""
         verdicts = self._engine.broker.verdicts.of(poll.session.client)
         fired = [verdict for verdict in verdicts if verdict.kind is DecisionKind.FIRE]
         return max(fired, key=lambda verdict: verdict.number).text if fired else ""
@@ -180,7 +180,7 @@ class Cursors:
         return session if session is not None and session.protocol == POLLS_PROTOCOL else None
 
     def _known(self, request: web.Request) -> Session:
-        """The session of the cursor that is asked for. Raises Refusal."""
+        """Returns the session of the cursor in the request. Raises Refusal."""
         session = self._session(request.match_info["name"])
         if session is None:
             raise Refusal(404, "there is no such cursor")
@@ -193,7 +193,7 @@ class Cursors:
         self._engine.turn_soon()
 
     def _look(self) -> None:
-        """Now and then: who has not been heard of?"""
+        """Detaches queries that were silent for ``SILENT_S``."""
         now = self._engine.now()
         for name, heard_s in list(self._heard_s.items()):
             session = self._session(name)

@@ -1,6 +1,6 @@
-"""A publication: a batch of a writer on its way from its parts to everyone (core/clients/writers.py has the rules).
+"""A publication: a writer's batch, on its way from its parts to the consumers (core/clients/writers.py has the rules).
 
-A part at a time is read by a worker thread; the loop publishes a little of it in each turn, and none while the writer
+A worker thread reads one part at a time. The loop publishes a little of it in each turn, and nothing while the writer
 is paused, as any publisher may be.
 """
 
@@ -30,13 +30,13 @@ TURN_RUNS = 200
 class Publication:
     def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
                  parts: tuple[str, ...], *, begun: bool) -> None:
-        """``begun``: in an earlier life."""
+        """``begun``: the publication had begun before this process."""
         self.number = number
         self.parts = parts
         self.rows = 0
-        """So many are published."""
+        """Rows published so far."""
         self.refused = ""
-        """Why a queue refused some of them."""
+        """The text with which a queue refused some of the rows; empty: none did."""
         self._engine = engine
         self._staged = staged
         self._threads = threads
@@ -46,12 +46,12 @@ class Publication:
         self.start()
 
     def start(self) -> None:
-        """Again, after it has failed."""
+        """Publishes the batch; called again after a failure."""
         self.task = self._engine.loop.create_task(self._run())
 
     @property
     def failed(self) -> str:
-        """Why it has, in one line; empty: it has not."""
+        """The reason of the failure in one line; empty: it has not failed."""
         if not self.task.done() or self.task.cancelled():
             return ""
         error = self.task.exception()
@@ -63,7 +63,7 @@ class Publication:
 
     @property
     def busy(self) -> bool:
-        """There is something left to be done."""
+        """Whether there is something left to publish."""
         return not self.task.done() or bool(self.failed)
 
     async def _run(self) -> None:
@@ -85,7 +85,7 @@ class Publication:
             writers.begin(name, self.number, self.parts, engine.now())
             self._begun = True
         await journal.flush()
-        # What else is there by now is of attempts that failed: the writer begins no batch before this one is done.
+        # All other parts are of failed attempts: the writer begins no batch before this one is done.
         there = await engine.loop.run_in_executor(self._threads, self._staged.parts, name)
         first = 0
         for part in self.parts:
@@ -116,7 +116,7 @@ class Publication:
                 await asyncio.sleep(0)
 
     async def _session(self) -> Session:
-        """When it may publish. Raises Refused."""
+        """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
             session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now())

@@ -1,8 +1,8 @@
-"""Records over HTTP: ``GET /v1/topics``, and what is recorded of a topic as an Arrow stream or as JSON lines.
+"""Records over HTTP: ``GET /v1/topics``, and the records of a topic as an Arrow stream or as JSON lines.
 
-Theory of operation. A range of offsets is settled first, so that the headers can say where it ends. Then a worker
-thread reads and encodes about a megabyte at a time, and the next only when the client has taken the last: whatever is
-asked for, no more than that is in memory, and the loop does nothing but hand it over.
+Theory of operation. The range of offsets is settled first, so that the headers can say where it ends. Then a worker
+thread reads and encodes about a megabyte at a time, and the next megabyte only when the client has taken the last. So
+no more than that is in memory, whatever is asked for, and the loop only hands it over.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ THREADS = 2
 TRIES_MAX = 10
 READERS_MAX = 32
 UNREAD_S = 60.0
-"""A client that takes nothing for so long is let go."""
+"""An answer of which the client takes nothing for this long is ended."""
 NO_ARROW = (
     "this broker has no pyarrow, so it cannot answer in Arrow: pip install 'headway[telemetry]' "
     "(format=json works without)"
@@ -67,7 +67,7 @@ class ReadRequest(NamedTuple):
     filter: str
     asked: RangeRequest
     on_disk: int
-    """Records behind this offset may not be on disk."""
+    """Last offset that is known to be on disk."""
 
 
 class Begun(NamedTuple):
@@ -75,10 +75,10 @@ class Begun(NamedTuple):
 
     range: OffsetRange
     next_offset: int
-    """To go on from."""
+    """The offset after this answer."""
     first: Chunk
     chunks: Iterator[Chunk]
-    """The rest."""
+    """The remaining parts."""
 
 
 class Records:
@@ -96,7 +96,7 @@ class Records:
     # -- which there are --------------------------------------------------------------------------------------------
 
     def _recorded(self) -> dict[str, RecordedStream]:
-        """By filter."""
+        """Returns recorded topics by filter."""
         engine = self._engine
         if engine.journal is None:
             return {}
@@ -187,7 +187,7 @@ def _begin(wanted: ReadRequest) -> Begun:
         tries_left -= 1
         try:
             return _begun(wanted)
-        except Trimmed:  # between two looks; who wants no certain offset does not mind
+        except Trimmed:  # records were deleted between two looks: the range is settled anew
             if not tries_left:
                 raise Refusal(500, "records are deleted faster than they can be read") from None
         except ConfigError as error:
@@ -253,7 +253,7 @@ def _words(error: Exception) -> str:
 
 
 def _times(stream: ReadableStream) -> tuple[int | None, int | None]:
-    """Times of the first record and the last, microseconds."""
+    """Returns the times of the first and the last record, in microseconds."""
     segments = [segment for segment in stream.segments if segment.first_time_us is not None]
     return (segments[0].first_time_us, segments[-1].last_time_us) if segments else (None, None)
 

@@ -1,10 +1,9 @@
-"""Writers over HTTP: how a Spark query publishes its batches, each exactly once (writers.py has the rules).
+"""Writers over HTTP: a Spark query publishes its batches, each exactly once (core/clients/writers.py has the rules).
 
-``POST /v1/writers/NAME/parts`` brings rows as an Arrow stream and is answered with the name of a *part*, which is on
-disk and published by nobody yet; any number of tasks, and of attempts at each, may do so side by side. ``PUT
-/v1/writers/NAME/batches/N`` with ``{"parts": [...], "wait_ms"}`` publishes what these parts have, once, however often
-it is asked for; 202 says that it is not done yet. ``DELETE .../parts/PART`` takes a part back, ``DELETE
-/v1/writers/NAME`` says that there is nothing more to come.
+``POST /v1/writers/NAME/parts`` stages rows, an Arrow stream, on disk, and answers with the name of the *part*. Any
+number of tasks, and attempts at each, may do so side by side. ``PUT /v1/writers/NAME/batches/N`` with
+``{"parts": [...], "wait_ms"}`` publishes these parts once, however often it is asked for; 202 says that it is not done
+yet. ``DELETE .../parts/PART`` deletes a part, ``DELETE /v1/writers/NAME`` ends the writer.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ log = logging.getLogger("headway")
 PART_BYTES_MAX = 32 * 1024 * 1024
 PARTS_AT_ONCE = 4
 PART_S = 60.0
-"""For a part to arrive: others wait for their turn."""
+"""Time for a part to arrive; others wait for their turn."""
 BATCHES_AT_ONCE = 64
 THREADS = 2
 FREE_BYTES_MIN = 256 * 1024 * 1024
-"""Staged parts leave so much of the disk to the journal."""
+"""Free disk space that staged parts leave to the journal."""
 WAIT_MS_MAX = 10_000
 DAY_S = 86_400.0
 STAGED_S = DAY_S
-"""Parts that nobody has published after so long are removed."""
+"""Age at which parts that were never published are removed."""
 SILENT_S = 30 * DAY_S
-"""A writer not heard of for so long is forgotten, and with it which batches of its are published."""
+"""A writer that is silent for this long is forgotten, and with it which of its batches are published."""
 AWAY_S = 300.0
 LOOK_EVERY_S = 60.0
 NO_JOURNAL = "publishing exactly once needs the journal, and this broker has none: add [journal] to its config"
@@ -58,7 +57,7 @@ class Writers:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-writers")
         self._uploads = asyncio.Semaphore(PARTS_AT_ONCE)
         self._publications: dict[str, Publication] = {}
-        """By writer: the last one."""
+        """The last publication of each writer."""
         self._heard_s: dict[str, float] = {}
         self._looks = Repeating(engine.loop, LOOK_EVERY_S, self._look)
         self._payload_bytes_max = max(one.packet_bytes_max for one in engine.settings.listeners.values())
@@ -76,7 +75,7 @@ class Writers:
         ]
 
     def start(self) -> None:
-        """Go on with what was begun before the process began."""
+        """Continues publications that began before this process."""
         if self._engine.journal is not None:
             self._quota.restore((name, "") for name in self._engine.broker.writers.names())
             for name, batch in self._engine.broker.writers.unfinished().items():
@@ -138,7 +137,7 @@ class Writers:
     # -- what they come to ------------------------------------------------------------------------------------------
 
     def _name(self, request: web.Request) -> str:
-        """The writer's. Raises Refusal."""
+        """Returns the writer's name in the request. Raises Refusal."""
         name = request.match_info["name"]
         if self._engine.journal is None:
             raise Refusal(404, NO_JOURNAL)
@@ -153,14 +152,14 @@ class Writers:
         return name in self._heard_s or self._engine.broker.writers.last(name) is not None
 
     def _heard(self, request: web.Request) -> str:
-        """The name of a writer that has something to publish. Raises Refusal."""
+        """Returns the writer's name, counts it in the user's quota, and notes the time. Raises Refusal."""
         name = self._name(request)
         self._quota.take(name, request[USER])
         self._heard_s[name] = self._engine.now()
         return name
 
     def _stage(self, name: str, data: bytes) -> tuple[str, int]:
-        """In a worker thread. Raises Refusal."""
+        """Checks rows and stages them. Runs in a worker thread. Raises Refusal."""
         try:
             from headway.store.rows import BadRows, check
         except ImportError:
@@ -193,7 +192,7 @@ class Writers:
         missing += await self._engine.loop.run_in_executor(self._threads, self._staged.missing, name, parts)
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
-        if self._publications.get(name) is not running:  # somebody was faster
+        if self._publications.get(name) is not running:  # another request was faster
             return await self._publication(name, number, parts)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
@@ -207,7 +206,7 @@ class Writers:
         return publication
 
     async def _drop(self, name: str, parts: Sequence[str]) -> None:
-        """Parts that nobody will publish: their rows are, from others."""
+        """Removes parts whose rows are published from other parts."""
         if parts and all(map(is_name, parts)):
             await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, parts)
 
@@ -222,7 +221,7 @@ class Writers:
             self._engine.turn_soon()
 
     def _look(self) -> None:
-        """Now and then: who has not been heard of, and what was left lying?"""
+        """Detaches and forgets silent writers, and removes parts that were left over."""
         engine, now = self._engine, self._engine.now()
         busy = {name for name, one in self._publications.items() if one.busy}
         for name, heard_s in list(self._heard_s.items()):
@@ -236,7 +235,7 @@ class Writers:
         engine.loop.run_in_executor(self._threads, self._tidy, set(writers.unfinished()))
 
     def _tidy(self, busy: set[str]) -> None:
-        """In a worker thread."""
+        """Removes old parts. Runs in a worker thread."""
         try:
             removed = self._staged.tidy(STAGED_S, busy)
         except OSError as error:

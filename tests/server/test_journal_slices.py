@@ -179,7 +179,7 @@ def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None
     assert "c1" in again.broker.registry.sessions
 
 
-def test_the_keeper_tells_of_a_place_that_goes_back() -> None:
+def test_the_writer_tells_of_a_place_that_goes_back() -> None:
     crowd = Crowded(FEW)
     stage, journal = crowd.stage, crowd.stage.journal
     stage.loop.pass_time(6.0)

@@ -1,4 +1,4 @@
-"""The format of a batch: entries that were written together, with one checksum. Pure functions, no I/O.
+"""The format of a batch: entries that are written together, with one checksum. Pure functions, no I/O.
 
 ::
 
@@ -6,18 +6,18 @@
              first and last sequence, time
     body     a record of 17 bytes for each entry (sequence, count, size, kind), then the bytes of all entries
 
-The records stand together so that a reader who wants only some kinds looks at nothing else. The CRC is over the header
-behind it and the body. The token is the stream's own, drawn at random: no payload, whatever a client puts into it, is
-taken for a batch when a damaged file is searched for the next whole one.
+The records stand together, so that a reader of some kinds looks at nothing else. The CRC covers the rest of the header
+and the body. The token is a random number of the stream. It keeps payloads, whatever a client puts into them, from
+being taken for batches when a damaged file is searched for the next whole one.
 
 Rules:
-- Numbers follow one another within a stream. ``synced`` is the highest number that was known to be on disk when this
-  batch was written: so a whole batch says which ones before it cannot be missing because of a power loss.
-- An entry with count n > 0 has the sequences from its own to sequence + n - 1; these go up through the stream. One with
-  count 0 is a fact, and only carries the sequence it came at. A batch of facts has first and last sequence 0.
+- Numbers are successive within a stream. ``synced`` is the highest number that was known to be on disk when this batch
+  was written. So a whole batch tells which earlier ones cannot be missing because of a power loss.
+- An entry with count n > 0 has the sequences from its own to sequence + n - 1; they ascend through the stream. An entry
+  with count 0 is metadata, and only carries the sequence it came at. A batch of metadata has first and last sequence 0.
 - A body is at most ``BODY_BYTES``, unless it is a single entry.
-- Pieces of ``PIECE_BYTES`` or more are never copied; smaller ones are joined, which is cheaper than to write them one
-  by one. Whoever gave a piece must not change it until it is on disk.
+- Pieces of ``PIECE_BYTES`` or more are never copied; smaller ones are joined, which is cheaper than writing each by
+  itself. The caller must not change a piece until it is on disk.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MAGIC = b"HWB"
 VERSION = 1
 _HEADER = struct.Struct("<3sBIIIQQQQQq")
 _CHECKED = struct.Struct("<IIQQQQQq")
-"""The header behind the CRC."""
+"""The part of the header after the CRC."""
 _CHECKED_AT = 8
 _RECORD = struct.Struct("<QIIB")
 HEADER_BYTES = _HEADER.size
 RECORD_BYTES = _RECORD.size
 TOKEN_AT = 16
-"""Where in a header its token stands: what a search for whole batches looks for."""
+"""The offset of the token in a header. A search for whole batches looks for the token."""
 
 BODY_BYTES = 256 * 1024
 ENTRY_BYTES_MAX = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ SEQUENCE_MAX = 2**64 - 1
 
 
 class Entry(NamedTuple):
-    """To be written. Memoryviews must be of single bytes. Sizes up to ``ENTRY_BYTES_MAX`` in all."""
+    """An entry to be written, of up to ``ENTRY_BYTES_MAX``. Memoryviews must be of single bytes."""
 
     kind: int
     """0 to 255."""
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 class StoredEntry(NamedTuple):
-    """Read back."""
+    """An entry that was read."""
 
     kind: int
     sequence: int
@@ -68,7 +68,7 @@ class StoredEntry(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch, in the order of the file."""
+    """The header of a batch; fields are in the order of the file."""
 
     length: int
     """Bytes of the body."""
@@ -94,7 +94,7 @@ class Packed(NamedTuple):
 
 
 class BadBatch(Exception):
-    """There is no whole batch here. The text says why not, without saying where."""
+    """The data is not a whole batch. The text says why, without the place."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class BadBatch(Exception):
 def pack(
     entries: Iterable[Entry], *, token: int, number: int, synced: int, time_us: int, after: int = 0
 ) -> list[Packed]:
-    """The entries as batches from ``number`` on. ``after`` is the last sequence the stream has. Raises ValueError for
-    an entry that cannot be written, or whose sequence does not go up."""
+    """Packs entries into batches from ``number`` on. ``after`` is the stream's last sequence. Raises ValueError for an
+    entry that cannot be written, or whose sequence does not ascend."""
     batches: list[Packed] = []
     records: list[bytes] = []
     pieces: list[Buffer] = []
@@ -148,7 +148,7 @@ def _packed(header: BatchHeader, records: list[bytes], pieces: list[Buffer]) -> 
 
 
 def _grouped(records: list[bytes], pieces: list[Buffer]) -> list[Buffer]:
-    """The records and pieces in few buffers: large ones as they are, small neighbours joined."""
+    """Groups records and pieces into few buffers: large pieces as they are, small neighbours joined."""
     grouped: list[Buffer] = []
     small: list[Buffer] = [*records]
     for piece in pieces:
@@ -168,8 +168,8 @@ def _grouped(records: list[bytes], pieces: list[Buffer]) -> list[Buffer]:
 
 
 def header_of(data: Buffer, token: int | None) -> BatchHeader:
-    """The header at the beginning of ``data``, as far as it can be judged without the body: its sizes are within their
-    limits. ``token`` None takes any. Raises BadBatch."""
+    """The header at the beginning of ``data``. Checks only what can be checked without the body. ``token`` None accepts
+    any. Raises BadBatch."""
     if len(data) < HEADER_BYTES:
         raise BadBatch(f"the file ends after {len(data)} bytes of a batch's header")
     magic, version, _, *fields = _HEADER.unpack_from(data)
@@ -196,7 +196,7 @@ def body_of(data: Buffer, header: BatchHeader) -> memoryview:
 
 
 def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:
-    """The entries of a whole batch, or those of these kinds. They stay in the body's memory. Raises BadBatch."""
+    """The entries of a whole batch, or those of the given kinds, as views of the body. Raises BadBatch."""
     position = header.entries * RECORD_BYTES
     found = []
     for sequence, count, size, kind in _RECORD.iter_unpack(body[:position]):

@@ -1,4 +1,4 @@
-"""Errors of a journal that no retry puts right."""
+"""Errors of a journal that a retry cannot fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Corrupt(Exception):
-    """Something that had been on disk is there no longer, or not as it was written."""
+    """Data that had been on disk is missing or damaged."""
 
     def __init__(self, path: Path, offset: int, what: str) -> None:
         """``what`` is wrong, in words, at byte ``offset`` of ``path``."""

@@ -138,7 +138,7 @@ def test_whoever_is_refused_is_in_the_log(small: BrokerProcess, name: str) -> No
         def told() -> bool:
             """There is no more than a line a second."""
             greedy.subscribe(f"{name}/{greedy.next_id}/{'x' * LONG}")
-            return f"{name} is refused" in small.log.read_text()
+            return f"a request of {name} was refused" in small.log.read_text()
 
         until(told, what="a line about it")
     assert "a client id may have 1024 bytes" in small.log.read_text()

@@ -93,7 +93,7 @@ def test_a_reload_is_put_on_record_and_users_never_are(start: BrokerFactory, tmp
     ]  # fmt: skip
     assert set(first) == set(second) == {"policy", "topic"}
     log = broker.log.read_text()
-    assert "only at the next start: [telemetry]" in log
+    assert "effective only after a restart: [telemetry]" in log
     assert not any(b"scrypt" in path.read_bytes() for path in lake.rglob("*.parquet"))
 
 

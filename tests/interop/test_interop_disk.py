@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,16 @@ def test_a_failing_disk_costs_the_offlined_their_connection(
         assert "cannot write" in broker.log.read_text()
 
 
+def spilled(broker: BrokerProcess) -> list[Path]:
+    """The files of the spill that the broker has open; it opens and closes others meanwhile."""
+    found = []
+    for fd in Path(f"/proc/{broker.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if "/spill/" in os.readlink(fd):
+                found.append(fd)
+    return found
+
+
 def _only_the_stuck_one_goes(
     broker: BrokerProcess, name: str, reasons: tuple[str, ...], *, truncate: bool = False
 ) -> None:
@@ -144,7 +155,7 @@ def _only_the_stuck_one_goes(
         sent = flood(writer, name, 3500, good)
         if truncate:
             until(lambda: used(broker)["memory_bytes"] <= 1_600_000, what="all that has to go to disk is there")
-            files = [fd for fd in Path(f"/proc/{broker.pid}/fd").iterdir() if "/spill/" in os.readlink(fd)]
+            files = spilled(broker)
             assert files
             for fd in files:
                 os.truncate(fd, 300_000)

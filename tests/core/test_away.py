@@ -70,7 +70,7 @@ def test_q3_a_durable_subscription_is_spared_unless_told() -> None:
         publisher.publish("t", number * 10, 10, qos=1)
     (kept,) = stage.stats_of("reader")
     assert kept.lag_records == 10 * (number + 1)
-    assert stage.broker.obituary("reader") is None
+    assert stage.broker.deletion_notice("reader") is None
 
 
 def test_q4_its_client_is_told_once_when_it_comes_back() -> None:
@@ -79,10 +79,10 @@ def test_q4_its_client_is_told_once_when_it_comes_back() -> None:
     away(stage)
     for number, _ in enumerate(stage.steps(3)):
         publisher.publish("t", number * 20, 20, qos=1)
-    text = stage.broker.obituary("reader")
+    text = stage.broker.deletion_notice("reader")
     assert text is not None
     assert "(limit 100)" in text
-    assert stage.broker.obituary("reader") is None
+    assert stage.broker.deletion_notice("reader") is None
 
 
 def test_a2_what_waits_for_who_is_away_goes_to_disk_and_comes_back() -> None:

@@ -159,7 +159,7 @@ def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
     """Whatever a snapshot says meanwhile, the next session of the name has none of it."""
     stage = Stage()
     ledger = Ledger()
-    stage.broker._keeping.begin(ledger)
+    stage.broker._metadata.begin(ledger)
     old = stage.client("c", expiry_s=60.0)
     for number in range(MANY):
         old.subscribe(f"t/{number}", 1)
@@ -172,9 +172,9 @@ def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
     stage.client("c", expiry_s=60.0).subscribe("mine", 1)
     commit = ledger.take(0)
     assert commit is not None
-    sessions = [fact for fact in commit.facts if fact.what == "session"]
+    sessions = [fact for fact in commit.changes if fact.what == "session"]
     assert [(fact.name, fact.terms is None) for fact in sessions] == [("c", True), ("c", False)]
-    told = [fact for fact in ledger.all_facts() if fact is not None and fact.what == "subscription"]
+    told = [fact for fact in ledger.all_metadata() if fact is not None and fact.what == "subscription"]
     assert [fact.terms.request.filter for fact in told] == ["mine"]  # type: ignore[attr-defined]
 
 

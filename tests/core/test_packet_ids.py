@@ -42,5 +42,5 @@ def test_all_of_them_take_little() -> None:
 def test_an_id_that_stands_for_something_is_not_given_again() -> None:
     channel = Channel(10, id_max=5)
     channel.in_flight[2] = Delivery(cast(Subscription, None), 0.0)
-    channel.doubtful.append(4)
+    channel.orphaned_ids.append(4)
     assert [channel.next_id() for _ in range(6)] == [1, 3, 5, 1, 3, 5]

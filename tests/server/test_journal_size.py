@@ -13,8 +13,8 @@ from headway.core.base.errors import Reason
 from headway.core.clients.folding import Folding
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
-from headway.core.log import Place
-from headway.core.log.ledger import MAIN, Fact
+from headway.core.log import CommittedPosition
+from headway.core.log.ledger import MAIN, MetadataChange
 from headway.server.journal import snapshot, snapshot_schedule
 from headway.server.journal.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
 from headway.store.journal.batch import Entry
@@ -87,13 +87,13 @@ def test_nor_while_an_old_record_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert publisher.told == [1, 2]
     assert talk(stage, 200) < 16 * METADATA_BYTES
 
-    folded, fact = [], Folding.fact
+    folded, fact = [], Folding.change
 
-    def counted(folding: Folding, one: Fact, *, again: bool) -> None:
+    def counted(folding: Folding, one: MetadataChange, *, again: bool) -> None:
         folded.append(one)
         fact(folding, one, again=again)
 
-    monkeypatch.setattr(Folding, "fact", counted)
+    monkeypatch.setattr(Folding, "change", counted)
     assert verify(stage.journal.streams[MAIN].folder, stage.files).good
     stage.journal.close()
     again = JournalStage(stage.files)
@@ -109,7 +109,7 @@ def test_a_snapshot_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) ->
     Publisher(stage).publish("q", 1)
     stage.turn()
 
-    def never_last(places: Sequence[Place], sequence: int, kind: int = POSITIONS) -> Entry:
+    def never_last(places: Sequence[CommittedPosition], sequence: int, kind: int = POSITIONS) -> Entry:
         return encode_positions(places, sequence, POSITIONS if kind == SNAPSHOT_POSITIONS else kind)
 
     monkeypatch.setattr(snapshot, "encode_positions", never_last)

@@ -18,7 +18,7 @@ from headway.core.base.errors import Reason
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest
 from headway.core.log.chunk import Chunk
-from headway.core.log.loose import LooseEnds
+from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.queue.queue import queue_of
 from headway.server.journal.needs import Needs
 from headway.server.journal.slices import PAUSE_S
@@ -105,7 +105,7 @@ class Crowded:
 
     def many_unloaded(self) -> tuple[int, int]:
         """There are as many chunks whose bytes are only in the journal as there are subscriptions."""
-        chunks = {Chunk(0, number): 2**62 for number in range(len(self.stage.journal.ledger.kept))}
+        chunks = {Chunk(0, number): 2**62 for number in range(len(self.stage.journal.ledger.positions))}
         self.stage.journal.chunk_cache.unloaded.update(chunks)
         return self.tidying()
 
@@ -152,7 +152,7 @@ def test_who_closes_in_the_middle_of_a_snapshot_has_the_one_before() -> None:
     again = JournalStage(stage.files, memory="400MB")
     assert again.journal._tidying.snapshots == before
     assert again.all_of("q") == [1]
-    assert len(again.journal.ledger.kept) == FEW + 1
+    assert len(again.journal.ledger.positions) == FEW + 1
 
 
 def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None:
@@ -188,7 +188,7 @@ def test_the_writer_tells_of_a_place_that_goes_back() -> None:
     assert needs is not None
     assert needs._seen
     sequence = stage.broker.registry.sequence
-    kept = journal.ledger.kept[next(iter(needs._seen))]
+    kept = journal.ledger.positions[next(iter(needs._seen))]
     kept.cursors.append(Back(sequence))
     kept.moved()
     crowd.turn()
@@ -221,12 +221,12 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     assert needs.done
     assert needs.main == needs.of_topic["t/0/+"] == sequence + 1
 
-    kept = next(one for one in ledger.kept.values() if list(one.filters()) == ["t/0/7"])
+    kept = next(one for one in ledger.positions.values() if list(one.filters()) == ["t/0/7"])
     kept.cursors.append(Back(sequence))
     kept.moved()
     commit = ledger.take(sequence)
     assert commit is not None
-    needs.on_commit(commit.places)
+    needs.on_commit(commit.positions)
     assert needs.main == needs.of_topic["t/0/+"] == sequence
 
 
@@ -237,8 +237,8 @@ def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
     kept = ledger.keep([])
     crowd.publisher.publish("q", 1)
     queue = queue_of(crowd.stage.broker.registry.router.queues["q"])
-    assert queue.kept is not None
-    kept.cursors = list(queue.kept.cursors)
+    assert queue.durable_position is not None
+    kept.cursors = list(queue.durable_position.cursors)
     needs.on_commit([])
     assert needs.main == sequence + 1
 
@@ -263,10 +263,10 @@ def test_a_place_with_new_loose_ends_keeps_its_range() -> None:
     search = UnneededRanges(crowd.stage.broker, ledger, (), ranges)
     search.advance()
     assert list(search.found) == ranges
-    kept = next(iter(ledger.kept.values()))
-    kept.cursors.append(LooseEnds(kept, sequence, sequence))
+    kept = next(iter(ledger.positions.values()))
+    kept.cursors.append(OutOfOrderProgress(kept, sequence, sequence))
     kept.moved()
     commit = ledger.take(sequence)
     assert commit is not None
-    search.on_commit(commit.places)
+    search.on_commit(commit.positions)
     assert list(search.found) == ranges[:1]

@@ -143,4 +143,4 @@ def test_it_comes_back_where_it_was_and_is_judged_while_it_is_away() -> None:
     publish(again, 40)
     tick(again, 3)
     assert poll.ended
-    assert again.broker.obituary("query")
+    assert again.broker.deletion_notice("query")

@@ -7,7 +7,7 @@ import pytest
 from headway.core.base import ConfigError
 from headway.core.clients import SubscriptionTerms
 from headway.core.consumer import SubscribeRequest
-from headway.core.log import Fact
+from headway.core.log import MetadataChange
 from headway.core.message import Dialect
 from headway.server.amqp import AmqpPeer
 from headway.server.journal.entry_codec import decode_metadata, encode_metadata
@@ -25,7 +25,7 @@ class Tagged(MqttDialect, frozen=True, tag_field="dialect", tag="tagged"):
 def again(dialect: Dialect, shared: Dialect | None = None) -> SubscribeRequest:
     """A subscription, as it is after a restart."""
     terms = SubscriptionTerms("client", SubscribeRequest("a/#", dialect, shared, qos=1), 7)
-    entry = encode_metadata(Fact(1, "subscription", 3, terms), 0.0)
+    entry = encode_metadata(MetadataChange(1, "subscription", 3, terms), 0.0)
     data = b"".join(bytes(part) for part in entry.data)
     found = decode_metadata(StoredEntry(entry.kind, 1, 0, data), 0.0).terms
     assert isinstance(found, SubscriptionTerms)

@@ -9,12 +9,12 @@ from tests.core.queues_stage import PLAIN, run_of
 from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 
-from headway.core.clients.folding import Standing
-from headway.core.clients.keeping import SubscriptionTerms
+from headway.core.clients.durable_metadata import SubscriptionTerms
+from headway.core.clients.folding import RecoveredPosition
 from headway.core.consumer.channel import NO_LIMIT
 from headway.core.consumer.options import QueueTerms, SubscribeRequest
-from headway.core.log.ledger import Kept
-from headway.core.log.loose import LooseEnds
+from headway.core.log.ledger import DurablePosition
+from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.queue.queue import queue_of
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
@@ -45,18 +45,18 @@ class Watched(Churn):
         at_once = Snapshot(self.broker, tape.ledger, NothingRecorded())
         at_once.advance()
         found = [one.entries(sequence, tape.ledger.reserved)[1:] for one in (snapshot, at_once)]
-        slowly, fast = (facts_in(entries, tape.ledger.kept) for entries in found)
+        slowly, fast = (facts_in(entries, tape.ledger.positions) for entries in found)
         assert {of: data for of, data in slowly.items() if of[0] != "flight"} == {
             of: data for of, data in fast.items() if of[0] != "flight"}  # fmt: skip
         assert all(slowly.get(of) == data for of, data in fast.items()), "others are over, which does no harm"
         slow, quick = map(places_in, found)
-        for number, kept in tape.ledger.kept.items():
+        for number, kept in tape.ledger.positions.items():
             self.settled += self._same(kept, slow.get(number), quick[number], tape.began[number])
         self.snapshots += 1
         self.facts += len(fast)
         self._alone(found[0], now)
 
-    def _same(self, kept: Kept, slow: Standing | None, quick: Standing, began: int) -> int:
+    def _same(self, kept: DurablePosition, slow: RecoveredPosition | None, quick: RecoveredPosition, began: int) -> int:
         if slow is None:  # it is new, and has not told of anything
             return 0
         is_settled, settled = (
@@ -77,8 +77,9 @@ class Watched(Churn):
         again, ledger = self.tape.restored(now)
         self.tape.main = whole
         assert told(ledger) == told(self.tape.ledger)
-        assert sorted(ledger.kept) == sorted(self.tape.ledger.kept)
-        assert set(again.registry.sessions) == {name for name, one in self.broker.registry.sessions.items() if one.kept}
+        assert sorted(ledger.positions) == sorted(self.tape.ledger.positions)
+        durable = {name for name, one in self.broker.registry.sessions.items() if one.durable}
+        assert set(again.registry.sessions) == durable
 
 
 def facts_in(entries: list[Entry], kept: Container[int]) -> dict[tuple[str, object], bytes]:
@@ -88,26 +89,26 @@ def facts_in(entries: list[Entry], kept: Container[int]) -> dict[tuple[str, obje
         if kind == SNAPSHOT_METADATA:
             fact = decode_metadata(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
             terms = fact.terms
-            if isinstance(terms, SubscriptionTerms) and (terms.place not in kept or not terms.request.qos):
-                fact = fact._replace(terms=terms._replace(place=0))
+            if isinstance(terms, SubscriptionTerms) and (terms.position_number not in kept or not terms.request.qos):
+                fact = fact._replace(terms=terms._replace(position_number=0))
             found[fact.what, fact.name] = bytes(encode_metadata(fact, WALL_OFFSET_S).data[0])
     return found
 
 
-def places_in(entries: list[Entry]) -> dict[int, Standing]:
+def places_in(entries: list[Entry]) -> dict[int, RecoveredPosition]:
     kind, sequence, count, (data,) = entries[-1]
     assert kind == SNAPSHOT_POSITIONS
     places = decode_positions(StoredEntry(kind, sequence, count, bytes(data)))
-    found = {place.number: Standing(place) for place in places}
+    found = {place.number: RecoveredPosition(place) for place in places}
     for standing in found.values():
         standing.close()
     return found
 
 
-def in_lanes(kept: Kept) -> list[int]:
+def in_lanes(kept: DurablePosition) -> list[int]:
     found = []
     for cursor in kept.cursors:
-        chunk = None if isinstance(cursor, LooseEnds) else cursor.lane.first  # type: ignore[attr-defined]
+        chunk = None if isinstance(cursor, OutOfOrderProgress) else cursor.lane.first  # type: ignore[attr-defined]
         while chunk is not None:
             found += [chunk.sequence_of(index) for index in range(len(chunk))]
             chunk = chunk.next
@@ -128,7 +129,7 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     """One record is settled behind another that is not, while the snapshot is collected: whether it says so."""
     tape = world.tape
     queue = queue_of(world.broker.registry.router.queues["q1"])
-    assert queue.kept is not None
+    assert queue.durable_position is not None
     snapshot.advance()
     request = SubscribeRequest("$queue/q1", PLAIN, qos=1, polling=True, name=(1, "get", "q1"))
     got = [world.broker.queues.get(world.operator, world.channel, queue, request, NO_LIMIT, world.now) for _ in "ab"]
@@ -136,8 +137,8 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
     commit = tape.ledger.take(world.broker.registry.sequence)
     assert commit is not None
-    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
-    standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.kept.number]
+    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.changes], commit.positions)
+    standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.durable_position.number]
     first, second = sorted(tape.written)
     assert not standing.covers(first)
     return standing.covers(second)
@@ -163,6 +164,6 @@ def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
     queues.delete(queues.queue(world.operator, "q1"), world.now)
     commit = ledger.take(0)
     assert commit is not None
-    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts], commit.places)
+    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.changes], commit.positions)
     found = facts_in(snapshot.entries(1, 0), ())
     assert not [of for of in found if of[0] in ("exchange", "binding", "queue")]

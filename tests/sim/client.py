@@ -119,7 +119,7 @@ class Client:
         self.decoder = MqttDecoder(topic_alias_max=8)
         self.decoder.feed(encode_connect(packet))
         self.write(replies.connack(session_present=session.present))
-        for delivery_id in session.channel.doubtful:
+        for delivery_id in session.channel.orphaned_ids:
             self.write(replies.pubrel(delivery_id))
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
@@ -218,7 +218,7 @@ class Client:
     @property
     def _holds_back(self) -> bool:
         """There is a journal that has to have its exactly-once deliveries before they are sent (exactly_once.py)."""
-        return self.session is not None and self.session.kept
+        return self.session is not None and self.session.durable
 
     def _whose(self, stream: Stream, frame: Frame, item: Publish) -> SubModel:
         place = (stream.number, frame.start)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
 from headway.core.broker import Broker
-from headway.core.clients.keeping import QueueKeptTerms, SubscriptionTerms
+from headway.core.clients.durable_metadata import DurableQueueTerms, SubscriptionTerms
 from headway.core.log.cursor import Cursor
-from headway.core.log.ledger import MAIN, Kept, Ledger
-from headway.core.log.loose import LooseEnds
+from headway.core.log.ledger import MAIN, DurablePosition, Ledger
+from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import Pool
 from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
@@ -144,22 +144,22 @@ class Tape:
         commit = self.ledger.take(self.broker.registry.sequence)
         if commit is None:
             return
-        entries = [encode_run(kept, WALL_OFFSET_S) for kept in commit.runs]
-        for kept in commit.runs:
-            self.written.update(range(kept.sequence, kept.sequence + len(kept.run)))
-        told = [(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.facts]
+        entries = [encode_run(position, WALL_OFFSET_S) for position in commit.runs]
+        for position in commit.runs:
+            self.written.update(range(position.sequence, position.sequence + len(position.run)))
+        told = [(change, encode_metadata(change, WALL_OFFSET_S)) for change in commit.changes]
         entries += [entry for _, entry in told]
         if self._snapshot is not None:
-            self._snapshot.on_commit(told, commit.places)
+            self._snapshot.on_commit(told, commit.positions)
         if self._needs is not None:
-            self._needs.on_commit(commit.places)
+            self._needs.on_commit(commit.positions)
         if self._search is not None:
-            self._search.on_commit(commit.places)
-        for fact in commit.facts:
-            if isinstance(fact.terms, SubscriptionTerms | QueueKeptTerms):
-                self.began.setdefault(fact.terms.place, fact.sequence)
-        if commit.places:
-            entries.append(encode_positions(commit.places, commit.sequence))
+            self._search.on_commit(commit.positions)
+        for change in commit.changes:
+            if isinstance(change.terms, SubscriptionTerms | DurableQueueTerms):
+                self.began.setdefault(change.terms.position_number, change.sequence)
+        if commit.positions:
+            entries.append(encode_positions(commit.positions, commit.sequence))
         if entries:
             self.main.write(entries, now)
         self.broker.written(commit.number)
@@ -236,10 +236,10 @@ class Wanted:
         """To somebody who has not settled it."""
 
 
-def wanted(kept: Kept) -> list[Wanted]:
+def wanted(position: DurablePosition) -> list[Wanted]:
     found: list[Wanted] = []
-    for cursor in kept.cursors:
-        if isinstance(cursor, LooseEnds):
+    for cursor in position.cursors:
+        if isinstance(cursor, OutOfOrderProgress):
             continue
         found += [Wanted(cursor, number, given=True) for number in sorted(cursor.unacknowledged)]
         if cursor.attached and cursor.position < cursor.end_position:
@@ -250,24 +250,24 @@ def wanted(kept: Kept) -> list[Wanted]:
 
 def assert_the_same(tape: Tape, again: Broker, ledger: Ledger, now: float, *, ttl: bool) -> int:
     """Returns how many records were compared. ``ttl``: queues may have lifetimes of their own."""
-    there, compared = tape.ledger.kept, 0
-    assert sorted(there) == sorted(ledger.kept), "the same are kept"
-    for number, kept in there.items():
-        loose = [one for one in kept.cursors if isinstance(one, LooseEnds)]
-        if loose and any(one.wanted_sequence() for one in loose):
-            firsts = [one.wanted_sequence() for one in loose if one.wanted_sequence()]
-            got = [one.sequence for one in wanted(ledger.kept[number])]
+    there, compared = tape.ledger.positions, 0
+    assert sorted(there) == sorted(ledger.positions), "the same are kept"
+    for number, position in there.items():
+        out_of_order = [one for one in position.cursors if isinstance(one, OutOfOrderProgress)]
+        if out_of_order and any(one.wanted_sequence() for one in out_of_order):
+            firsts = [one.wanted_sequence() for one in out_of_order if one.wanted_sequence()]
+            got = [one.sequence for one in wanted(ledger.positions[number])]
             # Of what it replaced nothing is before that; what its new terms leave out of it need not come.
             assert not got or got[0] >= min(firsts)
             continue
         began = tape.began[number]
-        want = [one for one in wanted(kept) if one.sequence in tape.written and one.sequence > began]
-        have = wanted(ledger.kept[number])
+        want = [one for one in wanted(position) if one.sequence in tape.written and one.sequence > began]
+        have = wanted(ledger.positions[number])
         got = [one.sequence for one in have]
         assert got == sorted(got), "in order"
         missing = [one for one in want if one.sequence not in set(got)]
         assert all(one.expires_s <= now or ttl for one in missing), [one.sequence for one in missing]
-        conflated = any(not cursor.attached and not cursor.ended for cursor in kept.cursors)
+        conflated = any(not cursor.attached and not cursor.ended for cursor in position.cursors)
         extra = set() if conflated else set(got) - {one.sequence for one in want}
         assert not extra, f"{sorted(extra)[:10]} of place {number} come back"
         compared += len(got)

@@ -46,7 +46,7 @@ class Taped:
     def _sessions(self, again: Broker) -> None:
         registry = again.registry
         live = self.broker.registry  # type: ignore[attr-defined]
-        assert {name for name, one in live.sessions.items() if one.kept} == set(registry.sessions)
+        assert {name for name, one in live.sessions.items() if one.durable} == set(registry.sessions)
         for name, session in registry.sessions.items():
             assert set(session.subscriptions) == set(live.sessions[name].subscriptions)
         durable = {name for name, one in live.router.queues.items() if one.terms.durable and not one.terms.exclusive}
@@ -96,7 +96,7 @@ class DurableTopics(Taped, World):
                 same = known is not None and sequence in (
                     known.sequence, known.chunk.sequence_of(known.index) if known.chunk is not None else 0
                 )  # fmt: skip
-                assert same or delivery_id in session.channel.doubtful, f"{client.name} holds {delivery_id}"
+                assert same or delivery_id in session.channel.orphaned_ids, f"{client.name} holds {delivery_id}"
 
 
 class OnTape:
@@ -120,7 +120,7 @@ class DurableAway(DurableTopics, AwayWorld):
     def _carry_out_one(self, effect: Effect) -> None:
         if isinstance(effect, Spill):
             for chunk in effect.chunks:
-                if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
+                if chunk.journaled and chunk.last_sequence <= self.broker.registry.journaled:
                     self.count("forgotten")
                     self.broker.spilled(effect.lane, chunk, chunk.size, OnTape(bytes(chunk.data)), "", self.now)
         super()._carry_out_one(effect)

@@ -22,7 +22,7 @@ from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import Cancelled
 from headway.core.consumer.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session
-from headway.core.log.ledger import Fact, Ledger
+from headway.core.log.ledger import Ledger, MetadataChange
 from headway.core.log.pool import Pool
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
@@ -154,7 +154,7 @@ def told(ledger: Ledger) -> set[object]:
     """All there is, as a snapshot would say it; of sessions and exchanges their names, of deliveries nothing."""
     return {
         (fact.what, fact.name, "" if fact.what in ("session", "exchange") else fact.terms)
-        for fact in ledger.all_facts() if fact is not None and fact.what != "flight"
+        for fact in ledger.all_metadata() if fact is not None and fact.what != "flight"
     }  # fmt: skip
 
 
@@ -171,18 +171,18 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made = self.folded = 0
-        make, fold = Restoring.make, Folding.fact
+        make, fold = Restoring.make, Folding.change
 
         def counted(*arguments: object) -> None:
             self.made += 1
             make(*arguments)  # type: ignore[arg-type]
 
-        def folded(folding: Folding, fact: Fact, *, again: bool) -> None:
+        def folded(folding: Folding, change: MetadataChange, *, again: bool) -> None:
             self.folded += 1
-            fold(folding, fact, again=again)
+            fold(folding, change, again=again)
 
         monkeypatch.setattr(Restoring, "make", counted)
-        monkeypatch.setattr(Folding, "fact", folded)
+        monkeypatch.setattr(Folding, "change", folded)
 
 
 def test_what_is_made_goes_with_what_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:

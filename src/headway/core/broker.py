@@ -10,7 +10,17 @@ from __future__ import annotations
 from math import inf
 
 from headway.core.base import Reason, WorkSteps
-from headway.core.clients import Admission, Ending, Keeping, Polls, Queues, Restoring, Standing, Subscribing, Writers
+from headway.core.clients import (
+    Admission,
+    DurableMetadata,
+    Ending,
+    Polls,
+    Queues,
+    RecoveredPosition,
+    Restoring,
+    Subscribing,
+    Writers,
+)
 from headway.core.consumer import (
     ConnectRequest,
     Effect,
@@ -21,7 +31,7 @@ from headway.core.consumer import (
     SubscribeRequest,
     Subscription,
 )
-from headway.core.delivery import Fanout, last_of_half_sent, tell
+from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
 from headway.core.governance import LATE_S, SWEEP_S, Governor, pressure
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
 from headway.core.message import Dialect, Run, compile_key
@@ -54,15 +64,15 @@ class Broker:
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
         self._publishing = Publishing(self.registry, self.retained)
         self._advisories = Advisories(self._publishing)
-        keeping = self._keeping = Keeping(self.registry)
-        ending = self._ending = Ending(self.registry, keeping)
-        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, keeping, self._fell_behind)
-        self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, keeping, self._fell_behind)
-        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, keeping, self.flap,
+        metadata = self._metadata = DurableMetadata(self.registry)
+        ending = self._ending = Ending(self.registry, metadata)
+        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, metadata, self._fell_behind)
+        self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, metadata, self._fell_behind)
+        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, metadata, self.flap,
                                     self.queues.session_ended)
         self.polls = Polls(self.registry, self._admission, self._subscribing)
-        self.writers = Writers(self.registry, self._publishing, keeping, self._admission)
-        self.governor = Governor(self.registry, ending, self._admission, self.queues, keeping, self._advisories,
+        self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
+        self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, self._advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._pools = self.registry.distinct_pools()
 
@@ -92,16 +102,16 @@ class Broker:
     def is_kept(self, client: str) -> bool:
         """Tells whether the client's session outlives the process."""
         session = self.registry.sessions.get(client)
-        return session is not None and session.kept
+        return session is not None and session.durable
 
     def unfinished(self, session: Session) -> bytes | memoryview | None:
         """Returns the rest of a half-sent record, to be sent before a last word. Its cursor moves past it. None: it
         cannot be read (failing disk)."""
         return last_of_half_sent(session)
 
-    def obituary(self, client: str) -> str | None:
+    def deletion_notice(self, client: str) -> str | None:
         """Returns, once, what a client that comes back is to be told: that its durable subscription was deleted."""
-        told = self._keeping.obituary("client", client)
+        told = self._metadata.deletion_notice("client", client)
         return None if told is None else told[1]
 
     # -- records in -------------------------------------------------------------------------------------------------
@@ -196,23 +206,23 @@ class Broker:
         if delivery is None:
             return False
         delivery.released = True
-        tell(delivery_id, delivery)
+        note_in_flight(delivery_id, delivery)
         return True
 
     def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
         """Notes that the client no longer holds the id. Returns False for an id that is not in use."""
-        if delivery_id in session.channel.doubtful:
-            session.channel.doubtful.remove(delivery_id)
+        if delivery_id in session.channel.orphaned_ids:
+            session.channel.orphaned_ids.remove(delivery_id)
             return True
         return self.acknowledge(session, delivery_id, now)
 
     def keep_packet_id(self, session: Session, packet_id: int) -> None:
         """Notes that an exactly-once publish has arrived. Its id stays in use until the client releases it."""
-        self._keeping.arrived(session, packet_id, there=True)
+        self._metadata.arrived(session, packet_id, there=True)
 
     def free_packet_id(self, session: Session, packet_id: int) -> None:
         """Notes that the client has released the id of an exactly-once publish."""
-        self._keeping.arrived(session, packet_id, there=False)
+        self._metadata.arrived(session, packet_id, there=False)
 
     def writable(self, session: Session, now: float) -> None:
         """Goes on sending to a session whose outlet was blocked and has room again."""
@@ -312,7 +322,7 @@ class Broker:
 
     def keep(self, ledger: Ledger, archive: RecordedTopics) -> None:
         """Begins to tell the ledger what is durable, and to record the archive's topics."""
-        self._keeping.begin(ledger)
+        self._metadata.begin(ledger)
         self.registry.archive = archive
         self.registry.router.recorded_in = archive.stream_of
         self.registry.router.forget()
@@ -325,11 +335,11 @@ class Broker:
             self.fanout.again[session] = None
             self.registry.woken |= session.queues
 
-    def restoring(self, dialect: Dialect, standings: dict[int, Standing]) -> Restoring:
+    def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition]) -> Restoring:
         """Returns what makes everything again that outlived the last process. Used before anybody connects; then
         ``restored`` is called."""
         return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
-                         self._keeping, dialect, standings)
+                         self._metadata, dialect, recovered_positions)
 
     def restored(self, now: float) -> None:
         """Ends restoring. What became due meanwhile is done in the first turn, so that the journal gets it."""

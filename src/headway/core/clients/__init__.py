@@ -1,9 +1,15 @@
 """Everything that a client may ask for, and its return after a crash."""
 
 from headway.core.clients.admission import Admission
+from headway.core.clients.durable_metadata import (
+    DurableMetadata,
+    DurableQueueTerms,
+    SessionTerms,
+    SubscriptionTerms,
+    WriterBatch,
+)
 from headway.core.clients.ending import Ending
-from headway.core.clients.folding import Folding, Standing, Told
-from headway.core.clients.keeping import Batch, Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.clients.folding import Folding, RecoveredChange, RecoveredPosition
 from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
@@ -11,7 +17,7 @@ from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.writers import PROTOCOL, Handing, Origin, Writers
 
 __all__ = [
-    "Admission", "Batch", "Ending", "Folding", "Handing", "Keeping", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL",
-    "QueueKeptTerms", "Queues", "Restoring", "SessionTerms", "Standing", "Subscribing", "SubscriptionTerms", "Told",
-    "Writers",
+    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Handing", "Origin", "Polls",
+    "POLLS_PROTOCOL", "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms",
+    "Subscribing", "SubscriptionTerms", "WriterBatch", "Writers",
 ]

@@ -13,8 +13,8 @@ from math import inf
 import msgspec
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
+from headway.core.clients.durable_metadata import DurableMetadata, SessionTerms
 from headway.core.clients.ending import Ending
-from headway.core.clients.keeping import Keeping, SessionTerms
 from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
@@ -24,9 +24,9 @@ from headway.core.routing import Publishing, Registry
 
 class Admission:
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
-                 keeping: Keeping, flap: FlapControl, on_end: Callable[[Session], WorkSteps]) -> None:
+                 metadata: DurableMetadata, flap: FlapControl, on_end: Callable[[Session], WorkSteps]) -> None:
         self._registry = registry
-        self._keeping = keeping
+        self._metadata = metadata
         self._publishing = publishing
         self._ending = ending
         self._fanout = fanout
@@ -67,10 +67,10 @@ class Admission:
             registry.numbers[session.number] = session
             session.connect(outlet)
             session.settle_tab()
-            self._keeping.session(session)
+            self._metadata.session(session)
             return session
         self._resume(old, request, outlet, now)
-        self._keeping.session(old)
+        self._metadata.session(old)
         return old
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
@@ -86,7 +86,7 @@ class Admission:
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s
         session.settle_tab()
-        self._keeping.session(session)
+        self._metadata.session(session)
         return session
 
     def restored(self, now: float) -> None:
@@ -166,7 +166,7 @@ class Admission:
         if session.expiry_s <= 0 or session.life is GIVEN_UP:
             self.end(session, Reason.SUBSCRIPTION_ENDED, now)
         else:
-            self._keeping.session(session)
+            self._metadata.session(session)
             self._expire_later(session, now)
         if will and last_will is not None:
             self._leave_will(session, last_will, now)
@@ -196,7 +196,7 @@ class Admission:
             return
         session.become(SessionLife.ENDED)
         session.stop_timers()
-        self._keeping.session_ended(session)
+        self._metadata.session_ended(session)
         registry.deferred.begin(self._clear_up(session, reason), now)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from headway.core.base import Reason
-from headway.core.clients.keeping import Keeping
+from headway.core.clients.durable_metadata import DurableMetadata
 from headway.core.consumer import ENDED, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
 from headway.core.log import SUBSCRIPTIONS
@@ -18,9 +18,9 @@ from headway.core.routing import Registry
 
 
 class Ending:
-    def __init__(self, registry: Registry, keeping: Keeping) -> None:
+    def __init__(self, registry: Registry, metadata: DurableMetadata) -> None:
         self._registry = registry
-        self._keeping = keeping
+        self._metadata = metadata
 
     def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
         """The subscription is over. What it was still owed is counted; returns that as a gap."""
@@ -30,7 +30,7 @@ class Ending:
         subscription.become(ENDED)
         session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
         subscription.stop_timers()
-        self._keeping.subscription_ended(subscription)
+        self._metadata.subscription_ended(subscription)
         if registry.observer is not None:
             registry.observer.ended(subscription, reason, now)
         if session.half_sent is subscription:
@@ -61,7 +61,7 @@ class Ending:
         if subscription in feed.gates:
             self.open_gate(subscription, now)
         if queue is not None and queue.ends_with_members and not queue.members:
-            self._keeping.queue_ended(queue)
+            self._metadata.queue_ended(queue)
             queue.close()
         registry.close_if_unread(feed)
         return subscription.gap

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from headway.core.clients.keeping import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
-from headway.core.log import Fact, Place
+from headway.core.clients.durable_metadata import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
+from headway.core.log import CommittedPosition, MetadataChange
 from headway.core.routing import PREDECLARED, Binding, Destination, Exchange, Exchanges
 
 OWN = {name for name, _ in PREDECLARED}
@@ -32,27 +32,27 @@ PAIRS_MAX = 1000
 """So many stretches that are settled are remembered before those that are behind are forgotten."""
 
 
-class Standing:
+class RecoveredPosition:
     """What is settled of one place: everything before ``upto``, and the pairs."""
 
     __slots__ = ("_limit", "_pairs", "conflated", "fresh", "upto")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, position: CommittedPosition) -> None:
         self._pairs: list[tuple[int, int]] = []
         self._limit = PAIRS_MAX
-        self.replace(place)
+        self.replace(position)
 
-    def replace(self, place: Place) -> None:
+    def replace(self, position: CommittedPosition) -> None:
         """This place is all there is to know."""
         self._pairs.clear()
-        self.add(place)
+        self.add(position)
 
-    def add(self, place: Place) -> None:
+    def add(self, position: CommittedPosition) -> None:
         """A later place."""
-        self.upto, self.conflated = place.upto, not place.fresh
-        self.fresh = place.fresh or max((place.upto, *(end + 1 for end in place.settled[1::2])))
-        if place.settled:
-            self._pairs += zip(place.settled[::2], place.settled[1::2], strict=True)
+        self.upto, self.conflated = position.upto, not position.fresh
+        self.fresh = position.fresh or max((position.upto, *(end + 1 for end in position.settled[1::2])))
+        if position.settled:
+            self._pairs += zip(position.settled[::2], position.settled[1::2], strict=True)
             if len(self._pairs) > self._limit:
                 self._pairs = [pair for pair in self._pairs if pair[1] >= self.upto]
                 self._limit = max(PAIRS_MAX, 2 * len(self._pairs))
@@ -62,10 +62,10 @@ class Standing:
         at = bisect_right(self._pairs, (sequence, inf)) - 1
         return at >= 0 and sequence <= self._pairs[at][1]
 
-    def place(self, number: int) -> Place:
+    def position(self, number: int) -> CommittedPosition:
         """All of it, as one place with this number."""
         above = [end for pair in self._pairs if pair[1] >= self.upto for end in pair]
-        return Place(number, self.upto, 0 if self.conflated else self.fresh, tuple(above))
+        return CommittedPosition(number, self.upto, 0 if self.conflated else self.fresh, tuple(above))
 
     def close(self) -> None:
         """Nothing more is added."""
@@ -78,10 +78,10 @@ class Standing:
         self._pairs = merged
 
 
-class Told(NamedTuple):
+class RecoveredChange(NamedTuple):
     at: float
     """The sequence behind which it is to be made."""
-    fact: Fact
+    change: MetadataChange
 
 
 class _Client:
@@ -89,23 +89,23 @@ class _Client:
 
     __slots__ = ("ids", "session", "subscriptions")
 
-    def __init__(self, session: Fact) -> None:
+    def __init__(self, session: MetadataChange) -> None:
         self.session = session
-        self.subscriptions: dict[object, Fact] = {}
-        self.ids: dict[tuple[str, object], Fact] = {}
+        self.subscriptions: dict[object, MetadataChange] = {}
+        self.ids: dict[tuple[str, object], MetadataChange] = {}
         """Exactly-once publishes and deliveries under way."""
 
 
-class _Place:
-    __slots__ = ("began", "owners", "standing")
+class _Position:
+    __slots__ = ("began", "owners", "recovered")
 
     def __init__(self, began: int) -> None:
         self.began = began
         self.owners = 0
-        self.standing: Standing | None = None
+        self.recovered: RecoveredPosition | None = None
 
 
-class _Ways(Exchanges):
+class _Routes(Exchanges):
     """Exchanges and bindings as they were; tells of each that comes or goes, for whatever reason."""
 
     def __init__(self, tell: Callable[[str, object, object], None]) -> None:
@@ -138,13 +138,13 @@ class Folding:
         self._clients: dict[str, _Client] = {}
         self._client_of: dict[object, _Client] = {}
         """By subscription."""
-        self._places: dict[int, _Place] = {}
-        self._queues: dict[str, list[Fact]] = {}
+        self._positions: dict[int, _Position] = {}
+        self._queues: dict[str, list[MetadataChange]] = {}
         """Each with its bindings that came and went."""
-        self._ways = _Ways(self._way)
-        self._ways_told: list[Fact] = []
+        self._routes = _Routes(self._route_changed)
+        self._route_changes: list[MetadataChange] = []
         """Exchanges, and bindings between them, that came and went."""
-        self._last: dict[tuple[str, object], Fact] = {}
+        self._last: dict[tuple[str, object], MetadataChange] = {}
         """Of what counts as it is at the end."""
         self._sequence = 0
         self._snapshot: set[tuple[str, object]] | None = None
@@ -152,9 +152,9 @@ class Folding:
 
     # -- what comes, in order ---------------------------------------------------------------------------------------
 
-    def fact(self, fact: Fact, *, again: bool) -> None:
+    def change(self, change: MetadataChange, *, again: bool) -> None:
         """``again``: it is from a snapshot."""
-        self._sequence, what, name, terms = fact
+        self._sequence, what, name, terms = change
         if not again:
             self._snapshot = None  # one that was not finished says nothing
         elif self._snapshot is None:
@@ -165,27 +165,27 @@ class Folding:
             case "reserved", int():
                 self.reserved = max(self.reserved, terms)
             case "session", SessionTerms():
-                self._session(str(name), fact)
+                self._session(str(name), change)
             case "session", None:
                 self._session_ended(str(name))
             case "subscription", SubscriptionTerms():
-                self._subscription(fact, terms)
+                self._subscription(change, terms)
             case "subscription", None:
                 self._subscription_ended(name)
-            case ("arrived" | "flight"), _:
-                self._under_way(fact, again=again)
-            case "queue", QueueKeptTerms():
-                self._queue(str(name), fact, terms)
+            case (("arrived" | "flight"), _):
+                self._under_way(change, again=again)
+            case "queue", DurableQueueTerms():
+                self._queue(str(name), change, terms)
             case "queue", None:
                 self._queue_ended(str(name))
             case "exchange", _:
-                self._exchange(str(name), fact)
+                self._exchange(str(name), change)
             case "binding", _:
-                self._binding(fact)
+                self._binding(change)
             case _, None:
                 self._last.pop((what, name), None)
             case _:
-                self._last[what, name] = fact
+                self._last[what, name] = change
 
     def snapshot_ended(self) -> None:
         """It was whole: of what it did not mention there is nothing any more."""
@@ -195,34 +195,34 @@ class Folding:
         there: list[tuple[str, object]] = [("session", name) for name in self._clients]
         there += (("subscription", number) for number in self._client_of)
         there += (("queue", name) for name in self._queues)
-        there += (("binding", binding) for way in self._ways.by_name.values() for binding in way.bindings.all)
-        there += (("exchange", name) for name in self._ways.by_name if name not in OWN)
+        there += (("binding", binding) for way in self._routes.by_name.values() for binding in way.bindings.all)
+        there += (("exchange", name) for name in self._routes.by_name if name not in OWN)
         there += (of for client in self._clients.values() for of in client.ids if of[0] == "arrived")
         there += self._last
         for what, name in there:
             if (what, name) not in said:
-                self.fact(Fact(self._sequence, what, name, None), again=False)
+                self.change(MetadataChange(self._sequence, what, name, None), again=False)
 
-    def place(self, place: Place, *, again: bool) -> None:
+    def position(self, position: CommittedPosition, *, again: bool) -> None:
         """Where somebody stands; ``again``: a snapshot says it, and it is all there is to know."""
-        known = self._places.get(place.number)
+        known = self._positions.get(position.number)
         if known is None:
             return  # nobody does any more
-        if known.standing is None:
-            known.standing = Standing(place)
+        if known.recovered is None:
+            known.recovered = RecoveredPosition(position)
         elif again:
-            known.standing.replace(place)
+            known.recovered.replace(position)
         else:
-            known.standing.add(place)
+            known.recovered.add(position)
 
     # -- sessions and subscriptions ---------------------------------------------------------------------------------
 
-    def _session(self, client: str, fact: Fact) -> None:
+    def _session(self, client: str, change: MetadataChange) -> None:
         known = self._clients.get(client)
         if known is None:
-            self._clients[client] = _Client(fact)
+            self._clients[client] = _Client(change)
         else:
-            known.session = fact
+            known.session = change
 
     def _session_ended(self, client: str) -> None:
         known = self._clients.get(client)
@@ -230,13 +230,13 @@ class Folding:
             self._subscription_ended(number)
         self._clients.pop(client, None)
 
-    def _subscription(self, fact: Fact, terms: SubscriptionTerms) -> None:
-        self._subscription_ended(fact.name, instead=terms.place)
+    def _subscription(self, change: MetadataChange, terms: SubscriptionTerms) -> None:
+        self._subscription_ended(change.name, instead=terms.position_number)
         client = self._clients.get(terms.client)
         if client is not None:
-            client.subscriptions[fact.name] = fact
-            self._client_of[fact.name] = client
-            self._place(terms.place)
+            client.subscriptions[change.name] = change
+            self._client_of[change.name] = client
+            self._position(terms.position_number)
 
     def _subscription_ended(self, number: object, *, instead: int = 0) -> None:
         """``instead``: the place that it has from now on."""
@@ -244,105 +244,110 @@ class Folding:
         if client is not None:
             terms = client.subscriptions.pop(number).terms
             assert isinstance(terms, SubscriptionTerms)
-            self._leave(terms.place, stays=terms.place == instead)
+            self._leave(terms.position_number, stays=terms.position_number == instead)
 
-    def _under_way(self, fact: Fact, *, again: bool) -> None:
-        client, of = self._clients.get(fact.name[0]), (fact.what, fact.name)  # type: ignore[index]
+    def _under_way(self, change: MetadataChange, *, again: bool) -> None:
+        client, of = self._clients.get(change.name[0]), (change.what, change.name)  # type: ignore[index]
         if client is None:
             return
         if not again:  # but a snapshot does not know which one was the last
             client.ids.pop(of, None)
-        if fact.terms is not None:
-            client.ids[of] = fact
+        if change.terms is not None:
+            client.ids[of] = change
 
-    def _place(self, number: int) -> None:
+    def _position(self, number: int) -> None:
         if number:
-            self._places.setdefault(number, _Place(self._sequence)).owners += 1
+            self._positions.setdefault(number, _Position(self._sequence)).owners += 1
 
     def _leave(self, number: int, *, stays: bool = False) -> None:
         if number:
-            place = self._places[number]
-            place.owners -= 1
-            if not place.owners and not stays:
-                del self._places[number]
+            position = self._positions[number]
+            position.owners -= 1
+            if not position.owners and not stays:
+                del self._positions[number]
 
     # -- queues, exchanges, bindings --------------------------------------------------------------------------------
 
-    def _queue(self, name: str, fact: Fact, terms: QueueKeptTerms) -> None:
+    def _queue(self, name: str, change: MetadataChange, terms: DurableQueueTerms) -> None:
         known = self._queues.get(name)
         if known is not None and known[0].terms == terms:
             return
         self._queue_ended(name)
-        self._queues[name] = [fact]
-        self._place(terms.place)
+        self._queues[name] = [change]
+        self._position(terms.position_number)
 
     def _queue_ended(self, name: str) -> None:
-        facts = self._queues.pop(name, None)
-        if facts is not None:
-            terms = facts[0].terms
-            assert isinstance(terms, QueueKeptTerms)
-            self._leave(terms.place)
-            self._ways.remove_queue(name)
+        changes = self._queues.pop(name, None)
+        if changes is not None:
+            terms = changes[0].terms
+            assert isinstance(terms, DurableQueueTerms)
+            self._leave(terms.position_number)
+            self._routes.remove_queue(name)
 
-    def _exchange(self, name: str, fact: Fact) -> None:
-        known, terms = self._ways.by_name.get(name), fact.terms
+    def _exchange(self, name: str, change: MetadataChange) -> None:
+        known, terms = self._routes.by_name.get(name), change.terms
         if known is not None and isinstance(terms, Exchange) and not known.difference(terms):
             return
         if known is not None:
-            self._ways.remove(name)
+            self._routes.remove(name)
         if isinstance(terms, Exchange):
-            self._ways_told.append(fact)
-            self._ways.add(terms.alike())
+            self._route_changes.append(change)
+            self._routes.add(terms.alike())
 
-    def _binding(self, fact: Fact) -> None:
-        binding = fact.name
+    def _binding(self, change: MetadataChange) -> None:
+        binding = change.name
         assert isinstance(binding, Binding)
         kind, name = binding.destination
-        if fact.terms is None:
-            self._ways.unbind(binding)
-        elif name in (self._queues if kind == "queue" else self._ways.by_name):
-            self._ways.bind(binding)
+        if change.terms is None:
+            self._routes.unbind(binding)
+        elif name in (self._queues if kind == "queue" else self._routes.by_name):
+            self._routes.bind(binding)
 
-    def _way(self, what: str, name: object, terms: object) -> None:
+    def _route_changed(self, what: str, name: object, terms: object) -> None:
         """Something leads elsewhere than before."""
         to = name.destination if isinstance(name, Binding) else Destination("exchange", "")
-        told = self._ways_told if to.kind == "exchange" else self._queues.get(to.name)
+        told = self._route_changes if to.kind == "exchange" else self._queues.get(to.name)
         if told is None:
             return  # the queue has just ended
         if told[-1:] and told[-1][:3] == (self._sequence, what, name) and what == "binding":
             told.pop()  # and there was no record between
-        told.append(Fact(self._sequence, what, name, terms))
+        told.append(MetadataChange(self._sequence, what, name, terms))
 
     # -- what is left -----------------------------------------------------------------------------------------------
 
-    def standings(self) -> dict[int, Standing]:
+    def recovered_positions(self) -> dict[int, RecoveredPosition]:
         """By the number of their place; of those that have one. Of others nothing is settled."""
-        return {number: place.standing for number, place in self._places.items() if place.standing is not None}
+        return {
+            number: position.recovered for number, position in self._positions.items() if position.recovered is not None
+        }
 
     def needed(self) -> int:
         """The first sequence that somebody wants; 0: nobody wants anything."""
         firsts = [
-            place.standing.upto if place.standing is not None else place.began + 1 for place in self._places.values()
+            position.recovered.upto if position.recovered is not None else position.began + 1
+            for position in self._positions.values()
         ]
-        batches = [fact.terms for fact in self._last.values()]
-        firsts += [batch.sequence + 1 for batch in batches if isinstance(batch, Batch) and batch.parts]
+        batches = [change.terms for change in self._last.values()]
+        firsts += [batch.sequence + 1 for batch in batches if isinstance(batch, WriterBatch) and batch.parts]
         return min(firsts, default=0)
 
-    def told(self) -> list[Told]:
+    def changes(self) -> list[RecoveredChange]:
         """In the order in which it is to be made."""
-        found = [Told(0.0, client.session) for client in self._clients.values()]
-        found += (Told(fact.sequence, fact) for fact in self._ways_told)
-        found += (Told(facts[0].sequence, facts[0]) for facts in self._queues.values())
+        found = [RecoveredChange(0.0, client.session) for client in self._clients.values()]
+        found += (RecoveredChange(change.sequence, change) for change in self._route_changes)
+        found += (RecoveredChange(changes[0].sequence, changes[0]) for changes in self._queues.values())
         found += self._subscriptions()
-        found += (Told(fact.sequence, fact) for facts in self._queues.values() for fact in facts[1:])
-        found += (Told(inf, fact) for client in self._clients.values() for fact in client.ids.values())
-        found += (Told(inf, fact) for fact in self._last.values())
+        found += (
+            RecoveredChange(change.sequence, change) for changes in self._queues.values() for change in changes[1:]
+        )
+        found += (RecoveredChange(inf, change) for client in self._clients.values() for change in client.ids.values())
+        found += (RecoveredChange(inf, change) for change in self._last.values())
         found.sort(key=lambda told: told.at)
         return found
 
-    def _subscriptions(self) -> Iterator[Told]:
+    def _subscriptions(self) -> Iterator[RecoveredChange]:
         for client in self._clients.values():
-            for fact in client.subscriptions.values():
-                assert isinstance(fact.terms, SubscriptionTerms)
-                place = self._places.get(fact.terms.place)
-                yield Told(inf if place is None else place.began, fact)
+            for change in client.subscriptions.values():
+                assert isinstance(change.terms, SubscriptionTerms)
+                position = self._positions.get(change.terms.position_number)
+                yield RecoveredChange(inf if position is None else position.began, change)

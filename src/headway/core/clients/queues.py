@@ -17,8 +17,8 @@ from math import inf
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.consuming import Consuming
+from headway.core.clients.durable_metadata import DurableMetadata
 from headway.core.clients.ending import Ending
-from headway.core.clients.keeping import Keeping
 from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.terms import difference
 from headway.core.consumer import (
@@ -52,10 +52,10 @@ RESERVED = "amq."
 
 
 class Queues(Consuming):
-    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing, keeping: Keeping,
-                 watch: Callable[[Subscription, float], None]) -> None:
+    def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing,
+                 metadata: DurableMetadata, watch: Callable[[Subscription, float], None]) -> None:
         super().__init__(registry, ending, subscribing)
-        self._keeping = keeping
+        self._metadata = metadata
         self._router = registry.router
         self._exchanges = registry.router.exchanges
         self._fanout = fanout
@@ -87,7 +87,7 @@ class Queues(Consuming):
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
             self._settle()
-            self._keeping.exchange(exchange)
+            self._metadata.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
@@ -103,12 +103,12 @@ class Queues(Consuming):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
         while some := list(islice(exchange.bindings.all, UNBOUND_AT_ONCE)):
             for binding in some:
-                self._keeping.binding(binding, there=False)
+                self._metadata.binding(binding, there=False)
             self.rebind(some, there=False)
             yield UNBIND_WORK * len(some)
         if self._exchanges.by_name.get(name, exchange) is not exchange:
             return  # it went with its last binding, and was declared anew
-        self._keeping.exchange_ended(exchange)
+        self._metadata.exchange_ended(exchange)
         self._exchanges.remove(name)
         self._settle()
         self._router.forget()
@@ -122,7 +122,7 @@ class Queues(Consuming):
     def queue(self, session: Session, name: str) -> Queue:
         found = self._named(name)
         if found is None or (found.owner is not None and found.owner.ended):
-            self._mourn(name)
+            self._refuse_deleted(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
         if found.owner is not None and found.owner is not session:
             raise _locked(name, "another connection declared it for itself alone")
@@ -147,7 +147,7 @@ class Queues(Consuming):
                 raise Refused(Reason.PRECONDITION_FAILED, f"queue '{name}' is there, with another {what}")
             known.used_s = now
             return known
-        self._mourn(name)
+        self._refuse_deleted(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
         self._registry.declared.check(_queue_cost(name, terms))
@@ -155,13 +155,15 @@ class Queues(Consuming):
         if terms.exclusive:
             queue.owner = session
             self._registry.owned.setdefault(session, {})[queue] = None
-        self._keeping.queue(queue, session.listener)
+        self._metadata.queue(queue, session.listener)
         return queue
 
-    def restore(self, name: str, terms: QueueTerms, dialect: Dialect, listener: str, place: int, now: float) -> Queue:
+    def restore(
+        self, name: str, terms: QueueTerms, dialect: Dialect, listener: str, position_number: int, now: float
+    ) -> Queue:
         """A queue that there was before the process began."""
         queue = self._make(name, terms, dialect, self._registry.pool_of(listener), now)
-        self._keeping.queue(queue, listener, place=place)
+        self._metadata.queue(queue, listener, position_number=position_number)
         return queue
 
     def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
@@ -194,11 +196,11 @@ class Queues(Consuming):
         subscription.channel, subscription.window = Channel(NO_LIMIT, NO_LIMIT), Window(NO_LIMIT)
         return subscription
 
-    def _mourn(self, name: str) -> None:
-        """Who wants a queue that a policy has deleted meanwhile is told so, once."""
-        told = self._keeping.obituary("queue", name)
-        if told is not None:
-            raise Refused(*told)
+    def _refuse_deleted(self, name: str) -> None:
+        """Raises :class:`Refused`, once, if a policy deleted the queue while its owner was away."""
+        notice = self._metadata.deletion_notice("queue", name)
+        if notice is not None:
+            raise Refused(*notice)
 
     def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Returns how many records waited in it."""
@@ -216,7 +218,7 @@ class Queues(Consuming):
         self._exchanges.remove_queue(queue.name)
         self._queues_bytes -= _queue_cost(queue.name, queue.terms)
         self._settle()
-        self._keeping.queue_ended(queue)
+        self._metadata.queue_ended(queue)
         self._router.forget()
         queue.drops.forget()
         queue.close()
@@ -278,7 +280,7 @@ class Queues(Consuming):
         replay = None if options.start == "end" else self._replay(binding, options, now)
         if self._change(binding, there=True):
             self._settle()
-            self._keeping.binding(binding, there=True)
+            self._metadata.binding(binding, there=True)
             self._bindings_changed(binding)
         if replay is not None:
             queue = queue_of(self._router.queues[binding.destination.name])
@@ -310,7 +312,7 @@ class Queues(Consuming):
             raise Refused(Reason.NOT_AUTHORIZED, "no queue can be unbound from the default exchange")
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
-        self._keeping.binding(binding, there=False)
+        self._metadata.binding(binding, there=False)
         if self._change(binding, there=False):
             self._settle()
             self._bindings_changed(binding)
@@ -330,7 +332,7 @@ class Queues(Consuming):
 
     def outlives(self, binding: Binding) -> bool:
         """It outlives the process, as long as it is there."""
-        return self._keeping.outlives(binding)
+        return self._metadata.outlives(binding)
 
     def _check(self, session: Session, binding: Binding) -> None:
         self.exchange(binding.source)

@@ -18,37 +18,52 @@ from math import inf
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.folding import Standing, Told
-from headway.core.clients.keeping import Batch, Keeping, QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.clients.durable_metadata import (
+    DurableMetadata,
+    DurableQueueTerms,
+    SessionTerms,
+    SubscriptionTerms,
+    WriterBatch,
+)
+from headway.core.clients.folding import RecoveredChange, RecoveredPosition
 from headway.core.clients.queues import Queues
 from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
-from headway.core.log import Chunk, Cursor, Kept, Place
+from headway.core.log import Chunk, CommittedPosition, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
 
 
 class Restoring:
-    def __init__(self, registry: Registry, publishing: Publishing, subscribing: Subscribing, queues: Queues,
-                 admission: Admission, keeping: Keeping, dialect: Dialect, standings: dict[int, Standing]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        publishing: Publishing,
+        subscribing: Subscribing,
+        queues: Queues,
+        admission: Admission,
+        metadata: DurableMetadata,
+        dialect: Dialect,
+        recovered_positions: dict[int, RecoveredPosition],
+    ) -> None:
         """``dialect``: that of queues. ``standings``: by the number of their place."""
         self._registry = registry
         self._publishing = publishing
         self._subscribing = subscribing
         self._queues = queues
         self._admission = admission
-        self._keeping = keeping
+        self._metadata = metadata
         self._dialect = dialect
-        self._standings = standings
-        for standing in standings.values():
-            standing.close()
+        self._recovered = recovered_positions
+        for recovered in recovered_positions.values():
+            recovered.close()
         registry.router.exchanges.ends_unused = False
         self._owners: dict[int, Subscription | Queue] = {}
         """By place."""
-        self._ways: dict[tuple[str, object], object] = {}
+        self._routes: dict[tuple[str, object], object] = {}
         """Exchanges and bindings that have changed since the last record."""
-        self._flights: dict[str, dict[int, tuple[int, int, bool]]] = {}
+        self._in_flight_ids: dict[str, dict[int, tuple[int, int, bool]]] = {}
         """By client and delivery id, the last one last: place, sequence, and whether its client has it."""
         self._floors: dict[Feed, int] = {}
         """Nobody wants what is older."""
@@ -57,8 +72,8 @@ class Restoring:
 
     # -- what comes, in order ---------------------------------------------------------------------------------------
 
-    def make(self, told: Told, now: float) -> None:
-        at, (_, what, name, terms) = told
+    def make(self, entry: RecoveredChange, now: float) -> None:
+        at, (_, what, name, terms) = entry
         if at < inf:
             self._registry.sequence = max(self._registry.sequence, int(at))
         match what, terms:
@@ -66,18 +81,18 @@ class Restoring:
                 self._admission.restore(str(name), terms, now)
             case "subscription", SubscriptionTerms():
                 self._subscription(name, terms, int(min(at, self._registry.sequence)), now)
-            case "queue", QueueKeptTerms():
+            case "queue", DurableQueueTerms():
                 self._queue(str(name), terms, int(at), now)
-            case ("exchange" | "binding"), _:
-                self._ways[what, name] = terms
+            case (("exchange" | "binding"), _):
+                self._routes[what, name] = terms
             case "arrived", _:
                 self._arrived(name)  # type: ignore[arg-type]
             case "flight", (int(), int(), bool()):
-                self._flights.setdefault(name[0], {})[name[1]] = terms  # type: ignore[index, assignment]
+                self._in_flight_ids.setdefault(name[0], {})[name[1]] = terms  # type: ignore[index, assignment]
             case "deleted", (reason, text):
-                self._keeping.restore_obituary(name, (Reason(reason), text))  # type: ignore[arg-type]
-            case "batch", Batch():
-                self._keeping.restore_batch(name, terms)  # type: ignore[arg-type]
+                self._metadata.restore_deletion_notice(name, (Reason(reason), text))  # type: ignore[arg-type]
+            case "batch", WriterBatch():
+                self._metadata.restore_batch(name, terms)  # type: ignore[arg-type]
 
     def _arrived(self, of: tuple[str, int]) -> None:
         session = self._registry.sessions.get(of[0])
@@ -88,30 +103,34 @@ class Restoring:
         session = self._registry.sessions.get(terms.client)
         assert session is not None, "of a session that has ended there are no subscriptions"
         assert isinstance(number, int)
-        subscription = self._subscribing.restore(session, terms.request, now, number=number, place=terms.place)
-        if terms.place:
+        subscription = self._subscribing.restore(
+            session, terms.request, now, number=number, position_number=terms.position_number
+        )
+        if terms.position_number:
             queue = subscription.reader.queue
-            self._owns(terms.place, subscription if queue is None else queue_of(queue), sequence)
+            self._owns(terms.position_number, subscription if queue is None else queue_of(queue), sequence)
 
-    def _queue(self, name: str, terms: QueueKeptTerms, sequence: int, now: float) -> None:
-        queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.place, now)
-        self._owns(terms.place, queue, sequence)
+    def _queue(self, name: str, terms: DurableQueueTerms, sequence: int, now: float) -> None:
+        queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.position_number, now)
+        self._owns(terms.position_number, queue, sequence)
 
-    def _owns(self, place: int, owner: Subscription | Queue, sequence: int) -> None:
-        self._owners[place] = owner
-        if place not in self._standings:
-            self._standings[place] = Standing(Place(place, sequence + 1, sequence + 1, ()))
-        self._lower(owner.feed, place)
+    def _owns(self, position_number: int, owner: Subscription | Queue, sequence: int) -> None:
+        self._owners[position_number] = owner
+        if position_number not in self._recovered:
+            self._recovered[position_number] = RecoveredPosition(
+                CommittedPosition(position_number, sequence + 1, sequence + 1, ())
+            )
+        self._lower(owner.feed, position_number)
 
-    def _lower(self, feed: Feed, place: int) -> None:
-        upto = self._standings[place].upto
+    def _lower(self, feed: Feed, position_number: int) -> None:
+        upto = self._recovered[position_number].upto
         self._floors[feed] = min(upto, self._floors.get(feed, upto))
 
     def _catch_up(self) -> None:
         """Have exchanges and bindings as they were when the next records came."""
-        ways, self._ways = self._ways, {}
-        bindings = [(name, terms) for (_, name), terms in ways.items() if isinstance(name, Binding)]
-        exchanges = [(str(name), terms) for (what, name), terms in ways.items() if what == "exchange"]
+        routes, self._routes = self._routes, {}
+        bindings = [(name, terms) for (_, name), terms in routes.items() if isinstance(name, Binding)]
+        exchanges = [(str(name), terms) for (what, name), terms in routes.items() if what == "exchange"]
         there = self._registry.router.exchanges.by_name
         changed = self._queues.rebind([name for name, terms in bindings if terms is None], there=False)
         for name, terms in exchanges:
@@ -122,12 +141,12 @@ class Restoring:
                 self._queues.declare_exchange(terms)
         changed |= self._queues.rebind([name for name, terms in bindings if terms is not None], there=True)
         for queue in changed:
-            if queue.kept is not None:
-                self._lower(queue.feed, queue.kept.number)
+            if queue.durable_position is not None:
+                self._lower(queue.feed, queue.durable_position.number)
 
     def run(self, run: Run, first: int, publisher: str, time_s: float, *, recorded: bool) -> None:
         """Records that were published at ``time_s``; to be known as state again if they are ``recorded``."""
-        if self._ways:
+        if self._routes:
             self._catch_up()
         registry, last = self._registry, first + len(run) - 1
         registry.sequence = max(registry.sequence, last)
@@ -139,7 +158,7 @@ class Restoring:
         for state in route.states if recorded else ():
             self._publishing.keep(state, run, first, time_s)
         for feed in route.feeds:
-            if not feed.kept:
+            if not feed.durable_readers:
                 continue
             if last < self._floors.get(feed, 0):
                 feed.lane.dropped_sequence = last
@@ -154,12 +173,16 @@ class Restoring:
 
     def _taken(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """What a queue that refuses what is too much took of a run."""
-        places = [queue.kept.number for queue in feed.queues if queue.kept is not None]
+        position_numbers = [
+            queue.durable_position.number for queue in feed.queues if queue.durable_position is not None
+        ]
         at = 0
         while at < len(run):
-            refused = any(self._standings[place].covers(first + at) for place in places)
+            refused = any(self._recovered[position_number].covers(first + at) for position_number in position_numbers)
             upto = at + 1
-            while upto < len(run) and refused == any(self._standings[place].covers(first + upto) for place in places):
+            while upto < len(run) and refused == any(
+                self._recovered[position_number].covers(first + upto) for position_number in position_numbers
+            ):
                 upto += 1
             if not refused:
                 yield part_of(run, at, upto), first + at
@@ -171,68 +194,74 @@ class Restoring:
         """Put the cursors where they stood."""
         self._catch_up()
         self._registry.router.exchanges.ends_unused = True
-        for client, flights in self._flights.items():
+        for client, in_flight_ids in self._in_flight_ids.items():
             if (session := self._registry.sessions.get(client)) is not None:
-                session.channel.go_on_after(next(reversed(flights)))
-                session.channel.doubtful += [
-                    one for one, (place, sequence, _) in flights.items() if self._doubtful(place, sequence)
-                ]  # fmt: skip
-        for place, owner in self._owners.items():
-            kept = _kept(owner)
-            if kept is None:
+                session.channel.go_on_after(next(reversed(in_flight_ids)))
+                session.channel.orphaned_ids += [
+                    one
+                    for one, (position_number, sequence, _) in in_flight_ids.items()
+                    if self._is_orphaned(position_number, sequence)
+                ]
+        for position_number, owner in self._owners.items():
+            position = _position_of(owner)
+            if position is None:
                 continue  # it has ended since
-            standing = self._standings[place]
-            for cursor in list(kept.cursors):
+            recovered = self._recovered[position_number]
+            for cursor in list(position.cursors):
                 assert isinstance(cursor, Cursor), "nothing was replaced yet"
-                cursor.kept = None  # it is told nothing new
+                cursor.durable_position = None  # it is told nothing new
                 if isinstance(owner, Queue):
-                    self._stand_queue(owner, cursor, standing)
+                    self._place_queue(owner, cursor, recovered)
                 elif isinstance(owner, Poll):
-                    owner.place.offset = standing.upto
+                    owner.place.offset = recovered.upto
                 else:
-                    _stand_subscription(owner, cursor, standing, self._ids(owner, place), now)
-                    if standing.conflated:
-                        self._subscribing.starts.show_state(owner, standing.fresh - 1)
-                cursor.kept = kept
-        for client in self._flights:  # what the member of a queue has not settled is the queue's again
+                    _place_subscription(owner, cursor, recovered, self._ids(owner, position_number), now)
+                    if recovered.conflated:
+                        self._subscribing.starts.show_state(owner, recovered.fresh - 1)
+                cursor.durable_position = position
+        for client in self._in_flight_ids:  # what the member of a queue has not settled is the queue's again
             if (session := self._registry.sessions.get(client)) is not None:
                 channel = session.channel
-                channel.doubtful = [one for one in channel.doubtful if one not in channel.in_flight]
+                channel.orphaned_ids = [one for one in channel.orphaned_ids if one not in channel.in_flight]
 
-    def _doubtful(self, place: int, sequence: int) -> bool:
+    def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """A client may hold an id that stood for this."""
-        owner = self._owners.get(place)
-        if owner is None or _kept(owner) is None:
+        owner = self._owners.get(position_number)
+        if owner is None or _position_of(owner) is None:
             return True
-        standing = self._standings[place]
-        return sequence >= standing.upto and not standing.covers(sequence)
+        recovered = self._recovered[position_number]
+        return sequence >= recovered.upto and not recovered.covers(sequence)
 
-    def _ids(self, owner: Subscription, place: int) -> dict[int, tuple[int, bool]]:
-        flights = self._flights.get(owner.session.client, {})
+    def _ids(self, owner: Subscription, position_number: int) -> dict[int, tuple[int, bool]]:
+        in_flight_ids = self._in_flight_ids.get(owner.session.client, {})
         return {
             sequence: (delivery_id, released)
-            for delivery_id, (of, sequence, released) in flights.items() if of == place
+            for delivery_id, (of, sequence, released) in in_flight_ids.items() if of == position_number
         }  # fmt: skip
 
-    def _stand_queue(self, queue: Queue, cursor: Cursor, standing: Standing) -> None:
-        for chunk, index in unsettled(cursor, standing):
+    def _place_queue(self, queue: Queue, cursor: Cursor, recovered: RecoveredPosition) -> None:
+        for chunk, index in unsettled(cursor, recovered):
             cursor.sent(chunk.first_number + index, chunk)
             queue.restored(cursor, chunk, index)
-        _step_over(cursor, standing.fresh)
+        _step_over(cursor, recovered.fresh)
         self._registry.woken[queue] = None
 
 
-def _kept(owner: Subscription | Queue) -> Kept | None:
+def _position_of(owner: Subscription | Queue) -> DurablePosition | None:
     """None: it has ended."""
-    return owner.kept if isinstance(owner, Queue) else owner.cursor.kept
+    return owner.durable_position if isinstance(owner, Queue) else owner.cursor.durable_position
 
 
-def _stand_subscription(
-    subscription: Subscription, cursor: Cursor, standing: Standing, ids: dict[int, tuple[int, bool]], now: float
+def _place_subscription(
+    subscription: Subscription,
+    cursor: Cursor,
+    recovered: RecoveredPosition,
+    ids: dict[int, tuple[int, bool]],
+    now: float,
 ) -> None:
     """``ids``: by sequence, the delivery id its client knows it by, and whether it has it."""
     channel = subscription.session.channel
-    for chunk, index in unsettled(cursor, standing):
+    for chunk, index in unsettled(cursor, recovered):
         if chunk.holes is None or not chunk.holes[index]:
             continue  # it was sent, and is not acknowledged by anybody
         delivery = Delivery(subscription, now)
@@ -245,19 +274,19 @@ def _stand_subscription(
             channel.add(known, delivery)
         else:
             channel.add(channel.next_id(), delivery)
-    _step_over(cursor, standing.fresh)
+    _step_over(cursor, recovered.fresh)
     subscription.counters.start_at(cursor.number, cursor.position)
 
 
-def unsettled(cursor: Cursor, standing: Standing) -> Iterator[tuple[Chunk, int]]:
+def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Chunk, int]]:
     """What was sent and is not settled, from where the cursor stands."""
     chunk = cursor.chunk
     here = cursor.number
     while chunk is not None:
-        first = max(_index_from(chunk, standing.upto), here - chunk.first_number)
-        stop = min(_index_from(chunk, standing.fresh), cursor.end_number - chunk.first_number)
+        first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
+        stop = min(_index_from(chunk, recovered.fresh), cursor.end_number - chunk.first_number)
         for index in range(first, stop):
-            if not standing.covers(chunk.sequence_of(index)):
+            if not recovered.covers(chunk.sequence_of(index)):
                 yield chunk, index
         chunk = chunk.next
 

@@ -9,7 +9,7 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout, start_conflating
 from headway.core.log import (
-    LooseEnds,
+    OutOfOrderProgress,
     Retained,
     State,
 )
@@ -99,14 +99,18 @@ class Starts:
 
     def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
         """Recorded records come first; to a durable subscription they are due after a crash, too."""
-        filter, upto, kept = subscription.feed.key.filter, self._registry.sequence, subscription.cursor.kept
-        loose = None
-        if kept is not None:
-            loose = LooseEnds(kept, upto, seen + 1)
-            kept.cursors.insert(0, loose)
-            kept.moved()
+        filter, upto, position = (
+            subscription.feed.key.filter,
+            self._registry.sequence,
+            subscription.cursor.durable_position,
+        )
+        out_of_order = None
+        if position is not None:
+            out_of_order = OutOfOrderProgress(position, upto, seen + 1)
+            position.cursors.insert(0, out_of_order)
+            position.moved()
         records = archive.read(filter, seen, upto, subscription.feed.accepts)
-        subscription.add_backfill(records, loose=loose)
+        subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
         """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
@@ -120,8 +124,11 @@ class Starts:
     def give_state(self, subscription: Subscription) -> None:
         """Find or make the state this subscription may be conflated from, if it ever may."""
         options, policy = subscription.request.options, subscription.case.policy
-        wanted = options.conflate_s is not None or options.snapshot or options.start not in ("end", "earliest") or any(
-            rule.then.needs_state for rule in policy.rules
+        wanted = (
+            options.conflate_s is not None
+            or options.snapshot
+            or options.start not in ("end", "earliest")
+            or any(rule.then.needs_state for rule in policy.rules)
         )
         if not wanted or subscription.conflation.state is not None:
             return

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from headway.core.base import Reason, Refused
+from headway.core.clients.durable_metadata import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
-from headway.core.clients.keeping import Estate, Keeping
 from headway.core.clients.starts import Starts
 from headway.core.consumer import (
     Feed,
@@ -57,10 +57,17 @@ GROUP = QueueTerms()
 
 
 class Subscribing:
-    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending, keeping: Keeping,
-                 watch: Callable[[Subscription, float], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        retained: Retained,
+        fanout: Fanout,
+        ending: Ending,
+        metadata: DurableMetadata,
+        watch: Callable[[Subscription, float], None],
+    ) -> None:
         self._registry = registry
-        self._keeping = keeping
+        self._metadata = metadata
         self._ending = ending
         self.starts = Starts(registry, retained, fanout)
         self._fanout = fanout
@@ -82,14 +89,14 @@ class Subscribing:
         self._check_start(request.options, filter)
         key = _key(session, request, group, filter)
         owed: Gap | None = None
-        known, estate = old is not None, None
+        known, handoff = old is not None, None
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
             if len(old.backfills) >= BACKFILLS_MAX:
                 text = f"it was replaced {BACKFILLS_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
-            estate = self._keeping.loosen(old)
+            handoff = self._metadata.hand_off(old)
             if not old.has_more or old.conflating or old.reader.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
@@ -100,10 +107,10 @@ class Subscribing:
         if group is not None:
             self._join_group(feed, subscription, now)
         elif old is not None:
-            self._hand_over(old, subscription, estate, now)
-        if estate is not None:
-            self._keeping.inherit(subscription, estate)
-        self._keeping.subscription(subscription)
+            self._hand_over(old, subscription, handoff, now)
+        if handoff is not None:
+            self._metadata.take_over(subscription, handoff)
+        self._metadata.subscription(subscription)
         if group is None:
             self.starts.begin(subscription, now, fresh=not known)
         return subscription
@@ -114,8 +121,16 @@ class Subscribing:
             return
         raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
 
-    def poll(self, session: Session, request: SubscribeRequest, offset: int, now: float, *,
-             number: int | None = None, place: int | None = None) -> Poll:
+    def poll(
+        self,
+        session: Session,
+        request: SubscribeRequest,
+        offset: int,
+        now: float,
+        *,
+        number: int | None = None,
+        position_number: int | None = None,
+    ) -> Poll:
         """Somebody reads what is recorded by himself, from this offset on. Its feed is nobody else's, and is given
         nothing."""
         archive, filter = self._registry.archive, validate_filter(request.filter)
@@ -128,23 +143,23 @@ class Subscribing:
         meter = Meter(now, 0, self._registry.lateness)
         poll = Poll(session, request, feed, Case(policy, meter), archive, offset)
         self._put(poll)
-        self._keeping.subscription(poll, number=number, place=place)
-        if poll.place.kept is not None:
-            poll.place.kept.recorded_only = True
+        self._metadata.subscription(poll, number=number, position_number=position_number)
+        if poll.place.durable_position is not None:
+            poll.place.durable_position.recorded_only = True
         return poll
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
         """It is to be judged by another policy."""
         subscription.case.govern_by(self._policy(subscription.session, request, subscription.feed.key.filter))
         subscription.request = request
-        self._keeping.subscription(subscription)
+        self._metadata.subscription(subscription)
 
     def restore(
-        self, session: Session, request: SubscribeRequest, now: float, *, number: int, place: int
+        self, session: Session, request: SubscribeRequest, now: float, *, number: int, position_number: int
     ) -> Subscription:
         """A subscription that there was before the process began. Nothing is sent for its being made again."""
         if request.polling:
-            return self.poll(session, request, 0, now, number=number, place=place or None)
+            return self.poll(session, request, 0, now, number=number, position_number=position_number or None)
         group, filter = _parse_filter(request)
         key = _key(session, request, group, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
@@ -161,7 +176,7 @@ class Subscribing:
                 if request.options.conflate_s:
                     self.starts.next_tick(subscription, now)
             feed.wait(subscription)
-        self._keeping.subscription(subscription, number=number, place=place or None)
+        self._metadata.subscription(subscription, number=number, position_number=position_number or None)
         return subscription
 
     def end(self, subscription: Subscription, now: float) -> None:
@@ -197,7 +212,7 @@ class Subscribing:
                           ends_with_members=True)  # fmt: skip
         queue_of(queue).join(subscription)
 
-    def _hand_over(self, old: Subscription, subscription: Subscription, estate: Estate | None, now: float) -> None:
+    def _hand_over(self, old: Subscription, subscription: Subscription, handoff: Handoff | None, now: float) -> None:
         """Replace ``old``, which still has something waiting: the new subscription sends that first."""
         session, observer = old.session, self._registry.observer
         if observer is not None:
@@ -205,8 +220,8 @@ class Subscribing:
         if session.half_sent is old:
             self._ending.finish_half_sent(session)
         session.caught_up(old)
-        for place in (old.feed.waiting, old.feed.resting, self._registry.watched):
-            place.pop(old, None)
+        for waiting in (old.feed.waiting, old.feed.resting, self._registry.watched):
+            waiting.pop(old, None)
         old.stop_timers()
         self._ending.open_gate(old, now)
         self._ending.set_free(old)
@@ -221,8 +236,8 @@ class Subscribing:
                 subscription.backfills.append(backfill)
         subscription.conflation.inherit(old.conflation)
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
-        loose = None if estate is None else estate.loose
-        subscription.add_backfill(Handover(old, self._registry.lost, over), loose=loose)
+        out_of_order = None if handoff is None else handoff.out_of_order
+        subscription.add_backfill(Handover(old, self._registry.lost, over), out_of_order=out_of_order)
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
         return self.asked_for(request) or self._policy_of(session, filter)
@@ -245,7 +260,7 @@ class Subscribing:
         """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
         subscription.request, subscription.dialect = request, request.dialect
         subscription.renewals += 1
-        self._keeping.subscription(subscription)
+        self._metadata.subscription(subscription)
         self._lease(subscription, now)
         if request.send_retained == "always" and subscription.backfill is None:
             self.starts.queue_retained(subscription, now)
@@ -267,6 +282,7 @@ class Subscribing:
             feed.selector = compile_selector(request.options.selector)
         self._registry.router.add_feed(feed)
         return feed
+
 
 def cost(request: SubscribeRequest) -> int:
     """What such a subscription takes up."""
@@ -313,4 +329,3 @@ def _acceptance(request: SubscribeRequest, filter: str, exclude: int) -> Callabl
         return selects is None or selects(record)
 
     return accepts
-

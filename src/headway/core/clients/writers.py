@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.keeping import Batch, Keeping
+from headway.core.clients.durable_metadata import DurableMetadata, WriterBatch
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run
@@ -63,10 +63,12 @@ class Handing(ConnectionlessOutlet):
 
 
 class Writers:
-    def __init__(self, registry: Registry, publishing: Publishing, keeping: Keeping, admission: Admission) -> None:
+    def __init__(
+        self, registry: Registry, publishing: Publishing, metadata: DurableMetadata, admission: Admission
+    ) -> None:
         self._registry = registry
         self._publishing = publishing
-        self._keeping = keeping
+        self._metadata = metadata
         self._admission = admission
         self._there: dict[tuple[str, int], dict[str, int]] = {}
         """Of a batch that was not done when the process began, by stream: the last row that the journal has."""
@@ -87,12 +89,12 @@ class Writers:
 
     # -- batches ----------------------------------------------------------------------------------------------------
 
-    def last(self, name: str) -> Batch | None:
+    def last(self, name: str) -> WriterBatch | None:
         """The batch that the writer began last."""
-        return self._keeping.batches.get(name)
+        return self._metadata.batches.get(name)
 
     def begin(self, name: str, number: int, parts: tuple[str, ...], now: float) -> None:
-        self._keeping.batch(name, Batch(number, parts, self._registry.sequence, now))
+        self._metadata.batch(name, WriterBatch(number, parts, self._registry.sequence, now))
 
     def publish(self, session: Session, origin: Origin, run: Run, now: float) -> None:
         """Publish the rows of a run that the journal has not. Raises Refused where a queue will not have some of them;
@@ -110,30 +112,30 @@ class Writers:
 
     def done(self, name: str, now: float) -> None:
         """All rows are on disk, as far as they are kept at all."""
-        batch = self._keeping.batches[name]
+        batch = self._metadata.batches[name]
         self._there.pop((name, batch.number), None)
-        self._keeping.batch(name, Batch(batch.number, (), 0, now))
+        self._metadata.batch(name, WriterBatch(batch.number, (), 0, now))
 
     def forget(self, name: str) -> None:
         """It has no more batches, and will not ask for one again."""
-        if name in self._keeping.batches:
-            self._keeping.batch(name, None)
+        if name in self._metadata.batches:
+            self._metadata.batch(name, None)
 
     def names(self) -> list[str]:
         """Of all that are not forgotten."""
-        return list(self._keeping.batches)
+        return list(self._metadata.batches)
 
-    def unfinished(self) -> dict[str, Batch]:
+    def unfinished(self) -> dict[str, WriterBatch]:
         """By writer."""
-        return {name: batch for name, batch in self._keeping.batches.items() if batch.parts}
+        return {name: batch for name, batch in self._metadata.batches.items() if batch.parts}
 
     def silent(self, since_s: float) -> list[str]:
         """Writers whose last batch was done before this moment."""
-        return [name for name, batch in self._keeping.batches.items() if not batch.parts and batch.time_s < since_s]
+        return [name for name, batch in self._metadata.batches.items() if not batch.parts and batch.time_s < since_s]
 
     def needed_sequence(self) -> float:
         """Records from here on are not to be freed."""
-        return min((batch.sequence + 1 for batch in self._keeping.batches.values() if batch.parts), default=inf)
+        return min((batch.sequence + 1 for batch in self._metadata.batches.values() if batch.parts), default=inf)
 
     def found(self, stream: str, publisher: str, records: int) -> None:
         """At start: the stream has a run that was published under this name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from headway.core.log import LooseEnds
+from headway.core.log import OutOfOrderProgress
 from headway.core.message import Record
 
 
@@ -26,5 +26,5 @@ class Backfill(NamedTuple):
     since: int
     """Records after this sequence were appended to the lane since the subscription began: if they are read from a
     state, they are owed to it."""
-    loose: LooseEnds | None = None
+    out_of_order: OutOfOrderProgress | None = None
     """Notes what was sent and settled, where that has to outlive the process."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from headway.core.log import Chunk, Cursor, LooseEnds
+from headway.core.log import Chunk, Cursor, OutOfOrderProgress
 from headway.core.message import Record
 
 if TYPE_CHECKING:
@@ -26,7 +26,16 @@ class Delivery:
     exactly-once handshake is missing."""
 
     __slots__ = (
-        "chunk", "cursor", "index", "loose", "number", "record", "released", "returns", "sent_s", "sequence",
+        "chunk",
+        "cursor",
+        "index",
+        "number",
+        "out_of_order",
+        "record",
+        "released",
+        "returns",
+        "sent_s",
+        "sequence",
         "subscription",
     )  # fmt: skip
 
@@ -42,7 +51,7 @@ class Delivery:
         """How often the record had been requeued before this delivery."""
         self.record: Record | None = None
         """The record, where it was not copied from a lane in the subscription's own dialect."""
-        self.loose: LooseEnds | None = None
+        self.out_of_order: OutOfOrderProgress | None = None
         """For a record from a backfill, which has no cursor: what to tell its ``sequence`` when it is settled."""
         self.sequence = 0
 
@@ -75,7 +84,16 @@ class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
     __slots__ = (
-        "_last_id", "closed", "doubtful", "id_max", "in_flight", "members", "number", "owner", "replay", "timed_out",
+        "_last_id",
+        "closed",
+        "id_max",
+        "in_flight",
+        "members",
+        "number",
+        "orphaned_ids",
+        "owner",
+        "replay",
+        "timed_out",
         "whole",
     )  # fmt: skip
 
@@ -97,7 +115,7 @@ class Channel(Window):
         """Ids of deliveries to be sent again to a client that has reconnected. The next one stands last."""
         self.timed_out: dict[int, Delivery] = NOTHING
         """Deliveries whose acknowledgement took too long. They use up credit until the client settles them."""
-        self.doubtful: list[int] = []
+        self.orphaned_ids: list[int] = []
         """Ids its client may hold, and that stand for nothing (exactly.py)."""
         self._last_id = 0
 
@@ -106,7 +124,7 @@ class Channel(Window):
         candidate = self._last_id
         while True:
             candidate = candidate % self.id_max + 1
-            if candidate not in self.in_flight and candidate not in self.doubtful:
+            if candidate not in self.in_flight and candidate not in self.orphaned_ids:
                 self._last_id = candidate
                 return candidate
 
@@ -152,8 +170,8 @@ class Channel(Window):
         delivery = self.remove(delivery_id)
         if delivery is not None and delivery.cursor is not None:
             delivery.cursor.acknowledge(delivery.number)
-        elif delivery is not None and delivery.loose is not None:
-            delivery.loose.acknowledge(delivery.sequence)
+        elif delivery is not None and delivery.out_of_order is not None:
+            delivery.out_of_order.acknowledge(delivery.sequence)
         return delivery
 
     def time_out(self, delivery_id: int) -> Delivery:

@@ -37,9 +37,26 @@ class FeedKey(NamedTuple):
 
 class Feed:
     __slots__ = (
-        "accepts", "by_exchange", "flushed", "gated_s", "gated_since_s", "gates", "kept", "key", "lane",
-        "left", "limited", "listening", "queues", "reading", "resting", "selector", "slow", "subscriptions",
-        "waiting", "was_gated",
+        "accepts",
+        "by_exchange",
+        "durable_readers",
+        "flushed",
+        "gated_s",
+        "gated_since_s",
+        "gates",
+        "key",
+        "lane",
+        "left",
+        "limited",
+        "listening",
+        "queues",
+        "reading",
+        "resting",
+        "selector",
+        "slow",
+        "subscriptions",
+        "waiting",
+        "was_gated",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +89,7 @@ class Feed:
         """Queues that have handed out everything, to be woken when the lane grows."""
         self.limited: dict[SharedReader, None] = {}
         """Queues with a length limit, to be woken whenever the lane grows: they may have to drop records."""
-        self.kept = 0
+        self.durable_readers = 0
         """How many durable readers the feed has. While there are any, its records go to the journal."""
         self.flushed = lane.end
         """Position up to which the lane was offered to everybody in ``waiting`` except for those in ``left``."""

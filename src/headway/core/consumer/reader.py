@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
     from headway.core.consumer.skip import Skip
     from headway.core.consumer.subscription import Subscription
-    from headway.core.log import Kept
+    from headway.core.log import DurablePosition
 
 
 class Reader(ABC):
@@ -49,9 +49,9 @@ class Reader(ABC):
         """Returns the topic filters by which its policy is chosen."""
         return (subscription.feed.key.filter,)
 
-    def kept(self, subscription: Subscription) -> Kept | None:
+    def durable_position(self, subscription: Subscription) -> DurablePosition | None:
         """Returns the subscription's place in the journal."""
-        return subscription.cursor.kept
+        return subscription.cursor.durable_position
 
     # -- what waits -------------------------------------------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class QueueMember(Reader):
     def names(self, subscription: Subscription) -> tuple[str, ...]:
         return super().names(subscription) if self.queue.ends_with_members else self.queue.filters
 
-    def kept(self, subscription: Subscription) -> Kept | None:
-        return self.queue.kept
+    def durable_position(self, subscription: Subscription) -> DurablePosition | None:
+        return self.queue.durable_position
 
     def has_more(self, subscription: Subscription) -> bool:
         return self.queue.backlog.has_more

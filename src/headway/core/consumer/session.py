@@ -90,11 +90,46 @@ class Session:
     """One client. ``outlet`` is None while it is away."""
 
     __slots__ = (
-        "channel", "client", "connected_s", "expiry", "expiry_s", "gates", "gone_since_s", "half_sent", "held_back",
-        "holdings", "incoming", "kept", "lagging", "last_reason", "life", "listener", "lost_records",
-        "max_packet_bytes", "number", "outlet", "paused_by", "paused_since_s", "pauses", "pending_will", "pool",
-        "present", "protocol", "published_bytes", "published_records", "queues", "ready", "refused_records", "rest",
-        "stalled_s", "starved", "subscriptions", "tab", "username", "will", "will_due",
+        "channel",
+        "client",
+        "connected_s",
+        "durable",
+        "expiry",
+        "expiry_s",
+        "gates",
+        "gone_since_s",
+        "half_sent",
+        "held_back",
+        "holdings",
+        "incoming",
+        "lagging",
+        "last_reason",
+        "life",
+        "listener",
+        "lost_records",
+        "max_packet_bytes",
+        "number",
+        "outlet",
+        "paused_by",
+        "paused_since_s",
+        "pauses",
+        "pending_will",
+        "pool",
+        "present",
+        "protocol",
+        "published_bytes",
+        "published_records",
+        "queues",
+        "ready",
+        "refused_records",
+        "rest",
+        "stalled_s",
+        "starved",
+        "subscriptions",
+        "tab",
+        "username",
+        "will",
+        "will_due",
     )  # fmt: skip
 
     def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
@@ -146,7 +181,7 @@ class Session:
         """The timer that publishes a delayed will."""
         self.life = AWAY
         """Only ``become`` sets it."""
-        self.kept = False
+        self.durable = False
         """The session is in the journal, so it outlives the process."""
         self.last_reason: Reason | None = None
         self.adopt(request, now)

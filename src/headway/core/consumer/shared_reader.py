@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.consumer.options import QueueTerms
-from headway.core.log import Kept
+from headway.core.log import DurablePosition
 from headway.core.message import Run
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SharedReader(Protocol):
     """The reader is the group of an MQTT shared subscription, which ends with its last member."""
     filters: tuple[str, ...]
     """The topic filters by which its policy is chosen."""
-    kept: Kept | None
+    durable_position: DurablePosition | None
     owner: Session | None
     """The session that has the reader for itself (an exclusive queue)."""
     feed: Feed

@@ -19,7 +19,7 @@ from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.reader import LANE_READER, Reader
 from headway.core.consumer.skip import Skip
-from headway.core.log import Cursor, LooseEnds, StatePass
+from headway.core.log import Cursor, OutOfOrderProgress, StatePass
 from headway.core.message import Gap
 from headway.core.policy import Case
 
@@ -36,15 +36,37 @@ class Subscription:
     """One consumer."""
 
     __slots__ = (
-        "backfills", "case", "channel", "clock", "conflation", "counters", "current_s", "cursor", "dialect", "feed",
-        "filter", "gap", "lease", "life", "number", "number_kept", "reader", "renewals", "request", "session", "skips",
-        "start_sequence", "stop_number", "tab_bytes", "window",
+        "backfills",
+        "case",
+        "channel",
+        "clock",
+        "conflation",
+        "counters",
+        "current_s",
+        "cursor",
+        "dialect",
+        "feed",
+        "filter",
+        "gap",
+        "lease",
+        "life",
+        "metadata_number",
+        "number",
+        "reader",
+        "renewals",
+        "request",
+        "session",
+        "skips",
+        "start_sequence",
+        "stop_number",
+        "tab_bytes",
+        "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
         self.number = 0
         """The consumer's number in the lake; 0: nothing about it was recorded yet."""
-        self.number_kept = 0
+        self.metadata_number = 0
         """The consumer's number in the journal; 0: it is not in the journal."""
         self.session = session
         self.request = request
@@ -201,9 +223,7 @@ class Subscription:
         if old is None:
             self.gap = Gap(records, first, last, reason)
         else:
-            self.gap = Gap(
-                old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason
-            )
+            self.gap = Gap(old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason)
 
     def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
         """Skips all records before ``number``. Returns how many records of each publisher that were."""
@@ -235,9 +255,11 @@ class Subscription:
     def backfill(self) -> Backfill | None:
         return self.backfills[0] if self.backfills else None
 
-    def add_backfill(self, records: BackfillSource, *, retained: bool = False, loose: LooseEnds | None = None) -> None:
+    def add_backfill(
+        self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress | None = None
+    ) -> None:
         """Adds records to be sent after all other backfills and before any more from the lane."""
-        self.backfills.append(Backfill(records, retained, self.start_sequence, loose))
+        self.backfills.append(Backfill(records, retained, self.start_sequence, out_of_order))
 
     def close_backfills(self) -> None:
         while self.backfills:
@@ -247,8 +269,8 @@ class Subscription:
         """Removes the first backfill, which was read to its end."""
         backfill = self.backfills.pop(0)
         records = backfill.records
-        if backfill.loose is not None:
-            backfill.loose.finish()
+        if backfill.out_of_order is not None:
+            backfill.out_of_order.finish()
         if isinstance(records, StatePass):
             self.conflation.passed_over(self, records)
         records.close()

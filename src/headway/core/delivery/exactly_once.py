@@ -23,52 +23,54 @@ from headway.core.log import HELD_BACK_BYTES
 
 if TYPE_CHECKING:
     from headway.core.consumer import Delivery, Subscription
-    from headway.core.log import Kept
+    from headway.core.log import DurablePosition
 
 EXACTLY_ONCE = 2
 NOTHING = 0
 """Sequence of what an id stands for that stands for nothing that is kept."""
 
 
-def keeper_of(subscription: Subscription) -> Kept | None:
+def exactly_once_position(subscription: Subscription) -> DurablePosition | None:
     """What has to know of its deliveries before they are sent; None: nothing has."""
-    if subscription.request.qos != EXACTLY_ONCE or not subscription.session.kept:
+    if subscription.request.qos != EXACTLY_ONCE or not subscription.session.durable:
         return None
-    return subscription.reader.kept(subscription)
+    return subscription.reader.durable_position(subscription)
 
 
-def stands_for(delivery: Delivery) -> tuple[Kept | None, int]:
+def stands_for(delivery: Delivery) -> tuple[DurablePosition | None, int]:
     """For whom it is kept, and its sequence."""
-    if delivery.loose is not None:
-        return delivery.loose.kept, delivery.sequence
-    kept = keeper_of(delivery.subscription)
-    if kept is None or delivery.chunk is None or delivery.cursor is None:
-        return kept, NOTHING
-    return kept, delivery.chunk.sequence_of(delivery.index)
+    if delivery.out_of_order is not None:
+        return delivery.out_of_order.durable_position, delivery.sequence
+    position = exactly_once_position(delivery.subscription)
+    if position is None or delivery.chunk is None or delivery.cursor is None:
+        return position, NOTHING
+    return position, delivery.chunk.sequence_of(delivery.index)
 
 
-def tell(delivery_id: int, delivery: Delivery) -> Kept | None:
+def note_in_flight(delivery_id: int, delivery: Delivery) -> DurablePosition | None:
     """Put down what the id stands for, and whether the client has it. Returns who does so."""
     if delivery.subscription.request.qos != EXACTLY_ONCE:
         return None
-    kept, sequence = stands_for(delivery)
-    if kept is not None:
-        kept.flies(delivery.subscription.session.client, delivery_id, sequence, released=delivery.released)
-    return kept
+    position, sequence = stands_for(delivery)
+    if position is not None:
+        position.record_in_flight(
+            delivery.subscription.session.client, delivery_id, sequence, released=delivery.released
+        )
+    return position
 
 
 def holds_back(subscription: Subscription) -> bool:
     """So much waits for the disk that it is given no more."""
-    return subscription.session.held_back.size >= HELD_BACK_BYTES and keeper_of(subscription) is not None
+    return subscription.session.held_back.size >= HELD_BACK_BYTES and exactly_once_position(subscription) is not None
 
 
-def write(subscription: Subscription, frames: bytes | bytearray, kept: Kept | None) -> None:
+def write(subscription: Subscription, frames: bytes | bytearray, position: DurablePosition | None) -> None:
     """Send frames of a subscription; ``kept``: as soon as that has put down what was told of them."""
     session = subscription.session
     assert session.outlet is not None
-    if kept is not None:
-        kept.hold_back(session, frames)
-    elif session.held_back.size and keeper_of(subscription) is not None:
+    if position is not None:
+        position.hold_back(session, frames)
+    elif session.held_back.size and exactly_once_position(subscription) is not None:
         session.held_back.add(0, frames)  # in its turn
     else:
         session.outlet.out += frames
@@ -80,8 +82,8 @@ def lose(subscription: Subscription, delivery_id: int) -> Delivery | None:
     delivery = channel.remove(delivery_id)
     if delivery is None or subscription.request.qos != EXACTLY_ONCE:
         return delivery
-    channel.doubtful.append(delivery_id)
-    kept = keeper_of(subscription)
-    if kept is not None:
-        kept.flies(subscription.session.client, delivery_id, NOTHING, released=True)
+    channel.orphaned_ids.append(delivery_id)
+    position = exactly_once_position(subscription)
+    if position is not None:
+        position.record_in_flight(subscription.session.client, delivery_id, NOTHING, released=True)
     return delivery

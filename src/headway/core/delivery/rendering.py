@@ -19,7 +19,7 @@ import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Skip, Subscription
-from headway.core.delivery.exactly_once import holds_back, keeper_of, lose, tell, write
+from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
 from headway.core.log import HELD_BACK_BYTES, Chunk
 from headway.core.message import Dialect, Record
 
@@ -105,8 +105,8 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
-        if backfill.loose is not None:
-            backfill.loose.given(record.sequence)
+        if backfill.out_of_order is not None:
+            backfill.out_of_order.given(record.sequence)
         if not backfill.retained and record.sequence > backfill.since:
             # It passed in the lane, and here it is.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
@@ -125,16 +125,16 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     frame = write_frame(subscription, record, delivery_id, now)
     if frame is None:
         return False
-    kept = None
+    position = None
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record, delivery.sequence = record, record.sequence
-        if subscription.backfill is not None and subscription.backfill.loose is not None:
-            delivery.loose = subscription.backfill.loose
-            delivery.loose.sent(record.sequence)
+        if subscription.backfill is not None and subscription.backfill.out_of_order is not None:
+            delivery.out_of_order = subscription.backfill.out_of_order
+            delivery.out_of_order.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
-        kept = tell(delivery_id, delivery)
-    write(subscription, frame, kept)
+        position = note_in_flight(delivery_id, delivery)
+    write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
     return True
 
@@ -217,9 +217,9 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
     if chunk.holes is not None and chunk.holes[first] and _out_of_credit(session, now):
         return False
-    kept, keeper = None, keeper_of(subscription)
+    position, exactly_once = None, exactly_once_position(subscription)
     begin = chunk.record_start(first)
-    if keeper is None and _is_large(subscription, chunk, first):
+    if exactly_once is None and _is_large(subscription, chunk, first):
         _begin_large(subscription, chunk, first, now)
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
@@ -236,9 +236,9 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             delivery.number = chunk.first_number + index
             cursor.sent(delivery.number, chunk)
             session.channel.add(delivery_id, delivery)
-            if keeper is not None:
-                kept = keeper
-                keeper.flies(session.client, delivery_id, chunk.sequence_of(index))
+            if exactly_once is not None:
+                position = exactly_once
+                exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
     size = len(piece)
     if chunk.expiries is not None:
         _age(piece, chunk, first, last, begin, now)
@@ -250,7 +250,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         elif len(told) <= session.max_packet_bytes:
             frames = told
             subscription.gap = None
-    write(subscription, frames, kept)
+    write(subscription, frames, position)
     cursor.advance(size)
     return True
 
@@ -312,7 +312,7 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
         if len(frame) > session.max_packet_bytes:
             _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost)
             continue
-        write(subscription, frame, tell(delivery_id, delivery))
+        write(subscription, frame, note_in_flight(delivery_id, delivery))
         delivery.sent_s = now
     return not channel.replay or bool(out)
 
@@ -340,5 +340,5 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses)
     lose(delivery.subscription, delivery_id)
     if delivery.cursor is not None:
         delivery.cursor.acknowledge(delivery.number)  # last, for with it the chunk is let go
-    elif delivery.loose is not None:
-        delivery.loose.acknowledge(delivery.sequence)
+    elif delivery.out_of_order is not None:
+        delivery.out_of_order.acknowledge(delivery.sequence)

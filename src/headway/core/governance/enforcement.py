@@ -6,7 +6,7 @@ spilling, closing, deleting.
 
 from __future__ import annotations
 
-from headway.core.clients import Ending, Keeping, Queues
+from headway.core.clients import DurableMetadata, Ending, Queues
 from headway.core.consumer import CloseConsumer, Subscription
 from headway.core.delivery import start_conflating
 from headway.core.governance.cutting import Cutter
@@ -19,13 +19,13 @@ from headway.core.routing import Advisories, Registry
 
 class Enforcer:
     def __init__(
-        self, registry: Registry, ending: Ending, queues: Queues, keeping: Keeping, advisories: Advisories,
+        self, registry: Registry, ending: Ending, queues: Queues, metadata: DurableMetadata, advisories: Advisories,
         cutter: Cutter,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ending = ending
         self._queues = queues
-        self._keeping = keeping
+        self._metadata = metadata
         self._advisories = advisories
         self._cutter = cutter
 
@@ -46,7 +46,7 @@ class Enforcer:
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
                 if subscription.session.outlet is None:
-                    self._keeping.deleted("client", verdict.client, verdict.reason, verdict.text)
+                    self._metadata.deleted("client", verdict.client, verdict.reason, verdict.text)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case _:
                 self.go_on(subscription, action, now)
@@ -105,7 +105,7 @@ class Enforcer:
         queue = queue_of(subscription.reader.queue)
         self._cutter.cut(subscription, verdict.reason, verdict.text, now)
         if queue.placeholder is subscription:
-            self._keeping.deleted("queue", queue.name, verdict.reason, verdict.text)
+            self._metadata.deleted("queue", queue.name, verdict.reason, verdict.text)
         if not queue.members.consumers:
             self._queues.delete(queue, now)
         self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)

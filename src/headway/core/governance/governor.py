@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.clients import Admission, Ending, Keeping, Queues
+from headway.core.clients import Admission, DurableMetadata, Ending, Queues
 from headway.core.consumer import Shares, Subscription
 from headway.core.governance.cutting import Cutter
 from headway.core.governance.enforcement import Enforcer
@@ -43,7 +43,7 @@ LATE_S = 0.25
 
 class Governor:
     def __init__(
-        self, registry: Registry, ending: Ending, admission: Admission, queues: Queues, keeping: Keeping,
+        self, registry: Registry, ending: Ending, admission: Admission, queues: Queues, metadata: DurableMetadata,
         advisories: Advisories, flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S,
     ) -> None:  # fmt: skip
         self._sweep_s = sweep_s
@@ -54,7 +54,7 @@ class Governor:
         self.watchlist = Watchlist(registry)
         self._verdicts = VerdictLog(registry, self.watchlist, advisories)
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
-        self._enforcer = Enforcer(registry, ending, queues, keeping, advisories, self.cutter)
+        self._enforcer = Enforcer(registry, ending, queues, metadata, advisories, self.cutter)
         self.relief = Relief(registry, ending, self.watchlist, self._verdicts, self.cutter)
         self._last_sweep_s: float | None = None
 

@@ -170,7 +170,7 @@ def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spi
 
     def may_leave(chunk: Chunk) -> bool:
         nonlocal room
-        if chunk.kept and chunk.last_sequence <= journaled:
+        if chunk.journaled and chunk.last_sequence <= journaled:
             return True
         if room < 0:
             return False

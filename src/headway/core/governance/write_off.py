@@ -38,8 +38,8 @@ def write_off(
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
     for delivery_id, _ in flying:
         delivery = lose(subscription, delivery_id)
-        if delivery is not None and delivery.loose is not None:
-            delivery.loose.acknowledge(delivery.sequence)
+        if delivery is not None and delivery.out_of_order is not None:
+            delivery.out_of_order.acknowledge(delivery.sequence)
         if delivery is not None and delivery.cursor is not None:
             assert delivery.chunk is not None
             sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there

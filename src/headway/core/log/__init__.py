@@ -4,8 +4,8 @@ from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.cursor import Cursor
 from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
 from headway.core.log.lane import SPILL_BYTES_MIN, Lane
-from headway.core.log.ledger import MAIN, Fact, Kept, KeptRun, Ledger, Place
-from headway.core.log.loose import LooseEnds
+from headway.core.log.ledger import MAIN, CommittedPosition, DurablePosition, KeptRun, Ledger, MetadataChange
+from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
 from headway.core.log.state import State, StatePass
@@ -29,9 +29,10 @@ from headway.core.log.tab import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S",
-    "Fact", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "Kept", "KeptRun", "Lane", "Ledger",
-    "LEVEL_BYTES", "LooseEnds", "MAIN", "Place", "Pool", "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION",
-    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
-    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED",
+    "DELIVERY_BYTES", "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
+    "KeptRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "OutOfOrderProgress", "Pool",
+    "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle",
+    "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
+    "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -82,7 +82,7 @@ class Chunk:
         "first_number",
         "free",
         "holes",
-        "kept",
+        "journaled",
         "largest",
         "last_sequence",
         "marks",
@@ -129,7 +129,7 @@ class Chunk:
         """When the first of its records expires."""
         self.spill: SpillHandle | None = None
         self.spilling = False
-        self.kept = True
+        self.journaled = True
         """The journal has all its records, or is given them in this turn."""
         self.bound = False
         """Some of them were promised, and are not in the journal."""
@@ -197,7 +197,7 @@ class Chunk:
             self.run_publisher.append(run.publisher)
             self.run_durability.append(durability)
             if durability is not JOURNALED:
-                self.kept = False
+                self.journaled = False
             if durability is not TRANSIENT:
                 self.free = False
             if durability is ACCEPTED:

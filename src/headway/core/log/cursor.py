@@ -15,14 +15,24 @@ from collections import OrderedDict
 
 from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
-from headway.core.log.ledger import Kept
+from headway.core.log.ledger import DurablePosition
 
 NOTHING: OrderedDict[int, Chunk] = OrderedDict()
 """Of all who were never sent anything that is to be acknowledged. Nobody writes into it."""
 
 
 class Cursor:
-    __slots__ = ("_number", "chunk", "ended", "floor", "kept", "lane", "owner", "position", "unacknowledged")
+    __slots__ = (
+        "_number",
+        "chunk",
+        "durable_position",
+        "ended",
+        "floor",
+        "lane",
+        "owner",
+        "position",
+        "unacknowledged",
+    )
 
     def __init__(self, lane: Lane, owner: object = None) -> None:
         """A cursor at the end of the lane. ``owner``: the subscription or queue that reads by it, if there is one."""
@@ -34,7 +44,7 @@ class Cursor:
         self._number = 0
         self.ended = 0
         """Of one that another follows: the last sequence it has to do with."""
-        self.kept: Kept | None = None
+        self.durable_position: DurablePosition | None = None
         """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged = NOTHING
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
@@ -126,14 +136,14 @@ class Cursor:
 
     def advance(self, size: int) -> None:
         """``size`` bytes were taken."""
-        if self.kept is not None and not self.unacknowledged:
-            self.kept.moved()
+        if self.durable_position is not None and not self.unacknowledged:
+            self.durable_position.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
         """Everything was taken."""
-        if self.kept is not None and not self.unacknowledged:
-            self.kept.moved()
+        if self.durable_position is not None and not self.unacknowledged:
+            self.durable_position.moved()
         self.position = self.lane.end
         chunk = self.chunk
         if chunk is not self.lane.tail:
@@ -166,29 +176,29 @@ class Cursor:
             chunk = chunk.next
         position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
         if position > self.position:
-            if self.kept is not None:
+            if self.durable_position is not None:
                 self._settle_from(self.number, number - 1)
             self._move_to(position)
 
     def done(self, count: int) -> None:
         """The next records go out for good. Called before the cursor moves past them."""
-        if self.kept is not None:
+        if self.durable_position is not None:
             first = self.number
             self._settle_from(first, first + count - 1)
 
     def _settle_from(self, first: int, last: int) -> None:
         """Records the cursor stands before will not be wanted again."""
-        assert self.kept is not None
+        assert self.durable_position is not None
         assert self.chunk is not None
-        if self.unacknowledged or self.kept.first is not self:
+        if self.unacknowledged or self.durable_position.first is not self:
             last = min(last, self.lane.count - 1)
             first_sequence, last_sequence = _sequence_at(self.chunk, first), _sequence_at(self.chunk, last)
             if not self.ended or last_sequence <= self.ended:
-                self.kept.settled(self, first, first_sequence, last, last_sequence)
+                self.durable_position.settled(self, first, first_sequence, last, last_sequence)
             elif first_sequence <= self.ended:
-                self.kept.passed(first_sequence, self.ended)
+                self.durable_position.passed(first_sequence, self.ended)
         else:
-            self.kept.moved()
+            self.durable_position.moved()
 
     def stand_at(self, chunk: Chunk, index: int) -> None:
         """A place further back, for a subscription that has just begun."""
@@ -204,8 +214,8 @@ class Cursor:
     def detach(self) -> None:
         """Stand nowhere from now on; acknowledgements still outstanding keep their chunks."""
         if self.chunk is not None:
-            if self.kept is not None:
-                self.kept.moved()
+            if self.durable_position is not None:
+                self.durable_position.moved()
             self._number = self.number
             self.chunk = None
             if not self.unacknowledged:
@@ -213,10 +223,10 @@ class Cursor:
 
     def jump_to_end(self) -> None:
         """Where a detached cursor is once everything so far was read another way."""
-        if self.kept is not None:
+        if self.durable_position is not None:
             sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
             last = self.lane.last_sequence
-            self.kept.passed(max(sent, default=0) + 1, min(last, self.ended or last))
+            self.durable_position.passed(max(sent, default=0) + 1, min(last, self.ended or last))
         self.position = self.lane.end
         self._number = self.lane.count
         if self.chunk is not None:
@@ -250,17 +260,17 @@ class Cursor:
         unacknowledged = self.unacknowledged
         for one in range(number, number + count):
             unacknowledged[one] = chunk
-        if self.kept is not None:
-            self.kept.moved()
+        if self.durable_position is not None:
+            self.durable_position.moved()
 
     def acknowledge(self, number: int) -> None:
         """Record ``number`` is settled; what only it still held is free."""
         chunk = self.unacknowledged.pop(number, None)
         if chunk is None:
             return
-        if self.kept is not None:
+        if self.durable_position is not None:
             sequence = chunk.sequence_of(number - chunk.first_number)
-            self.kept.settled(self, number, sequence, number, sequence)
+            self.durable_position.settled(self, number, sequence, number, sequence)
         if self.unacknowledged:
             self._lower_to(next(iter(self.unacknowledged.values())))
         else:

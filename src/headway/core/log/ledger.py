@@ -29,7 +29,7 @@ RESERVE = 1 << 24
 """Sequences are set aside by so many, for not every record that has one is written."""
 
 
-class Place(NamedTuple):
+class CommittedPosition(NamedTuple):
     """What of a durable subscription or queue is settled: everything before ``upto``, and what ``settled`` covers.
 
     ``fresh`` is the first that was never sent; 0: its consumer is conflated, and what it has of the state is not known.
@@ -51,7 +51,7 @@ class KeptRun(NamedTuple):
     """The client's name, or its origin."""
 
 
-class Fact(NamedTuple):
+class MetadataChange(NamedTuple):
     """Something that is so from ``sequence`` on: ``what`` (a word) of the thing called ``name``. ``terms`` None: it is
     no more."""
 
@@ -66,8 +66,8 @@ class Commit(NamedTuple):
 
     number: int
     runs: list[KeptRun]
-    facts: list[Fact]
-    places: list[Place]
+    changes: list[MetadataChange]
+    positions: list[CommittedPosition]
     retained: list[str]
     """Topics whose retained record has changed."""
     sequence: int
@@ -103,7 +103,7 @@ class Progress(Protocol):
         """Of all that are not settled, first and last of each stretch, when ``last`` is the last there is."""
 
 
-class Kept:
+class DurablePosition:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
     __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
@@ -148,9 +148,9 @@ class Kept:
         """A cursor moved on, with nothing unsettled behind it."""
         self._ledger.moved[self] = None
 
-    def flies(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
+    def record_in_flight(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
         """What the id of an exactly-once delivery stands for; 0: nothing that is kept."""
-        self._ledger.flights[client, delivery_id] = (self.number if sequence else 0, sequence, released)
+        self._ledger.in_flight_ids[client, delivery_id] = (self.number if sequence else 0, sequence, released)
 
     def hold_back(self, client: Waits, frames: bytes | bytearray) -> None:
         """To be sent when what was told so far is on disk."""
@@ -160,7 +160,7 @@ class Kept:
     def forget(self) -> None:
         self._ledger.forget(self)
 
-    def place(self, sequence: int) -> Place:
+    def committed(self, sequence: int) -> CommittedPosition:
         """Where it stands, when ``sequence`` is the last there is."""
         upto = fresh = sequence + 1
         conflating = False
@@ -172,13 +172,13 @@ class Kept:
         pairs, self._settled = self._settled, []
         self._at = (None, 0)
         if conflating:
-            return Place(self.number, upto, 0, self.settled_above(sequence))
+            return CommittedPosition(self.number, upto, 0, self.settled_above(sequence))
         above = [(first, last) for first, last in zip(pairs[::2], pairs[1::2], strict=True) if last >= upto]
-        return Place(self.number, upto, fresh, tuple(end for pair in above for end in pair))
+        return CommittedPosition(self.number, upto, fresh, tuple(end for pair in above for end in pair))
 
-    def whole_place(self, sequence: int) -> Place:
+    def whole_position(self, sequence: int) -> CommittedPosition:
         """As ``place``, with all that is settled. To be asked right after a commit."""
-        return self.place(sequence)._replace(settled=self.settled_above(sequence))
+        return self.committed(sequence)._replace(settled=self.settled_above(sequence))
 
     @property
     def first(self) -> Progress | None:
@@ -207,22 +207,22 @@ class Ledger:
     def __init__(self) -> None:
         self.number = 1
         """Of the commit that is being collected."""
-        self.moved: dict[Kept, None] = {}
-        self.kept: dict[int, Kept] = {}
+        self.moved: dict[DurablePosition, None] = {}
+        self.positions: dict[int, DurablePosition] = {}
         self.full = False
         """More waits to be written than may: whoever publishes what is to be kept has to wait."""
         self.reserved = 0
-        self.all_facts: Callable[[], Iterator[Fact | None]] = lambda: iter(())
+        self.all_metadata: Callable[[], Iterator[MetadataChange | None]] = lambda: iter(())
         """All that is so now, in an order in which it can be made again. Between two steps things may come and go: each
         is told as it is at its step. None: a step that brought nothing."""
-        self.flights: dict[tuple[str, int], tuple[int, int, bool]] = {}
+        self.in_flight_ids: dict[tuple[str, int], tuple[int, int, bool]] = {}
         """Exactly-once deliveries, by client and id: their place and sequence, and whether the client has them."""
         self.holding: dict[Waits, None] = {}
         """For whom frames are held back."""
         self.retained: dict[str, None] = {}
         """Topics whose retained record has changed."""
         self._runs: list[KeptRun] = []
-        self._facts: list[Fact] = []
+        self._changes: list[MetadataChange] = []
         self.last_number = 0
         """Of all that was ever kept."""
         self.written_sequence = 0
@@ -234,14 +234,14 @@ class Ledger:
         run.journaled = True
         self._runs.append(KeptRun(stream, run, sequence, publisher))
 
-    def fact(self, sequence: int, what: str, name: object, terms: object) -> None:
-        self._facts.append(Fact(sequence, what, name, terms))
+    def change(self, sequence: int, what: str, name: object, terms: object) -> None:
+        self._changes.append(MetadataChange(sequence, what, name, terms))
 
-    def keep(self, cursors: Sequence[Progress], number: int | None = None) -> Kept:
+    def keep(self, cursors: Sequence[Progress], number: int | None = None) -> DurablePosition:
         """A place is kept from now on; ``number``: it was before."""
-        kept = Kept(self, self.next_number(number), cursors)
-        self.kept[kept.number] = kept
-        return kept
+        position = DurablePosition(self, self.next_number(number), cursors)
+        self.positions[position.number] = position
+        return position
 
     def next_number(self, number: int | None = None) -> int:
         """A number for something that is kept; or this one, which it had before."""
@@ -249,36 +249,36 @@ class Ledger:
         self.last_number = max(self.last_number, found)
         return found
 
-    def forget(self, kept: Kept) -> None:
-        kept.cursors = []
-        self.kept.pop(kept.number, None)
-        self.moved.pop(kept, None)
+    def forget(self, position: DurablePosition) -> None:
+        position.cursors = []
+        self.positions.pop(position.number, None)
+        self.moved.pop(position, None)
 
     def drop(self, reserved: int) -> None:
         """What was said so far is known; sequences up to ``reserved`` are set aside."""
-        self._runs, self._facts, self.moved, self.flights, self.retained = [], [], {}, {}, {}
+        self._runs, self._changes, self.moved, self.in_flight_ids, self.retained = [], [], {}, {}, {}
         self.reserved = self.written_sequence = reserved
 
     @property
     def has_work(self) -> bool:
-        return bool(self._runs or self._facts or self.moved or self.retained or self.flights)
+        return bool(self._runs or self._changes or self.moved or self.retained or self.in_flight_ids)
 
     def take(self, sequence: int) -> Commit | None:
         """What came since the last time, when ``sequence`` is the last there is; None: nothing did."""
         if sequence > self.reserved:
             self.reserved = sequence + RESERVE
-            self.fact(sequence, "reserved", None, self.reserved)
-        flights, self.flights = self.flights, {}
-        for of, flight in flights.items():
-            self.fact(sequence, "flight", of, flight)
+            self.change(sequence, "reserved", None, self.reserved)
+        in_flight_ids, self.in_flight_ids = self.in_flight_ids, {}
+        for of, in_flight in in_flight_ids.items():
+            self.change(sequence, "flight", of, in_flight)
         if not self.has_work:
             return None
         runs, self._runs = self._runs, []
-        facts, self._facts = self._facts, []
+        changes, self._changes = self._changes, []
         moved, self.moved = self.moved, {}
         retained, self.retained = list(self.retained), {}
-        places = [kept.place(sequence) for kept in moved]
-        commit = Commit(self.number, runs, facts, places, retained, sequence)
+        positions = [position.committed(sequence) for position in moved]
+        commit = Commit(self.number, runs, changes, positions, retained, sequence)
         self._sequences.append((self.number, sequence))
         self.number += 1
         return commit
@@ -294,9 +294,9 @@ class Ledger:
                 self.holding[client] = None
         return list(waited)
 
-    def needed_sequence(self, sequence: int, reads: Callable[[Kept], bool] | None = None) -> int:
+    def needed_sequence(self, sequence: int, reads: Callable[[DurablePosition], bool] | None = None) -> int:
         """Records before this one need not be kept for anybody who has a place; of all, or of those that ``reads``
         says yes to."""
-        places = [kept for kept in self.kept.values() if reads is None or reads(kept)]
-        found = [cursor.wanted_sequence() for kept in places for cursor in kept.cursors]
+        positions = [position for position in self.positions.values() if reads is None or reads(position)]
+        found = [cursor.wanted_sequence() for position in positions for cursor in position.cursors]
         return min((wanted for wanted in found if wanted), default=sequence + 1)

@@ -14,7 +14,7 @@ import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
-from headway.core.delivery import holds_back, keeper_of, record_at, write, write_frame
+from headway.core.delivery import exactly_once_position, holds_back, record_at, write, write_frame
 from headway.core.log import Chunk
 from headway.core.routing import Registry
 
@@ -74,10 +74,10 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
     frame = write_frame(member, record, delivery_id, now)
     if frame is None:
         return SendResult(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
-    kept = keeper_of(member) if delivery_id else None
-    if kept is not None:
-        kept.flies(session.client, delivery_id, chunk.sequence_of(index))
-    write(member, frame, kept)
+    position = exactly_once_position(member) if delivery_id else None
+    if position is not None:
+        position.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
+    write(member, frame, position)
     member.counters.write(1, len(frame))
     if not delivery_id:
         return SendResult(1)

@@ -177,7 +177,7 @@ class Publishing:
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run where its route leads. Returns the first two fields of :class:`Published`."""
         ledger = self._registry.ledger
-        if ledger is not None and (route.stream or (route.kept and run.qos)):
+        if ledger is not None and (route.stream or (route.durable and run.qos)):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
                 self._registry.pause(session, ledger, now)

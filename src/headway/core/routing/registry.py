@@ -154,8 +154,8 @@ class Registry:
 
     def count_durable_reader(self, feed: Feed, change: int) -> None:
         """Counts one durable reader of the feed more (1) or less (-1)."""
-        feed.kept += change
-        if feed.kept == (change > 0):
+        feed.durable_readers += change
+        if feed.durable_readers == (change > 0):
             self.router.forget()
 
     def close_if_unread(self, feed: Feed) -> None:

@@ -31,12 +31,12 @@ VALUE_MAX = 256
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("feeds", "kept", "selecting", "states", "stream")
+    __slots__ = ("durable", "feeds", "selecting", "states", "stream")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
         self.states = states
-        self.kept = any(feed.kept for feed in feeds)
+        self.durable = any(feed.durable_readers for feed in feeds)
         """Whether a durable subscription or queue gets the records."""
         self.selecting = sum(feed.selector is not None for feed in feeds)
         """Number of feeds with a selector, which looks at each record."""

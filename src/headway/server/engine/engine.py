@@ -268,8 +268,8 @@ class Engine:
         for chunk in [chunk for chunk in chunks if chunk.spilling]:
             handle = self.journal.chunk(lane, chunk) if self.journal is not None else None
             if handle is None:
-                if chunk.kept and chunk.last_sequence <= self.broker.registry.journaled:
-                    chunk.kept = False  # the journal has dropped it: no durable consumer needs it
+                if chunk.journaled and chunk.last_sequence <= self.broker.registry.journaled:
+                    chunk.journaled = False  # the journal has dropped it: no durable consumer needs it
                 left.append(chunk)
             else:
                 self.broker.spilled(lane, chunk, chunk.size, handle, "", now)

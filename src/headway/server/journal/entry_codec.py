@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.base import ConfigError
-from headway.core.clients import Batch, QueueKeptTerms, SessionTerms, SubscriptionTerms
+from headway.core.clients import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
 from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
-from headway.core.log import Fact, KeptRun, Place
+from headway.core.log import CommittedPosition, KeptRun, MetadataChange
 from headway.core.message import NO_PROPERTIES, Dialect, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
 from headway.server.protocols import DIALECTS, QUEUES
@@ -199,8 +199,8 @@ class _RawMetadata(NamedTuple):
 _decode_raw = msgspec.msgpack.Decoder(_RawMetadata).decode
 
 
-def encode_metadata(fact: Fact, wall_offset_s: float, kind: int = METADATA) -> Entry:
-    name, terms = fact.name, fact.terms
+def encode_metadata(change: MetadataChange, wall_offset_s: float, kind: int = METADATA) -> Entry:
+    name, terms = change.name, change.terms
     if isinstance(name, Binding):
         name = (name.source, *name.destination, name.key, _table(name.arguments))
     if isinstance(terms, Exchange):
@@ -208,12 +208,12 @@ def encode_metadata(fact: Fact, wall_offset_s: float, kind: int = METADATA) -> E
                  _table(terms.arguments))  # fmt: skip
     elif isinstance(terms, SessionTerms) and terms.gone_s is not None:
         terms = terms._replace(gone_s=terms.gone_s + wall_offset_s)
-    elif isinstance(terms, Batch):
+    elif isinstance(terms, WriterBatch):
         terms = terms._replace(time_s=terms.time_s + wall_offset_s)
-    return Entry(kind, fact.sequence, 0, (_encode((fact.what, name, terms)),))
+    return Entry(kind, change.sequence, 0, (_encode((change.what, name, terms)),))
 
 
-def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> Fact:
+def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> MetadataChange:
     what, name, terms = _decode_raw(stored.data)
     match what:
         case "binding":
@@ -225,7 +225,7 @@ def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> Fact:
             name, terms = tuple(name), tuple(terms) if isinstance(terms, list) else terms
         case "batch" if terms is not None:
             number, parts, sequence, time_s = terms
-            terms = Batch(number, tuple(parts), sequence, time_s - wall_offset_s)
+            terms = WriterBatch(number, tuple(parts), sequence, time_s - wall_offset_s)
         case "session" if terms is not None:
             terms = msgspec.convert(terms, SessionTerms)
             if terms.gone_s is not None:
@@ -236,8 +236,8 @@ def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> Fact:
             request = SubscribeRequest(**msgspec.structs.asdict(asked))
             terms = SubscriptionTerms(terms[0], request, terms[2])
         case "queue" if terms is not None:
-            terms = QueueKeptTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))
-    return Fact(stored.sequence, what, name, terms)
+            terms = DurableQueueTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))
+    return MetadataChange(stored.sequence, what, name, terms)
 
 
 def _dialect(raw: Any) -> Dialect | None:
@@ -265,18 +265,18 @@ def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def encode_positions(places: Sequence[Place], sequence: int, kind: int = POSITIONS) -> Entry:
+def encode_positions(positions: Sequence[CommittedPosition], sequence: int, kind: int = POSITIONS) -> Entry:
     numbers = array("Q")
-    for place in places:
-        numbers.extend((place.number, place.upto, place.fresh, len(place.settled), *place.settled))
+    for position in positions:
+        numbers.extend((position.number, position.upto, position.fresh, len(position.settled), *position.settled))
     return Entry(kind, sequence, 0, (numbers.tobytes(),))
 
 
-def decode_positions(stored: StoredEntry) -> Iterator[Place]:
+def decode_positions(stored: StoredEntry) -> Iterator[CommittedPosition]:
     numbers = array("Q")
     numbers.frombytes(bytes(stored.data))
     at = 0
     while at < len(numbers):
         number, upto, fresh, count = numbers[at : at + 4]
-        yield Place(number, upto, fresh, tuple(numbers[at + 4 : at + 4 + count]))
+        yield CommittedPosition(number, upto, fresh, tuple(numbers[at + 4 : at + 4 + count]))
         at += 4 + count

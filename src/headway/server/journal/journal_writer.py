@@ -140,7 +140,7 @@ class JournalWriter:
         streams = {name: stream.bytes for name, stream in self.streams.items()}
         return JournalStats(
             str(self.store.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
-            self._waiting_bytes, len(self.ledger.kept), self.error, self.failures,
+            self._waiting_bytes, len(self.ledger.positions), self.error, self.failures,
         )  # fmt: skip
 
     @property
@@ -164,13 +164,13 @@ class JournalWriter:
                     self.archive.recorded[kept.stream].pending.append(kept)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            told = [(fact, encode_metadata(fact, offset)) for fact in commit.facts]
+            told = [(fact, encode_metadata(fact, offset)) for fact in commit.changes]
             self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in told]))
             if self._snapshots.current is not None:
-                self._snapshots.current.on_commit(told, commit.places)
-            self._tidying.on_commit(commit.places)
-            if commit.places:
-                self._snapshots.on_positions(self._add(MAIN, encode_positions(commit.places, commit.sequence)))
+                self._snapshots.current.on_commit(told, commit.positions)
+            self._tidying.on_commit(commit.positions)
+            if commit.positions:
+                self._snapshots.on_positions(self._add(MAIN, encode_positions(commit.positions, commit.sequence)))
             self._work_number, self._work_sequence = commit.number, commit.sequence
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
         self._go_through(now)
@@ -341,7 +341,7 @@ class JournalWriter:
 
     def chunk(self, lane: Lane, chunk: Chunk) -> JournalChunk | None:
         """A handle to the chunk's bytes in the journal; None: the journal may not have all of them, or not yet."""
-        if not chunk.kept or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
+        if not chunk.journaled or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
         if self._tidying.may_be_gone(chunk):
             return None  # a consumer that is not durable still reads what the journal no longer has

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from headway.core.log import Kept, Ledger, Place
+from headway.core.log import CommittedPosition, DurablePosition, Ledger
 from headway.core.message import overlaps
 from headway.server.journal.slices import SlicedPass
 
@@ -30,7 +30,7 @@ class Needs(SlicedPass):
         """The first sequence that an unloaded chunk needs, whatever its stream."""
         self._ledger = ledger
         self._nothing = sequence + 1
-        self._places = list(ledger.kept.values())
+        self._positions = list(ledger.positions.values())
         self._chunks = list(unloaded)
         self._last_number = ledger.last_number
         self._seen: dict[int, int] = {}
@@ -38,38 +38,40 @@ class Needs(SlicedPass):
 
     def _steps(self) -> Iterator[int]:
         """To be advanced right after a commit."""
-        while self._places:
-            self._look(self._places.pop())
+        while self._positions:
+            self._look(self._positions.pop())
             yield 1
         while self._chunks:
             self.on_unload(self._chunks.pop())
             yield 1
 
-    def on_commit(self, places: Iterable[Place]) -> None:
+    def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
         """Looks at places that are new since the last commit, and at those that went back."""
-        for kept in reversed(self._ledger.kept.values()):
-            if kept.number <= self._last_number:
+        for position in reversed(self._ledger.positions.values()):
+            if position.number <= self._last_number:
                 break
-            self._look(kept)
+            self._look(position)
         self._last_number = self._ledger.last_number
-        for place in places:
-            if place.upto < self._seen.get(place.number, 0) and place.number in self._ledger.kept:
-                self._look(self._ledger.kept[place.number])
+        for committed in positions:
+            if committed.upto < self._seen.get(committed.number, 0) and committed.number in self._ledger.positions:
+                self._look(self._ledger.positions[committed.number])
 
     def on_unload(self, sequence: int) -> None:
         """The bytes of a chunk that begins with this sequence are only in the journal."""
         self.unloaded = min(self.unloaded, sequence)
 
-    def _look(self, kept: Kept) -> None:
-        wanted = min((found for cursor in kept.cursors if (found := cursor.wanted_sequence())), default=self._nothing)
-        self._seen[kept.number] = wanted
-        if not kept.recorded_only:
+    def _look(self, position: DurablePosition) -> None:
+        wanted = min(
+            (found for cursor in position.cursors if (found := cursor.wanted_sequence())), default=self._nothing
+        )
+        self._seen[position.number] = wanted
+        if not position.recorded_only:
             self.main = min(self.main, wanted)
         for filter, needed in self.of_topic.items():
-            if wanted < needed and _reads(filter, kept):
+            if wanted < needed and _reads(filter, position):
                 self.of_topic[filter] = wanted
 
 
-def _reads(filter: str, kept: Kept) -> bool:
+def _reads(filter: str, position: DurablePosition) -> bool:
     """Whether the place's owner may read topics that this filter matches."""
-    return any(overlaps(filter, own) for own in kept.filters() if own[0] != "$")
+    return any(overlaps(filter, own) for own in position.filters() if own[0] != "$")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headway.core.base import Refused
 from headway.core.broker import Broker
-from headway.core.clients import Folding, Told
+from headway.core.clients import Folding, RecoveredChange
 from headway.core.log import MAIN
 from headway.core.message import Dialect
 from headway.server.journal import entry_codec
@@ -55,7 +55,7 @@ class _ReplayItem(NamedTuple):
 
     at: float
     run: DecodedRun | None
-    told: Told | None
+    change: RecoveredChange | None
     time_s: float = 0.0
     recorded: bool = False
 
@@ -70,22 +70,22 @@ class _MetadataReplay(Folding):
 
     def read(self, stream: ReadableStream, wall_offset_s: float, progress: Progress) -> None:
         mark: int | None = None
-        facts = 0
+        changes = 0
         for _, batch in stream.scan(METADATA_KINDS | {entry_codec.SNAPSHOT_MARK}):
-            facts += len(batch)
-            progress.read(facts)
+            changes += len(batch)
+            progress.read(changes)
             for stored in batch:
                 match stored.kind:
                     case entry_codec.SNAPSHOT_MARK:
                         mark = stored.sequence
                     case kind if kind in (METADATA, SNAPSHOT_METADATA):
-                        self.fact(decode_metadata(stored, wall_offset_s), again=kind == SNAPSHOT_METADATA)
+                        self.change(decode_metadata(stored, wall_offset_s), again=kind == SNAPSHOT_METADATA)
                     case kind:
                         if kind == SNAPSHOT_POSITIONS:  # its last entry
                             self.snapshot_ended()
                             self.snapshots += [mark] if mark is not None else []
-                        for place in decode_positions(stored):
-                            self.place(place, again=kind == SNAPSHOT_POSITIONS)
+                        for position in decode_positions(stored):
+                            self.position(position, again=kind == SNAPSHOT_POSITIONS)
 
 
 def restore(
@@ -95,20 +95,20 @@ def restore(
     """``dialect``: the dialect of queues. Raises ConfigError, Corrupt, OSError."""
     metadata, progress = _MetadataReplay(), progress or Progress()
     metadata.read(streams[MAIN], wall_offset_s, progress)
-    restoring, told = broker.restoring(dialect, metadata.standings()), metadata.told()
-    apart = {int(one.at) for one in told if one.at < inf}
-    facts = (_ReplayItem(one.at + 0.5, None, one) for one in told)
+    restoring, change = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
+    apart = {int(one.at) for one in change if one.at < inf}
+    changes = (_ReplayItem(one.at + 0.5, None, one) for one in change)
     runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart)]
     runs += [
         _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
-    for at, item in enumerate(heapq.merge(facts, *runs, key=lambda item: item.at)):
+    for at, item in enumerate(heapq.merge(changes, *runs, key=lambda item: item.at)):
         if item.run is not None:
             run, sequence, publisher = item.run
             restoring.run(run, sequence, publisher, item.time_s, recorded=item.recorded)
-        elif item.told is not None:
-            restoring.make(item.told, now())
+        elif item.change is not None:
+            restoring.make(item.change, now())
         if at % RUNS_A_STEP == 0:
             _spill(broker, chunk_cache, now())
             progress.made(restoring.records)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headway.core.broker import Broker
-from headway.core.clients import Standing, SubscriptionTerms
-from headway.core.log import Fact, Ledger, Place
+from headway.core.clients import RecoveredPosition, SubscriptionTerms
+from headway.core.log import CommittedPosition, Ledger, MetadataChange
 from headway.core.routing import Binding, Destination
 from headway.server.journal.chunk_cache import Clock
 from headway.server.journal.entry_codec import (
@@ -59,43 +59,45 @@ class Snapshot(SlicedPass):
         self._client_of: dict[object, _Client] = {}
         """Clients by the numbers of their subscriptions."""
         self._others: dict[tuple[str, object], Buffer] = {}
-        self._places: dict[int, Standing] = {}
+        self._positions: dict[int, RecoveredPosition] = {}
 
     # -- collecting -------------------------------------------------------------------------------------------------
 
     def _steps(self) -> Iterator[int]:
-        for fact in self._ledger.all_facts():
-            if fact is not None:
-                self._fact(fact, encode_metadata(fact, self._clock.wall_offset_s).data[0])
+        for change in self._ledger.all_metadata():
+            if change is not None:
+                self._change(change, encode_metadata(change, self._clock.wall_offset_s).data[0])
             yield 1
-        for kept in list(self._ledger.kept.values()):
-            if kept.number in self._ledger.kept:
-                place = kept.whole_place(self._broker.registry.sequence)
-                self._places[kept.number] = Standing(place)
-                yield 1 + len(place.settled)
+        for position in list(self._ledger.positions.values()):
+            if position.number in self._ledger.positions:
+                committed = position.whole_position(self._broker.registry.sequence)
+                self._positions[position.number] = RecoveredPosition(committed)
+                yield 1 + len(committed.settled)
             else:
                 yield 1
         for name in list(self._exchanges):  # an exchange may have gone with bindings that were not looked at yet
             self._end_unused(name)
             yield 1
 
-    def on_commit(self, facts: Iterable[tuple[Fact, Entry]], places: Iterable[Place]) -> None:
+    def on_commit(
+        self, changes: Iterable[tuple[MetadataChange, Entry]], positions: Iterable[CommittedPosition]
+    ) -> None:
         """Takes over the changes of a commit."""
-        for fact, entry in facts:
-            self._fact(fact, entry.data[0])
-        for place in places:
-            known = self._places.get(place.number)
+        for change, entry in changes:
+            self._change(change, entry.data[0])
+        for committed in positions:
+            known = self._positions.get(committed.number)
             if known is None:
-                self._places[place.number] = Standing(place)  # new, or not looked at yet
+                self._positions[committed.number] = RecoveredPosition(committed)  # new, or not looked at yet
             else:
-                known.add(place)
+                known.add(committed)
 
-    def _fact(self, fact: Fact, data: Buffer) -> None:
-        _, what, name, terms = fact
+    def _change(self, change: MetadataChange, data: Buffer) -> None:
+        _, what, name, terms = change
         match what, name:
             case "session", str():
                 self._session(name, data, there=terms is not None)
-            case ("arrived" | "flight"), (str(client), _):
+            case (("arrived" | "flight"), (str(client), _)):
                 self._under_way(self._clients.get(client), (what, name), data, there=terms is not None)
             case "subscription", _:
                 self._subscription(name, terms, data)
@@ -173,14 +175,14 @@ class Snapshot(SlicedPass):
 
     def entries(self, sequence: int, reserved: int) -> list[Entry]:
         """The snapshot's entries, as of this sequence. Another thread may call this after the last ``on_commit``."""
-        first = encode_metadata(Fact(sequence, "reserved", None, reserved), 0.0).data[0]
+        first = encode_metadata(MetadataChange(sequence, "reserved", None, reserved), 0.0).data[0]
         entries = [Entry(SNAPSHOT_MARK, sequence, 1, (b"",))]
-        entries += (Entry(SNAPSHOT_METADATA, sequence, 0, (data,)) for data in (first, *self._facts()))
-        places = [standing.place(number) for number, standing in self._places.items()]
-        entries.append(encode_positions(places, sequence, SNAPSHOT_POSITIONS))
+        entries += (Entry(SNAPSHOT_METADATA, sequence, 0, (data,)) for data in (first, *self._metadata()))
+        positions = [recovered.position(number) for number, recovered in self._positions.items()]
+        entries.append(encode_positions(positions, sequence, SNAPSHOT_POSITIONS))
         return entries
 
-    def _facts(self) -> Iterator[Buffer]:
+    def _metadata(self) -> Iterator[Buffer]:
         yield from self._exchanges.values()
         yield from self._queues.values()
         yield from self._bindings.values()

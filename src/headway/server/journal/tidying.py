@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 
 from headway.core.broker import Broker
-from headway.core.log import MAIN, Chunk, Ledger, Place
+from headway.core.log import MAIN, Chunk, CommittedPosition, Ledger
 from headway.server.config import Keep, TopicTable
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.chunk_cache import ChunkCache
@@ -67,10 +67,10 @@ class Tidying:
             unloaded = self._chunk_cache.unloaded.values()
             self._needs = Needs(self._ledger, self._broker.registry.sequence, recorded, unloaded)
 
-    def on_commit(self, places: Iterable[Place]) -> None:
+    def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
         for passing in (self._needs, self._search):
             if passing is not None:
-                passing.on_commit(places)
+                passing.on_commit(positions)
 
     def on_unload(self, sequence: int) -> None:
         """The bytes of a chunk that begins with this sequence are only in the journal from now on."""

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headway.core.broker import Broker
-from headway.core.log import Chunk, Kept, Ledger, LooseEnds, Place
+from headway.core.log import Chunk, CommittedPosition, DurablePosition, Ledger, OutOfOrderProgress
 from headway.server.journal.slices import SlicedPass
 
 SLICE_CHUNKS = 256
@@ -49,11 +49,11 @@ class UnneededRanges(SlicedPass):
         self._unloaded = unloaded
         self._ranges = ranges
 
-    def on_commit(self, places: Iterable[Place]) -> None:
+    def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
         """Looks again at the places that moved."""
-        for place in places:
-            if place.number in self._ledger.kept:
-                self._look_at_place(self._ledger.kept[place.number])
+        for committed in positions:
+            if committed.number in self._ledger.positions:
+                self._look_at_position(self._ledger.positions[committed.number])
 
     def _steps(self) -> Iterator[int]:
         if not self.found:
@@ -66,8 +66,8 @@ class UnneededRanges(SlicedPass):
             yield 1
         for chunk in list(self._unloaded):
             yield self._look_at_chunk(chunk)
-        for kept in list(self._ledger.kept.values()):
-            yield self._look_at_place(kept)
+        for position in list(self._ledger.positions.values()):
+            yield self._look_at_position(position)
 
     def _is_behind(self, chunk: Chunk) -> bool:
         """Whether the chunk, and so the rest of its lane, comes after all ranges."""
@@ -82,10 +82,10 @@ class UnneededRanges(SlicedPass):
                 del self.found[range_]
         return 1 + len(found)
 
-    def _look_at_place(self, kept: Kept) -> int:
+    def _look_at_position(self, position: DurablePosition) -> int:
         looked_at = 1
-        for cursor in kept.cursors:
-            if isinstance(cursor, LooseEnds):
+        for cursor in position.cursors:
+            if isinstance(cursor, OutOfOrderProgress):
                 for first, last in cursor.wanted_sequences(0):
                     found = self._among(first, last)
                     looked_at += 1 + len(found)

@@ -115,7 +115,7 @@ class Greeting:
             peer.will_due = False
             self._deny(ReasonCode.PACKET_TOO_LARGE, f"CONNACK does not fit into {packet.max_packet_bytes} bytes")
             return
-        if not session.present and (durable or session.kept):
+        if not session.present and (durable or session.durable):
             self._greet_later(greeting)
         else:
             self._greet(greeting)
@@ -125,7 +125,7 @@ class Greeting:
         session = peer.granted
         peer.become(OPEN)
         peer.write(greeting)
-        for delivery_id in session.channel.doubtful:
+        for delivery_id in session.channel.orphaned_ids:
             peer.send_pubrel(delivery_id)
         for delivery_id, delivery in session.channel.in_flight.items():
             if delivery.released:
@@ -171,7 +171,7 @@ class Greeting:
             topic_alias_max=TOPIC_ALIAS_MAX,
             server_keep_alive=int(peer.keep_alive_s) if packet.keep_alive_s > peer.keep_alive_s else None,
             response_info="response" if packet.request_response_info else None,
-            reason_string=peer.engine.broker.obituary(session.client),
+            reason_string=peer.engine.broker.deletion_notice(session.client),
         )
 
 

@@ -156,7 +156,7 @@ class MqttPeer(BasePeer[Item]):
         elif item.qos == 2:
             if code < 0x80:
                 self.engine.broker.keep_packet_id(session, item.packet_id)
-            kept = session.kept or run.journaled or run.retain
+            kept = session.durable or run.journaled or run.retain
             self.pending_replies.send(self.replies.pubrec(item.packet_id, code, text), kept=kept)
 
     def _on_pubrel(self, item: PubRel) -> None:
@@ -165,7 +165,7 @@ class MqttPeer(BasePeer[Item]):
         self.engine.broker.free_packet_id(session, item.packet_id)
         code = ReasonCode.PACKET_ID_NOT_FOUND if unknown else 0
         # An unknown id waits, too: the journal may not have heard yet that it was released.
-        self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.kept)
+        self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.durable)
 
     # -- being delivered to -------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class MqttPeer(BasePeer[Item]):
             self.send_pubrel(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
 
     def send_pubrel(self, delivery_id: int, code: int = 0) -> None:
-        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.kept)
+        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.durable)
 
     def _subscribe(self, packet: Subscribe) -> Steps:
         session, version = self.granted, self.replies.version
@@ -210,7 +210,7 @@ class MqttPeer(BasePeer[Item]):
             yield SUBSCRIBE_WORK
         # SUBACK goes first unless it waits for the journal: deliveries are sent at the end of the turn.
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
-        self.pending_replies.send(answer, kept=session.kept)
+        self.pending_replies.send(answer, kept=session.durable)
 
     def _unsubscribe(self, packet: Unsubscribe) -> Steps:
         session, codes = self.granted, []
@@ -218,7 +218,7 @@ class MqttPeer(BasePeer[Item]):
             ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())
             codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
             yield SUBSCRIBE_WORK
-        self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.kept)
+        self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.durable)
 
 
 def _suback_code(error: Refused) -> int:

@@ -111,9 +111,9 @@ class Cursors:
         # An offset beyond the end: records were lost, or it is another broker's. ``latest`` tells the query.
         offset = min(wish.offset, max(one.stream.last_sequence for one in found) + 1)
         if poll is None:
-            obituary = broker.obituary(name)
-            if obituary is not None:
-                raise Refusal(409, obituary, reason="deleted")
+            deletion_notice = broker.deletion_notice(name)
+            if deletion_notice is not None:
+                raise Refusal(409, deletion_notice, reason="deleted")
         self._quota.take(name, user)
         try:
             poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from aiohttp import web
 
-from headway.core.clients import PROTOCOL, Batch, Handing
+from headway.core.clients import PROTOCOL, Handing, WriterBatch
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
@@ -197,9 +197,9 @@ class Writers:
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
-        return self._begin(name, Batch(number, parts, 0, 0.0), begun=False) if parts else None
+        return self._begin(name, WriterBatch(number, parts, 0, 0.0), begun=False) if parts else None
 
-    def _begin(self, name: str, batch: Batch, *, begun: bool) -> Publication:
+    def _begin(self, name: str, batch: WriterBatch, *, begun: bool) -> Publication:
         self._publications[name] = publication = Publication(
             self._engine, self._staged, self._threads, name, batch.number, batch.parts, begun=begun
         )

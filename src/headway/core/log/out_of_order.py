@@ -6,17 +6,17 @@ To the journal they are one more cursor of the subscription's place.
 
 from __future__ import annotations
 
-from headway.core.log.ledger import Kept
+from headway.core.log.ledger import DurablePosition
 
 
-class LooseEnds:
+class OutOfOrderProgress:
     """``ended``: it has to do with sequences up to this one."""
 
-    __slots__ = ("_following", "ended", "kept", "unacknowledged")
+    __slots__ = ("_following", "durable_position", "ended", "unacknowledged")
     attached = True
 
-    def __init__(self, kept: Kept, ended: int, following: int = 0) -> None:
-        self.kept = kept
+    def __init__(self, position: DurablePosition, ended: int, following: int = 0) -> None:
+        self.durable_position = position
         self.ended = ended
         self.unacknowledged: dict[int, None] = {}
         """Sequences."""
@@ -30,21 +30,21 @@ class LooseEnds:
     def acknowledge(self, sequence: int) -> None:
         if sequence in self.unacknowledged:
             del self.unacknowledged[sequence]
-            self.kept.passed(sequence, sequence)
+            self.durable_position.passed(sequence, sequence)
             self._leave_if_over()
 
     def given(self, sequence: int) -> None:
         """That was its turn; what is to come is behind it."""
         self._following = sequence + 1
         if sequence in self.unacknowledged:
-            self.kept.moved()
+            self.durable_position.moved()
         else:
-            self.kept.passed(sequence, sequence)
+            self.durable_position.passed(sequence, sequence)
 
     def finish(self) -> None:
         """There is nothing to come."""
         self._following = 0
-        self.kept.moved()
+        self.durable_position.moved()
         self._leave_if_over()
 
     def fresh_sequence(self) -> int:
@@ -65,4 +65,4 @@ class LooseEnds:
 
     def _leave_if_over(self) -> None:
         if self.over:
-            self.kept.drop(self)
+            self.durable_position.drop(self)

@@ -14,7 +14,7 @@ from headway.core.clients.folding import Folding
 from headway.core.log.ledger import Ledger
 
 
-class Kept(QueueStage):
+class DurableQueues(QueueStage):
     def __init__(self, toml: str = "", **pool: str) -> None:
         super().__init__(toml, **pool)
         self.tape = Tape(self.broker, PLAIN)
@@ -25,11 +25,11 @@ class Kept(QueueStage):
 
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
+def kept() -> DurableQueues:
+    return DurableQueues()
 
 
-def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(kept: Kept) -> None:
+def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(kept: DurableQueues) -> None:
     owner = kept.peer("owner")
     owner.declare("q", durable=True, refuses=True, records_max=1)
     for first in range(0, 30, 3):
@@ -37,12 +37,12 @@ def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(kept: K
         kept.turn()
         assert owner.get("q", acks=True) is not None
         kept.turn()
-    [one] = kept.tape.ledger.kept.values()
-    place = one.whole_place(kept.broker.registry.sequence)
+    [one] = kept.tape.ledger.positions.values()
+    place = one.whole_position(kept.broker.registry.sequence)
     assert len(place.settled) == 2, "one stretch"
 
 
-def test_what_only_a_passing_queue_has_is_kept_no_longer(kept: Kept) -> None:
+def test_what_only_a_passing_queue_has_is_kept_no_longer(kept: DurableQueues) -> None:
     """A durable queue that shared its lane has left it."""
     owner = kept.peer("owner")
     for name, durable in (("lasting", True), ("passing", False)):
@@ -56,7 +56,7 @@ def test_what_only_a_passing_queue_has_is_kept_no_longer(kept: Kept) -> None:
     assert len(kept.tape.written) == 1
 
 
-def test_what_is_owed_after_two_ways_of_subscribing_is_owed_after_a_start_too(kept: Kept) -> None:
+def test_what_is_owed_after_two_ways_of_subscribing_is_owed_after_a_start_too(kept: DurableQueues) -> None:
     publisher = kept.client("publisher")
     slow = kept.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False)
     slow.subscribe("t", 1)
@@ -70,12 +70,14 @@ def test_what_is_owed_after_two_ways_of_subscribing_is_owed_after_a_start_too(ke
     kept.run(0.5)
     _, ledger = kept.tape.restored(kept.now)
     assert len(kept.tape.written) == 80
-    found = sorted(one.sequence for place in ledger.kept.values() for one in wanted(place))
+    found = sorted(one.sequence for place in ledger.positions.values() for one in wanted(place))
     assert found == sorted(kept.tape.written)[settled:]
 
 
 @pytest.mark.parametrize("unsubscribes", [True, False])
-def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(kept: Kept, unsubscribes: bool) -> None:
+def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(
+    kept: DurableQueues, unsubscribes: bool
+) -> None:
     publisher, away = kept.client("publisher"), kept.client("away", expiry_s=3600.0, acks=False)
     away.subscribe("t", 1)
     publisher.publish("t", 0, 3, qos=1)
@@ -91,7 +93,7 @@ def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(kept:
 
 
 def test_what_was_left_out_does_not_come_again_after_a_start() -> None:
-    kept = Kept("""
+    kept = DurableQueues("""
         [[policy]]
         name = "p"
         [[policy.rule]]
@@ -103,7 +105,7 @@ def test_what_was_left_out_does_not_come_again_after_a_start() -> None:
     publisher.publish("t", 0, 60, qos=1)
     kept.run(1)
     _, ledger = kept.tape.restored(kept.now)
-    found = sorted(one.sequence for place in ledger.kept.values() for one in wanted(place))
+    found = sorted(one.sequence for place in ledger.positions.values() for one in wanted(place))
     written = sorted(kept.tape.written)
     assert found == [*written[:5], *written[50:]], "what is in flight, and what was to be kept"
 
@@ -116,8 +118,8 @@ def test_nobody_wants_what_a_deleted_queue_had() -> None:
     def needed() -> int:
         commit = ledger.take(stage.broker.registry.sequence)
         assert commit is not None
-        for fact in commit.facts:
-            folding.fact(fact, again=False)
+        for change in commit.changes:
+            folding.change(change, again=False)
         return folding.needed()
 
     owner.declare("q", durable=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.mqtt.packets import NEVER, Auth, Connect, Disconnect, TopicRequest, WillMessage
+from headway.wire.mqtt.packets import NEVER, Auth, Connect, DisconnectPacket, TopicRequest, WillMessage
 from headway.wire.mqtt.primitives import write_binary, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import Fields, UserProperties, write_message, write_properties
 
@@ -123,9 +123,9 @@ def encode_pingreq() -> bytes:
     return b"\xc0\x00"
 
 
-def encode_disconnect(disconnect: Disconnect | None = None, *, version: int = 5) -> bytes:
+def encode_disconnect(disconnect: DisconnectPacket | None = None, *, version: int = 5) -> bytes:
     """Encodes a DISCONNECT; version 4 has neither code nor properties."""
-    if version == 4 or disconnect is None or disconnect == Disconnect():
+    if version == 4 or disconnect is None or disconnect == DisconnectPacket():
         return b"\xe0\x00"
     fields = Fields(
         session_expiry=disconnect.session_expiry_s, reason_string=disconnect.reason, user=disconnect.user,

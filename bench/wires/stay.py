@@ -7,7 +7,7 @@ import socket
 from bench.errors import PeerFailed
 from bench.wires.packets import connect, encode_disconnect, encode_subscribe, encode_unsubscribe
 from bench.wires.wire import Levels, dial, take
-from headway.wire.mqtt.packets import Disconnect, TopicRequest
+from headway.wire.mqtt.packets import DisconnectPacket, TopicRequest
 
 PUBLISH = 3
 NUMBER_BYTES = 8
@@ -37,7 +37,7 @@ class Stay:
         """Come, subscribe, unsubscribe and end the session for good, all said at once; over when the broker closes."""
         sock, filter = dial(port), "/".join(levels)
         sock.sendall(connect(name, 5, keep=True) + encode_subscribe(1, [TopicRequest(filter, qos=1)]))
-        sock.sendall(encode_unsubscribe(2, [filter]) + encode_disconnect(Disconnect(session_expiry_s=0)))
+        sock.sendall(encode_unsubscribe(2, [filter]) + encode_disconnect(DisconnectPacket(session_expiry_s=0)))
         return sock
 
 

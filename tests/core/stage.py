@@ -40,7 +40,7 @@ from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
-from headway.wire.mqtt.packets import Disconnect as Goodbye
+from headway.wire.mqtt.packets import DisconnectPacket as Goodbye
 from headway.wire.mqtt.packets import Item, Publish
 from headway.wire.mqtt.replies import Replies
 

@@ -7,6 +7,7 @@ socket), and only ``work``, which is not called for the dead, says anything.
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from random import Random
 from typing import Any, ClassVar
 from zlib import crc32
@@ -60,7 +61,7 @@ class World:
         return self.rng.random() < probability
 
 
-class Actor:
+class Actor(ABC):
     """One client, of one connection after another. ``raw`` is None while it is away."""
 
     protocol: ClassVar[str]
@@ -93,17 +94,21 @@ class Actor:
             self.gone()
             self.away = CUT_TURNS
 
+    @abstractmethod
     def connect(self) -> Any:
-        raise NotImplementedError
+        """Returns the raw client of a new connection."""
 
+    @abstractmethod
     def begin(self) -> None:
-        """Of a connection."""
+        """Begins to use a new connection."""
 
+    @abstractmethod
     def work(self) -> None:
-        """Do something."""
+        """Does something, as it is this actor's turn."""
 
+    @abstractmethod
     def handle(self, item: Any) -> None:
-        """Something was said."""
+        """Puts on record what the broker said."""
 
     def step(self) -> None:
         """It is its turn."""
@@ -148,8 +153,8 @@ class Actor:
         self.gone()
         self.away = turns
 
-    def farewell(self) -> None:
-        """Say goodbye, and read until the end; or say nothing."""
+    def farewell(self) -> None:  # noqa: B027  most say nothing
+        """Says goodbye, and reads until the end; or says nothing."""
 
     def burst(self, room: int) -> int:
         """How much it publishes this time, if there is room for so much."""

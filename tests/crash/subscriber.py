@@ -9,7 +9,7 @@ from tests.crash.actor import Actor, World, body_of
 from tests.crash.event import Confirmed, Sent, Settled
 from tests.interop.raw import Message, PubAck, PubComp, PubRec, PubRel, Raw
 
-from headway.wire.mqtt.packets import Disconnect, TopicRequest
+from headway.wire.mqtt.packets import DisconnectPacket, TopicRequest
 
 EXPIRY_S = 3600
 RECEIPTS = "receipts/mqtt"
@@ -72,7 +72,7 @@ class MqttActor(Actor):
                 self.message(item)
             case PubRel(packet_id=number):
                 self.released(number)
-            case Disconnect():
+            case DisconnectPacket():
                 self.cut(f"{item}")
 
     def message(self, message: Message) -> None:

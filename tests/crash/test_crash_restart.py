@@ -174,8 +174,9 @@ def test_what_expired_while_nobody_was_there_is_a_dead_letter_once(again: Again,
         durable(raw, "dead")
         durable(raw, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, **ttl)
         confirmed(raw, "", "q", b"1", b"2", **({} if ttl else {"expiration": "500"}))
+        published_s = time.monotonic()
         again.lives[-1].kill()
-    time.sleep(0.6)  # as long as they live
+    until(lambda: time.monotonic() > published_s + 0.5, 10.0, "their time is over")
     with Raw(again().amqp) as raw:
         until(lambda: waiting(raw, "dead") == 2, 10.0, "both are dead letters")
         confirmed(raw, "", "dead", b"3")

@@ -25,7 +25,7 @@ from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     Auth,
     Connect,
-    Disconnect,
+    DisconnectPacket,
     PubAck,
     PubComp,
     PubRec,
@@ -284,7 +284,7 @@ def test_acks(packet_id, code, rel_code):
 @given(st.sampled_from(sorted(CLIENT_DISCONNECT_CODES)), st.none() | u32, st.none() | texts, users)
 @fuzz()
 def test_disconnect(code, expiry, reason, user):
-    packet = Disconnect(code, expiry, reason, None, user)
+    packet = DisconnectPacket(code, expiry, reason, None, user)
     assert read_one(encode_disconnect(packet), 5) == packet
 
 

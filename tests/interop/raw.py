@@ -24,7 +24,7 @@ from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
     ConnAck,
     Connect,
-    Disconnect,
+    DisconnectPacket,
     PingResp,
     PubAck,
     PubComp,
@@ -159,7 +159,7 @@ class Raw:
         self.send(encode_ack(7, packet_id))
 
     def goodbye(self, **fields: Any) -> None:
-        self.send(encode_disconnect(Disconnect(**fields), version=self.version))
+        self.send(encode_disconnect(DisconnectPacket(**fields), version=self.version))
         self.wait_end()
         self.close()
 
@@ -226,12 +226,12 @@ class Raw:
         while not self.ended:
             assert self.read(deadline - time.monotonic()) or self.ended, "the connection is still open"
 
-    def wait_disconnect(self, seconds: float = PATIENCE_S) -> Disconnect:
+    def wait_disconnect(self, seconds: float = PATIENCE_S) -> DisconnectPacket:
         """The DISCONNECT that is the very last packet before the broker closes; what it said before is in the inbox."""
         self.wait_end(seconds)
         assert self.decoder.buffered_bytes == 0, "the stream ends within a packet"
         last = self.inbox.pop()
-        assert isinstance(last, Disconnect), last
+        assert isinstance(last, DisconnectPacket), last
         return last
 
 

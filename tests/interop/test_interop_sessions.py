@@ -12,7 +12,7 @@ from tests.interop.raw import PubAck, PubComp, PubRec, PubRel, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
-from headway.wire.mqtt.packets import NEVER, Disconnect, TopicRequest, WillMessage
+from headway.wire.mqtt.packets import NEVER, DisconnectPacket, TopicRequest, WillMessage
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 KEEP = {"clean_start": False, "session_expiry_s": NEVER}
@@ -273,7 +273,7 @@ def test_wills_on_takeover(
     ):
         reader.subscribed(f"{name}/will")
         with Raw(broker.port, name, clean_start=clean, session_expiry_s=expiry_s):
-            assert isinstance(first.wait_disconnect(), Disconnect)
+            assert isinstance(first.wait_disconnect(), DisconnectPacket)
             assert [m.payload for m in reader.so_far()] == ([b"gone"] if left else [])
 
 

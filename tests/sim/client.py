@@ -17,7 +17,7 @@ from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches, parse_shared_filter
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
-from headway.wire.mqtt.packets import Connect, Disconnect, Publish, PubRel
+from headway.wire.mqtt.packets import Connect, DisconnectPacket, Publish, PubRel
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Client:
         if last is not None:
             stream.finish(last)
             if self.version == 5:
-                assert isinstance(stream.unread[-1].item, Disconnect), "no last word"
+                assert isinstance(stream.unread[-1].item, DisconnectPacket), "no last word"
 
     def write(self, frame: bytes | None) -> None:
         assert self.stream is not None

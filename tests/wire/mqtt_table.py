@@ -14,7 +14,7 @@ from headway.wire.mqtt.packets import (
     Auth,
     ConnAck,
     Connect,
-    Disconnect,
+    DisconnectPacket,
     PingReq,
     PingResp,
     PubAck,
@@ -152,7 +152,7 @@ FROM_CLIENT = [
      [Subscribe(10, (TopicRequest("a/b", 1), TopicRequest("c/d", 2)))]),
     ("unsubscribe", 4, raw("a2 0c 000a 0003", b"a/b", "0003", b"#/d"), [Unsubscribe(10, ("a/b", "#/d"))]),
     ("pingreq", 4, raw("c0 00"), [PingReq()]),
-    ("disconnect", 4, raw("e0 00"), [Disconnect()]),
+    ("disconnect", 4, raw("e0 00"), [DisconnectPacket()]),
     ("5 publish", 5, raw("30 07 0003", b"a/b", "00 78"), [Plain("a/b", (b"x",), "mqtt-5")]),
     ("5 publish run", 5, raw("30 05 0001", b"t", "00 31", "30 05 0001", b"t", "00 32", "30 04 0001", b"t", "00"),
      [Plain("t", (b"1", b"2", b""), "mqtt-5")]),
@@ -183,10 +183,10 @@ FROM_CLIENT = [
     ("5 subscribe, shared", 5, raw("82 10 000a 00 000a", b"$share/g/t", "01"),
      [Subscribe(10, (TopicRequest("$share/g/t", 1),))]),
     ("5 unsubscribe", 5, raw("a2 06 000a 00 0001", b"a"), [Unsubscribe(10, ("a",))]),
-    ("5 disconnect, short", 5, raw("e0 00"), [Disconnect()]),
-    ("5 disconnect with will", 5, raw("e0 01 04"), [Disconnect(4)]),
+    ("5 disconnect, short", 5, raw("e0 00"), [DisconnectPacket()]),
+    ("5 disconnect with will", 5, raw("e0 01 04"), [DisconnectPacket(4)]),
     ("5 disconnect, properties", 5, raw("e0 0b 00 09 11 0000000a 1f 0001", b"r"),
-     [Disconnect(0, 10, "r")]),
+     [DisconnectPacket(0, 10, "r")]),
     ("5 auth", 5, raw("f0 0a 18 08 15 0001", b"m", "16 0001", b"d"), [Auth(0x18, "m", b"d")]),
 ]
 
@@ -199,8 +199,8 @@ FROM_SERVER = [
      [publish(Plain("t", (b"x",)), 0, 0, identifiers=(1, 5))]),
     ("5 suback", 5, raw("90 09 000a 04 1f 0001", b"r", "00 97"), [SubAck(10, (0, 0x97), "r")]),
     ("5 unsuback", 5, raw("b0 05 000a 00 00 11"), [UnsubAck(10, (0, 0x11))]),
-    ("5 disconnect", 5, raw("e0 06 97 04 1f 0001", b"s"), [Disconnect(0x97, None, "s")]),
-    ("5 disconnect, moved", 5, raw("e0 06 9d 04 1c 0001", b"s"), [Disconnect(0x9D, server_reference="s")]),
+    ("5 disconnect", 5, raw("e0 06 97 04 1f 0001", b"s"), [DisconnectPacket(0x97, None, "s")]),
+    ("5 disconnect, moved", 5, raw("e0 06 9d 04 1c 0001", b"s"), [DisconnectPacket(0x9D, server_reference="s")]),
     ("5 auth done", 5, raw("f0 00"), [Auth()]),
 ]
 

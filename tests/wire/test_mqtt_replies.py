@@ -7,7 +7,7 @@ from tests.wire.mqtt_table import open_decoder, raw
 
 from headway.core.base.errors import ProtocolError, Reason
 from headway.wire.mqtt.codes import CONNACK_CODES, SERVER_DISCONNECT_CODES, ReasonCode, find_code
-from headway.wire.mqtt.packets import Auth, Connect, Disconnect, SubAck, UnsubAck
+from headway.wire.mqtt.packets import Auth, Connect, DisconnectPacket, SubAck, UnsubAck
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
 
@@ -70,7 +70,7 @@ def test_a_client_reads_them_back():
         SubAck(1, (1, 0x8F), "bad filter", USER),
         UnsubAck(2, (0,), "gone", USER),
         Auth(0x18, "m", b"d", "next"),
-        Disconnect(0x97, None, "behind", None, USER),
+        DisconnectPacket(0x97, None, "behind", None, USER),
     ]
 
 
@@ -135,7 +135,7 @@ def test_any_code_gives_a_valid_connack(code):
 def test_refusals():
     error = ProtocolError("PUBLISH is odd", reason=Reason.PROTOCOL_ERROR, code=0x94)
     assert open_decoder(5, "client").feed(Replies(5).refuse(error, connected=True)) == [
-        Disconnect(0x94, None, "PUBLISH is odd")
+        DisconnectPacket(0x94, None, "PUBLISH is odd")
     ]
     assert Replies(4).refuse(error, connected=True) is None
     assert Replies(0).refuse(error, connected=False) is None

@@ -16,7 +16,7 @@ from tests.server.amqp_stage import Socket
 from tests.sim.once.house import JournalHouse
 
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import ConnAck, Connect, Disconnect, PubComp, PubRec, PubRel, SubAck, TopicRequest
+from headway.wire.mqtt.packets import ConnAck, Connect, DisconnectPacket, PubComp, PubRec, PubRel, SubAck, TopicRequest
 
 EXPIRY_S = 1_000_000
 PUBREC, PUBREL, PUBCOMP = 5, 6, 7
@@ -87,7 +87,7 @@ class Client:
                 if not present:
                     self.forget()
                 self.resume()
-            case Disconnect():
+            case DisconnectPacket():
                 self.lost()
             case _:
                 self.hear(said)

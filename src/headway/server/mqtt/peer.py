@@ -22,7 +22,7 @@ from headway.wire.mqtt.packets import (
     NEVER,
     Auth,
     Connect,
-    Disconnect,
+    DisconnectPacket,
     Item,
     PingReq,
     PubAck,
@@ -106,7 +106,7 @@ class MqttPeer(BasePeer[Item]):
                 self.budget.begin(self._unsubscribe(item))
             case PingReq():
                 self.write(self.replies.pingresp())
-            case Disconnect():
+            case DisconnectPacket():
                 self._on_disconnect(item)
             case Connect():
                 self._greeting.begin(item)
@@ -116,7 +116,7 @@ class MqttPeer(BasePeer[Item]):
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 
-    def _on_disconnect(self, packet: Disconnect) -> None:
+    def _on_disconnect(self, packet: DisconnectPacket) -> None:
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:
                 text = "DISCONNECT may not give a session an expiry that CONNECT did not"

@@ -25,7 +25,7 @@ from headway.wire.mqtt.packets import (
     Auth,
     ConnAck,
     Connect,
-    Disconnect,
+    DisconnectPacket,
     Packet,
     PingReq,
     PingResp,
@@ -213,7 +213,7 @@ def _disconnect(reader: MqttReader, version: int, allowed: frozenset[int]) -> Pa
         if reader.more():
             fields = read_properties(reader, "DISCONNECT")
     reader.finish()
-    return Disconnect(code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user)
+    return DisconnectPacket(code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user)
 
 
 def _client_disconnect(reader: MqttReader, version: int) -> Packet:

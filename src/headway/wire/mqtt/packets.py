@@ -116,7 +116,7 @@ class PingReq(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Disconnect(msgspec.Struct, frozen=True):
+class DisconnectPacket(msgspec.Struct, frozen=True):
     code: int = 0
     session_expiry_s: int | None = None
     reason: str | None = None
@@ -162,7 +162,7 @@ class PingResp(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Publish | PubAck | PubRec | PubRel | PubComp | Subscribe | Unsubscribe | PingReq | Disconnect | Auth
+    Connect | Publish | PubAck | PubRec | PubRel | PubComp | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth
     | ConnAck | SubAck | UnsubAck | PingResp
 )
 Item = Run | Packet

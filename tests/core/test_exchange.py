@@ -15,7 +15,7 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import TOPICS, routing_key_of, topic_of
 from headway.core.routing import bindings as bindings_module
 from headway.core.routing import router as router_module
-from headway.core.routing.bindings import WORDS_MAX, Binding, ByHeaders, Destination, Topic, hashable
+from headway.core.routing.bindings import WORDS_MAX, Binding, Destination, HeadersBindings, TopicBindings, hashable
 from headway.core.routing.exchange import Exchange, ExchangeRoute, Exchanges
 from headway.core.routing.router import Router
 
@@ -80,7 +80,7 @@ def plain(pattern: str, key: str) -> bool:
 
 
 def test_a_search_visits_a_node_once_a_word_however_many_wildcards_a_pattern_has() -> None:
-    bindings, nodes = Topic(), 1
+    bindings, nodes = TopicBindings(), 1
     for number in range(5):
         pattern = ["*"] * number + ["#"] + ["#", "a"] * 50
         bindings.add(Binding("t", queue(f"q{number}"), ".".join(pattern)))
@@ -98,7 +98,7 @@ def test_of_a_topic_of_more_words_than_a_key_has_the_rest_is_one_word() -> None:
 
 
 def test_neighbouring_hashes_are_one_and_go_as_they_came() -> None:
-    bindings = Topic()
+    bindings = TopicBindings()
     both = [Binding("t", queue("q"), pattern) for pattern in ("a.#.#.b", "a.#.b")]
     assert all(map(bindings.add, both))
     assert len(list(bindings.match("a.b", {}))) == 2
@@ -252,7 +252,7 @@ def test_what_differs_each_time_is_remembered_within_bounds_and_found_without_as
 def test_an_index_finds_what_asking_everybody_finds(how: str) -> None:
     values: tuple[object, ...] = (None, 1, "a", [1, {"b": 2}])
     names = ("a", "b", "x-c")
-    bindings = ByHeaders()
+    bindings = HeadersBindings()
     every = []
     for number, chosen in enumerate(product((*values, ...), repeat=3)):
         arguments = {name: hashable(value) for name, value in zip(names, chosen, strict=True) if value is not ...}

@@ -8,7 +8,7 @@ from tests.server.journal_stage import JournalStage, Publisher
 from headway.server.journal import progress
 
 
-class Slow(progress.Progress):
+class Slow(progress.RecoveryProgress):
     """Each look at the clock is half a second later."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
         stage.turn()
     stage.journal.close()
     if slow:
-        monkeypatch.setattr("headway.server.journal.opening.Progress", Slow)
+        monkeypatch.setattr("headway.server.journal.opening.RecoveryProgress", Slow)
     with caplog.at_level("INFO", logger="headway"):
         assert JournalStage(stage.files).all_of("q") == list(range(3000))
     said = [line.split(": ", 1)[1] for line in caplog.messages if line.startswith("reading the journal: ")]

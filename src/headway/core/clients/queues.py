@@ -42,7 +42,7 @@ from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.policy import Case, Meter
 from headway.core.queue import BindingSet, Queue, filter_of, queue_of, quote_name
-from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry, Replay, Topics, seen_before
+from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, AmqTopic, Binding, Exchange, Registry, Replay, seen_before
 
 QUEUES_MAX = 100_000
 UNBIND_WORK = 4
@@ -301,7 +301,7 @@ class Queues(Consuming):
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is None or earliest is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
-        bindings = Topics()
+        bindings = AmqTopic()
         bindings.add(binding)
         seen = seen_before(archive, filter, options, earliest, now)
         return Replay(archive.runs(filter, seen, sequence), seen, sequence,

@@ -28,14 +28,14 @@ FORGET_WORK = 128
 """What it takes to forget so many."""
 
 
-class Entry:
+class StateEntry:
     __slots__ = ("after", "before", "key", "passes", "record")
 
     def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
         self.key = key
         self.record = record
-        self.before: Entry = self
-        self.after: Entry = self
+        self.before: StateEntry = self
+        self.after: StateEntry = self
         self.passes: list[StatePass] | None = None
 
 
@@ -58,8 +58,8 @@ class State:
         """Those that have not found where they begin."""
         self.readers = 0
         """Subscriptions that may ask for it."""
-        self._entries: dict[tuple[str, str | None], Entry] = {}
-        self._ends = Entry(("", None), None)
+        self._entries: dict[tuple[str, str | None], StateEntry] = {}
+        self._ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class State:
         if old is not None and old.record is not None:
             grown -= _size(old.record)
             self._unlink(old)
-        entry = Entry(key, record)
+        entry = StateEntry(key, record)
         ends = self._ends
         newest = ends.before
         newest.after = entry
@@ -103,7 +103,7 @@ class State:
             yield FORGET_WORK
         del self._ends.before, self._ends.after
 
-    def _evict(self, entry: Entry) -> int:
+    def _evict(self, entry: StateEntry) -> int:
         """Forget a key. A pass that was about to read it has missed a record, and knows so."""
         assert entry.record is not None
         size = _size(entry.record)
@@ -123,7 +123,7 @@ class State:
         entry = self._entries.get((topic, key))
         return None if entry is None else entry.record
 
-    def _unlink(self, entry: Entry) -> None:
+    def _unlink(self, entry: StateEntry) -> None:
         before, after = entry.before, entry.after
         before.after = after
         after.before = before
@@ -190,7 +190,7 @@ class StatePass:
         within = self.after < record.sequence <= self.upto
         return within and (self.accept is None or self.accept(record))
 
-    def _stand(self, entry: Entry) -> None:
+    def _stand(self, entry: StateEntry) -> None:
         self.at = entry
         if entry is self.state._ends:  # nothing to be sent on from; ``extend`` finds the way back
             return

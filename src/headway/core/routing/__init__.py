@@ -1,7 +1,7 @@
 """From the publisher to the logs."""
 
 from headway.core.routing.advisory import Advisories
-from headway.core.routing.bindings import KINDS, Binding, Destination, Topics, frozen
+from headway.core.routing.bindings import KINDS, AmqTopic, Binding, Destination, frozen
 from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK, SORTED_WORK
 from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing, part_of
@@ -10,8 +10,8 @@ from headway.core.routing.replay import Replay, seen_before
 from headway.core.routing.router import COPIES
 
 __all__ = [
-    "Advisories", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded", "Exchange",
+    "Advisories", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded", "Exchange",
     "EXCHANGE_BYTES", "Exchanges", "frozen", "KINDS", "Limits", "part_of", "pause_reason", "PREDECLARED", "Published",
     "PublishedRuns", "PublishedSlice", "Publishing", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK",
-    "seen_before", "SORTED_WORK", "Topics",
+    "seen_before", "SORTED_WORK",
 ]

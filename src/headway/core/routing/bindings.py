@@ -71,7 +71,7 @@ class Bindings(ABC):
         """Removes the binding from the index."""
 
 
-class Direct(Bindings):
+class DirectBindings(Bindings):
     """Lets messages through whose routing key is the binding's."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Direct(Bindings):
             del self._by_key[binding.key]
 
 
-class Fanout(Bindings):
+class FanoutBindings(Bindings):
     """Lets every message through."""
 
     def seen(self, binding: Binding) -> Binding:
@@ -114,7 +114,7 @@ class _Word:
         self.bindings: dict[Binding, None] = {}
 
 
-class Topic(Bindings):
+class TopicBindings(Bindings):
     """Lets messages through whose key matches a pattern: words with dots between, where ``*`` is any one word and ``#``
     any number of words, also none."""
 
@@ -172,7 +172,7 @@ class Topic(Bindings):
             del parent.next[word]
 
 
-class Topics(Topic):
+class AmqTopic(TopicBindings):
     """The bindings of ``TOPICS``: the broker's own messages ("$SYS...") match no wildcard at the front, as in MQTT."""
 
     def spares(self, key: str) -> bool:
@@ -192,7 +192,7 @@ def _or_none(nodes: dict[_Word, None]) -> None:
             nodes[node.next["#"]] = None
 
 
-class ByHeaders(Bindings):
+class HeadersBindings(Bindings):
     """Lets messages through that have all, or any, of the binding's headers with equal values. A header without a value
     in the binding need only be there."""
 
@@ -269,4 +269,6 @@ def _any(wanted: Headers) -> bool:
     return str(wanted.get("x-match", "all")).startswith("any")
 
 
-KINDS: dict[str, type[Bindings]] = {"direct": Direct, "fanout": Fanout, "topic": Topic, "headers": ByHeaders}
+KINDS: dict[str, type[Bindings]] = {
+    "direct": DirectBindings, "fanout": FanoutBindings, "topic": TopicBindings, "headers": HeadersBindings,
+}  # fmt: skip

@@ -15,7 +15,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headway.core.message import TOPICS
-from headway.core.routing.bindings import KINDS, NO_HEADERS, Binding, ByHeaders, Destination, Headers, Topics
+from headway.core.routing.bindings import (
+    KINDS,
+    NO_HEADERS,
+    AmqTopic,
+    Binding,
+    Destination,
+    Headers,
+    HeadersBindings,
+)
 
 EXCHANGE_BYTES = 2500
 
@@ -38,7 +46,7 @@ class Exchange:
         """Whether only other exchanges may publish to this one."""
         self.alternate = alternate
         self.arguments = arguments
-        self.bindings = Topics() if name == TOPICS else KINDS[kind]()
+        self.bindings = AmqTopic() if name == TOPICS else KINDS[kind]()
 
     def alike(self) -> Exchange:
         """Returns an exchange with the same terms and without bindings."""
@@ -144,7 +152,7 @@ class Exchanges:
             if exchange is None or name in visited:
                 continue
             visited[name] = None
-            if isinstance(exchange.bindings, ByHeaders):
+            if isinstance(exchange.bindings, HeadersBindings):
                 names |= exchange.bindings.names
             leading = exchange.bindings.all
             waiting += {b.destination.name: None for b in leading if b.destination.kind == "exchange"}

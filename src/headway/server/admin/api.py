@@ -21,7 +21,7 @@ from headway.server.connections import bound
 from headway.server.engine import Engine
 from headway.server.http import IDLE_S, AccessControl, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
-from headway.server.streams import Cursors, Records, Writers
+from headway.server.streams import CursorHandlers, RecordHandlers, WriterHandlers
 
 LAST_ANSWERS_S = 0.1
 """Time that answers have when the server stops. Some wait by design, and the stop must not wait for these."""
@@ -50,9 +50,9 @@ class Admin:
             web.get("/metrics/consumers", self._consumers_page),
             web.get("/metrics/queues", self._queues_page),
         ])  # fmt: skip
-        self._records = Records(engine)
-        self._cursors = Cursors(engine)
-        self._writers = Writers(engine)
+        self._records = RecordHandlers(engine)
+        self._cursors = CursorHandlers(engine)
+        self._writers = WriterHandlers(engine)
         self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip

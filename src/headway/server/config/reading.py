@@ -31,7 +31,7 @@ from headway.server.config.settings import (
     FileTables,
     FlapTable,
     ListenerTable,
-    PoolLimits,
+    PoolSettings,
     PoolTable,
     RetainedTable,
     ServerTable,
@@ -43,7 +43,7 @@ from headway.server.config.views import bad_views, key_of, topics_of
 from headway.store.toml import BadConfig, parse_toml, read_text
 
 __all__ = [
-    "FlapTable", "ListenerTable", "PoolLimits", "RetainedTable", "ServerTable", "Settings",
+    "FlapTable", "ListenerTable", "PoolSettings", "RetainedTable", "ServerTable", "Settings",
     "TelemetryTable", "TopicTable", "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
 ]  # fmt: skip
 
@@ -103,10 +103,10 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     return [*contradictions, *errors], settings
 
 
-def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolLimits:
+def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
     path = Path(table.disk_path or shared.disk_path or "/var/tmp/headway").expanduser()
-    return PoolLimits(name, table.memory_bytes, disk, path, table.client_share)
+    return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
 
 
 def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:

@@ -73,7 +73,7 @@ class ServerTable(Table):
 
 
 class PoolTable(Table):
-    """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolLimits`)."""
+    """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolSettings`)."""
 
     memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
     disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
@@ -252,7 +252,7 @@ class FileTables(Table):
 
 
 @dataclass(frozen=True)
-class PoolLimits:
+class PoolSettings:
     """Settings of a ``core.log.Pool``, and the folder of its spill files."""
 
     name: str
@@ -272,7 +272,7 @@ class Settings:
     listeners: dict[str, ListenerTable]
     """Listeners by name; never empty."""
     auth: AuthTable
-    pools: dict[str, PoolLimits]
+    pools: dict[str, PoolSettings]
     """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
     flap: FlapTable
     retained: RetainedTable

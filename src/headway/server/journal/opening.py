@@ -14,7 +14,7 @@ from headway.core.log import MAIN
 from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.archive import Archive, stream_name
 from headway.server.journal.journal_writer import BACKLOG_BYTES_MAX, JournalWriter
-from headway.server.journal.progress import Progress
+from headway.server.journal.progress import RecoveryProgress
 from headway.server.journal.recovery import RETAINED, restore, restore_retained
 from headway.server.protocols import QUEUES
 from headway.store.journal.errors import Corrupt, Locked
@@ -31,7 +31,7 @@ def start(
     files: Files = REAL,
 ) -> JournalWriter:  # fmt: skip
     """Raises ConfigError, which says what to do."""
-    folder, began, progress = table.folder, time.monotonic(), Progress()
+    folder, began, progress = table.folder, time.monotonic(), RecoveryProgress()
     store = Journal(files, folder, table.segment_bytes + 2 * BACKLOG_BYTES_MAX)
     recorded = [topic.filter for topic in topics if topic.keep is not None]
     archive = Archive(wall_offset)

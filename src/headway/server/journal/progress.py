@@ -13,7 +13,7 @@ log = logging.getLogger("headway")
 SAY_EVERY_S = 2.0
 
 
-class Progress:
+class RecoveryProgress:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._said_s = now()

@@ -29,7 +29,7 @@ from headway.server.journal.entry_codec import (
     decode_run,
     decode_runs,
 )
-from headway.server.journal.progress import Progress
+from headway.server.journal.progress import RecoveryProgress
 from headway.store.journal.readable import ReadableStream
 
 RETAINED = "retained"
@@ -68,7 +68,7 @@ class _MetadataReplay(Folding):
         self.snapshots: list[int] = []
         """The sequences of complete snapshots."""
 
-    def read(self, stream: ReadableStream, wall_offset_s: float, progress: Progress) -> None:
+    def read(self, stream: ReadableStream, wall_offset_s: float, progress: RecoveryProgress) -> None:
         mark: int | None = None
         changes = 0
         for _, batch in stream.scan(METADATA_KINDS | {entry_codec.SNAPSHOT_MARK}):
@@ -90,10 +90,10 @@ class _MetadataReplay(Folding):
 
 def restore(
     broker: Broker, streams: Mapping[str, ReadableStream], chunk_cache: ChunkCache, now: Callable[[], float],
-    wall_offset_s: float, dialect: Dialect, progress: Progress | None = None,
+    wall_offset_s: float, dialect: Dialect, progress: RecoveryProgress | None = None,
 ) -> Restored:  # fmt: skip
     """``dialect``: the dialect of queues. Raises ConfigError, Corrupt, OSError."""
-    metadata, progress = _MetadataReplay(), progress or Progress()
+    metadata, progress = _MetadataReplay(), progress or RecoveryProgress()
     metadata.read(streams[MAIN], wall_offset_s, progress)
     restoring, change = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
     apart = {int(one.at) for one in change if one.at < inf}

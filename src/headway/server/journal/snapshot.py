@@ -35,7 +35,7 @@ from headway.store.journal.files import Buffer
 SLICE_ITEMS = 256
 
 
-class _Client:
+class _ClientEntries:
     __slots__ = ("ids", "session", "subscriptions")
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class Snapshot(SlicedPass):
         self._bindings: dict[Binding, Buffer] = {}
         self._at: dict[Destination, dict[Binding, None]] = {}
         """Bindings by both of their ends."""
-        self._clients: dict[str, _Client] = {}
-        self._client_of: dict[object, _Client] = {}
+        self._clients: dict[str, _ClientEntries] = {}
+        self._client_of: dict[object, _ClientEntries] = {}
         """Clients by the numbers of their subscriptions."""
         self._others: dict[tuple[str, object], Buffer] = {}
         self._positions: dict[int, RecoveredPosition] = {}
@@ -128,13 +128,13 @@ class Snapshot(SlicedPass):
 
     def _session(self, name: str, data: Buffer, *, there: bool) -> None:
         if there:
-            self._clients.setdefault(name, _Client()).session = data
+            self._clients.setdefault(name, _ClientEntries()).session = data
             return
         client = self._clients.pop(name, None)
         for number in client.subscriptions if client is not None else ():
             del self._client_of[number]
 
-    def _under_way(self, client: _Client | None, of: tuple[str, object], data: Buffer, *, there: bool) -> None:
+    def _under_way(self, client: _ClientEntries | None, of: tuple[str, object], data: Buffer, *, there: bool) -> None:
         if client is None:
             return
         if there:

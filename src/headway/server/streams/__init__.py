@@ -1,9 +1,9 @@
 """Streams over HTTP: programs read recorded topics, keep cursors, publish batches."""
 
-from headway.server.streams.cursors import Cursors
-from headway.server.streams.records import Records
-from headway.server.streams.writers import Writers
+from headway.server.streams.cursors import CursorHandlers
+from headway.server.streams.records import RecordHandlers
+from headway.server.streams.writers import WriterHandlers
 
 __all__ = [
-    "Cursors", "Records", "Writers",
+    "CursorHandlers", "RecordHandlers", "WriterHandlers",
 ]

@@ -39,7 +39,7 @@ class CursorRequest(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: int = 0
 
 
-class Cursors:
+class CursorHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._polls: dict[str, tuple[Poll, ConnectionlessOutlet]] = {}

@@ -81,7 +81,7 @@ class Begun(NamedTuple):
     """The remaining parts."""
 
 
-class Records:
+class RecordHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-records")

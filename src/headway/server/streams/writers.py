@@ -51,7 +51,7 @@ class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: int = 0
 
 
-class Writers:
+class WriterHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-writers")

@@ -1,4 +1,4 @@
-"""What the bench cannot go on with, in one line."""
+"""Errors that end the bench, in one line each."""
 
 
 class BenchError(Exception):

@@ -14,14 +14,13 @@ import argparse
 import json
 import statistics
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from bench.driver.flood import Crowd, flood
 from bench.errors import BenchError
-from bench.peers.headway import Headway
-from bench.peers.peer import Running, start
+from bench.peers.headway import Headway, ask
+from bench.peers.peer import start
 from bench.session import raise_file_limit
 
 TOPIC = ("bench", "isolation")
@@ -44,19 +43,11 @@ def configured(args: argparse.Namespace, telemetry: bool) -> Headway:
     return peer
 
 
-def stats(running: Running) -> dict[str, Any]:
-    """What the broker says of itself."""
-    url = f"http://127.0.0.1:{running.place.second_port}/v1/broker"
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        told: dict[str, Any] = json.load(answer)
-    return told
-
-
 def one_round(args: argparse.Namespace, stuck: int, telemetry: bool = False) -> dict[str, Any]:
     """One broker, one measurement."""
     with start(configured(args, telemetry)) as running:
         figures = flood(running, Crowd(TOPIC, [TOPIC], args.healthy, stuck, args.bytes), args.seconds)
-        told = stats(running)
+        told = ask(running, "/v1/broker")
     return figures | {
         "stuck": stuck, "telemetry": telemetry, "pool_peak_bytes": told["pools"][0]["memory_peak_bytes"],
         "disk_peak_bytes": told["pools"][0]["disk_peak_bytes"], "longest_turn_ms": told["longest_turn_ms"],

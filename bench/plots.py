@@ -19,7 +19,7 @@ COLOURS = {
 
 
 def draw(document: Document, folder: Path) -> list[Path]:
-    """What of the plots the document has figures for. BenchError: without matplotlib."""
+    """Draws the plots that the document has figures for. Raises BenchError without matplotlib."""
     try:
         import matplotlib
     except ImportError:

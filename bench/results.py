@@ -1,4 +1,4 @@
-"""What a run of the bench leaves: one JSON document with every round's raw figures.
+"""Results of a run of the bench: one JSON document with every round's raw figures.
 
     {"schema": 1, "date": "2026-01-31T12:00:00+00:00", "arguments": [...], "rounds": 3, "seconds": 3.0, "tiny": false,
      "machine": {...}, "versions": {peer: text}, "settings": {peer: text}, "missing": {peer: install command},

@@ -17,7 +17,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from bench.errors import BenchError
-from bench.kept import cpu_s, family
 from bench.machine import machine, machine_line
-from bench.peers.headway import Headway
+from bench.peers.headway import Headway, admin, ask
 from bench.peers.peer import Running, start
+from bench.running_process import cpu_s, family
 from headway.core.base import ConfigError
 from headway.pipeline.session import open_session
 
@@ -50,10 +49,6 @@ class Recording(Headway):
     config = Headway.config + Headway.durable_journal + RECORDED
 
 
-def admin(running: Running) -> str:
-    return f"http://127.0.0.1:{running.place.second_port}"
-
-
 def fill(running: Running, records: int, size: int) -> None:
     """Publish so many, of random bytes, and wait until they are on disk."""
     wire = running.peer.wire
@@ -71,8 +66,7 @@ def fill(running: Running, records: int, size: int) -> None:
 
 def latest(running: Running) -> int:
     """The next offset to come."""
-    with urllib.request.urlopen(f"{admin(running)}/v1/topics", timeout=10) as answer:
-        (topic,) = json.load(answer)["topics"]
+    (topic,) = ask(running, "/v1/topics")["topics"]
     return int(topic["latest"])
 
 
@@ -86,7 +80,7 @@ def measured(job: Callable[[DataFrame], Any], rows: DataFrame, running: Running)
 
 def spent(running: Running) -> dict[str, float]:
     """CPU seconds so far of the broker, and of all else that this process has started."""
-    ours = running.kept.pids
+    ours = running.process.pids
     return {
         "broker_cpu_s": cpu_s(ours),
         "spark_cpu_s": cpu_s(pid for pid in family(os.getpid())[0] if pid not in ours),

@@ -162,7 +162,7 @@ def heading(document: Document) -> list[str]:
 
 
 def _unsuited(document: Document) -> Iterator[str]:
-    """Of the workloads that tell it: who was there and has no part in them."""
+    """Names the peers that were there and that a workload does not suit, for those workloads that say why."""
     for name in dict.fromkeys(run["workload"] for run in document["runs"]):
         workload, cases = WORKLOADS[name], WORKLOADS[name].cases(document["tiny"])
         out = [peer for peer in document["versions"] if not any(workload.suits(PEERS[peer], case) for case in cases)]

@@ -56,7 +56,7 @@ class Viewed(Headway):
 @contextmanager
 def viewing(running: Running) -> Iterator[None]:
     """``headway pipeline views`` over its config."""
-    folder = running.place.folder
+    folder = running.instance.folder
     command = [sys.executable, "-m", "headway", "pipeline", "views", "-c", str(folder / "headway.toml")]
     with (folder / "views.log").open("w") as log:
         process = subprocess.Popen([*command, "--checkpoint", str(folder / "views")], stdout=log, stderr=log)
@@ -68,7 +68,7 @@ def viewing(running: Running) -> Iterator[None]:
 
 
 def delays(running: Running, rate: float, warm_s: float, seconds: float) -> list[float]:
-    """Of each record that was published after the warm-up."""
+    """Returns the delay of each record that was published after the warm-up."""
     wire, dice = running.peer.wire, random.Random(7)
     publisher, subscriber = wire.open(running.port, "publisher"), wire.open(running.port, "subscriber")
     wire.subscribe(subscriber, VIEW)
@@ -99,7 +99,7 @@ def delays(running: Running, rate: float, warm_s: float, seconds: float) -> list
                     found.append(now - at)
                 if at == last_sent and now >= first + warm_s + seconds:
                     return found
-    raise BenchError(f"the view did not come to the end:\n{(running.place.folder / 'views.log').read_text()}")
+    raise BenchError(f"the view did not come to the end:\n{(running.instance.folder / 'views.log').read_text()}")
 
 
 def _payloads(packet: object) -> Iterator[bytes]:

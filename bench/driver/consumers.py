@@ -109,7 +109,7 @@ class Consumers:
         self.delivered = self.disconnected = 0
 
     def read(self, events: list[tuple[int, int]]) -> list[int]:
-        """Of those that can be read; who is not there any more."""
+        """Reads those that can be read; returns those that the broker has disconnected."""
         gone = []
         for fd, _ in events:
             if fd in self._socks:

@@ -27,7 +27,8 @@ TICK_SHARE = 0.01
 
 
 class Crowd(NamedTuple):
-    """Who is there. ``filters`` are given to the subscribers in turn; all match the topic, and are of one length."""
+    """The subscribers of a measurement. ``filters`` are given to them in turn; all match the topic, and are of one
+    length."""
 
     topic: Levels
     filters: list[Levels]
@@ -72,8 +73,8 @@ def pace(running: Running, crowd: Crowd, seconds: float, rate_per_s: int, warm_u
 
 
 def warm_up(running: Running, seconds: float) -> None:
-    """What is compiled while it runs, or grows its buffers, does so before the clock runs: on a topic of its own, to
-    subscribers of its own, that are gone then. Not in tiny runs."""
+    """Warms the broker up before the clock runs, so that code is compiled and buffers have grown: on a topic and with
+    subscribers of its own. Not in tiny runs."""
     if seconds < 1:
         return
     wire, port, topic = running.peer.wire, running.port, ("bench", "warm-up")
@@ -87,7 +88,7 @@ def warm_up(running: Running, seconds: float) -> None:
         reader.go(sent["published"] * WARM_UP_SUBSCRIBERS)
         reader.answer(PATIENCE_S)
     running.check()
-    running.kept.forget_peak()
+    running.process.forget_peak()
 
 
 def fill(running: Running, topic: Levels) -> None:
@@ -101,9 +102,9 @@ def fill(running: Running, topic: Levels) -> None:
     wait_until_read(running)
     deadline = time.monotonic() + FILL_S
     while time.monotonic() < deadline:
-        cpu_s = running.kept.cpu_s()
+        cpu_s = running.process.cpu_s()
         time.sleep(LOOK_S)
-        if running.kept.cpu_s() - cpu_s < IDLE_SHARE * LOOK_S:
+        if running.process.cpu_s() - cpu_s < IDLE_SHARE * LOOK_S:
             break
     running.check()
 
@@ -146,21 +147,21 @@ def _perform(
     running: Running, crowd: Crowd, reader: Worker, writer: Worker, holder: Worker | None, seconds: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures that all measurements have, and what the reader says."""
-    idle_bytes, cpu_s = running.kept.rss_bytes(), running.kept.cpu_s()
+    idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
     for worker in (reader, holder, writer):
         if worker is not None:
             worker.go()
     dealt = watch(running, writer, seconds, holder is not None)
     sent = writer.answer(PATIENCE_S)
     reader.go(sent["published"] * crowd.healthy)
-    cpu_s = running.kept.cpu_s() - cpu_s
+    cpu_s = running.process.cpu_s() - cpu_s
     got = reader.answer(PATIENCE_S)
     running.check()
     figures = {
         "published": sent["published"], "published_per_s": sent["published"] / sent["seconds"],
         "deliveries": got["deliveries"], "lost": sent["published"] * crowd.healthy - got["deliveries"],
         "disconnected": got["disconnected"], "drain_s": got["drain_s"], "drained": got["drained"],
-        "idle_bytes": idle_bytes, "peak_bytes": running.kept.peak_bytes(), "start_s": running.start_s,
+        "idle_bytes": idle_bytes, "peak_bytes": running.process.peak_bytes(), "start_s": running.start_s,
         "broker_cpu": cpu_s / got["seconds"], "driver_cpu": (sent["cpu_s"] + got["cpu_s"]) / got["seconds"],
     }  # fmt: skip
     if holder is not None:

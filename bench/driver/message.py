@@ -1,4 +1,4 @@
-"""What is published: plain messages, messages with a time stamp, and updates with a number."""
+"""Messages of the publishers: plain ones, some with a time stamp, and updates with a number."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def stand(pipe: Connection, wire: Wire, port: int, topic: Levels, number: int) -
 
 
 def unread_bytes(port: int) -> int:
-    """What the server on this port has been sent and has not read yet."""
+    """Returns how many bytes the server on this port has been sent and has not read yet."""
     return sum(int(waiting, 16) for near, waiting in RECEIVED.findall(_connections()) if int(near, 16) == port)
 
 

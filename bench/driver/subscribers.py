@@ -102,7 +102,7 @@ def stamps(
 
 
 def percentiles(ordered: list[int]) -> dict[str, int]:
-    """Of ordered times, ns: the shortest that so many in a thousand do not exceed."""
+    """Returns percentiles of ordered times, ns: each the shortest that so many in a thousand do not exceed."""
     if not ordered:
         return {}
     shares = {"p50_ns": 500, "p99_ns": 990, "p999_ns": 999, "max_ns": 1000}

@@ -37,7 +37,7 @@ class Worker:
         return self.pipe.poll(within_s)
 
     def answer(self, within_s: float) -> Any:
-        """What it sends next. BenchError: what it failed of."""
+        """Returns what the process sends next. Raises BenchError where it failed."""
         if not self.pipe.poll(within_s):
             raise BenchError(f"the driver's process did not answer within {within_s:g} s")
         try:
@@ -60,7 +60,7 @@ def say(pipe: Connection, what: Any) -> None:
 
 
 def cpu_s() -> float:
-    """What this process has used so far, seconds."""
+    """Returns the CPU seconds that this process has used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

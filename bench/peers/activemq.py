@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from bench.peers.peer import FOLDERS, Peer, Place
+from bench.peers.peer import FOLDERS, Instance, Peer
 from bench.wires.openwire import Openwire
 
 HOME = Path("/usr/share/activemq")
@@ -54,8 +54,8 @@ class Activemq(Peer):
         many.config = self.config.replace('uri="tcp://', 'uri="nio://')
         return many
 
-    def command(self, place: Place) -> list[str]:
-        folder = place.folder
+    def command(self, instance: Instance) -> list[str]:
+        folder = instance.folder
         return [
             self.find() or "java", *JAVA, f"-Dactivemq.home={HOME}", f"-Dactivemq.base={folder}",
             f"-Dactivemq.conf={folder}", f"-Dactivemq.data={folder}/data", "-jar", str(HOME / "bin" / "activemq.jar"),

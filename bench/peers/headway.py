@@ -6,8 +6,9 @@ import json
 import sys
 import urllib.request
 from collections.abc import Sequence
+from typing import Any
 
-from bench.peers.peer import Peer, Place, Running
+from bench.peers.peer import Instance, Peer, Running
 from bench.wires.durable import AmqpDurable
 from bench.wires.mqtt import Mqtt
 from bench.wires.wire import Wire
@@ -68,15 +69,24 @@ path = "{folder}/journal"
         kept.config += kept.durable_journal if journal else ""
         return kept
 
-    def durable_port(self, place: Place) -> int:
-        return place.third_port
+    def durable_port(self, instance: Instance) -> int:
+        return instance.third_port
 
-    def command(self, place: Place) -> list[str]:
-        return [sys.executable, "-m", "headway", "serve", "--config", str(place.folder / self.config_name)]
+    def command(self, instance: Instance) -> list[str]:
+        return [sys.executable, "-m", "headway", "serve", "--config", str(instance.folder / self.config_name)]
 
     def dealt_with(self, running: Running) -> str | None:
-        """What is waiting has gone to disk, so it costs no memory any more."""
-        url = f"http://127.0.0.1:{running.place.second_port}/v1/broker"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            pools = json.load(answer)["pools"]
-        return "on disk" if pools[0]["disk_bytes"] > 0 else None
+        """Says so once waiting records are on disk, where they cost no memory."""
+        return "on disk" if ask(running, "/v1/broker")["pools"][0]["disk_bytes"] > 0 else None
+
+
+def admin(running: Running) -> str:
+    """Returns the address of the broker's admin API."""
+    return f"http://127.0.0.1:{running.instance.second_port}"
+
+
+def ask(running: Running, path: str) -> dict[str, Any]:
+    """Returns what the admin API answers."""
+    with urllib.request.urlopen(admin(running) + path, timeout=10) as answer:
+        told: dict[str, Any] = json.load(answer)
+    return told

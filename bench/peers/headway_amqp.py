@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.peers.headway import Headway
-from bench.peers.peer import Place
+from bench.peers.peer import Instance
 from bench.wires.amqp import Amqp, AmqpQueue
 
 
@@ -16,5 +16,5 @@ class HeadwayAmqp(Headway):
     config = Headway.config.replace("mqtt", "amqp")
     why = ("As Headway's, but for the listener: what it is compared with speaks AMQP too.",)
 
-    def durable_port(self, place: Place) -> int:
-        return place.port
+    def durable_port(self, instance: Instance) -> int:
+        return instance.port

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from platform import python_version
 
-from bench.peers.peer import Peer, Place
+from bench.peers.peer import Instance, Peer
 from bench.wires.bare import Bare
 
 
@@ -22,8 +22,8 @@ class Limit(Peer):
     def version(self) -> str:
         return f"Python {python_version()}"
 
-    def command(self, place: Place) -> list[str]:
-        return [sys.executable, "-m", "bench.sender", str(place.port)]
+    def command(self, instance: Instance) -> list[str]:
+        return [sys.executable, "-m", "bench.sender", str(instance.port)]
 
-    def env(self, place: Place) -> Mapping[str, str] | None:
+    def env(self, instance: Instance) -> Mapping[str, str] | None:
         return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.peer import Peer, Place
+from bench.peers.peer import Instance, Peer
 from bench.wires.mqtt import Mqtt
 
 
@@ -33,5 +33,5 @@ set_tcp_nodelay false
         quick.config = self.config.replace("set_tcp_nodelay false", "set_tcp_nodelay true")
         return quick
 
-    def command(self, place: Place) -> list[str]:
-        return [self.find() or self.program, "-c", str(place.folder / self.config_name)]
+    def command(self, instance: Instance) -> list[str]:
+        return [self.find() or self.program, "-c", str(instance.folder / self.config_name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.peer import Peer, Place
+from bench.peers.peer import Instance, Peer
 from bench.wires.nats import Nats
 
 
@@ -19,5 +19,5 @@ port: {port}
         "(10 s), is a slow consumer and disconnected.",
     )
 
-    def command(self, place: Place) -> list[str]:
-        return [self.find() or self.program, "--config", str(place.folder / self.config_name)]
+    def command(self, instance: Instance) -> list[str]:
+        return [self.find() or self.program, "--config", str(instance.folder / self.config_name)]

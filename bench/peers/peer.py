@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.errors import BenchError, PeerFailed
-from bench.kept import Kept
+from bench.running_process import RunningProcess
 from bench.wires.amqp import AmqpQueue
 from bench.wires.durable import AmqpDurable
 from bench.wires.wire import HOST, Wire
@@ -28,8 +28,8 @@ FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Debian keeps servers where a user's PATH does not look."""
 
 
-class Place(NamedTuple):
-    """Where one broker lives: a folder of its own, its port, and two more that it may need."""
+class Instance(NamedTuple):
+    """One broker's folder, its port, and two more ports that it may need."""
 
     folder: Path
     port: int
@@ -38,13 +38,13 @@ class Place(NamedTuple):
 
 
 class Peer(ABC):
-    """One broker of the comparison. ``config`` is a whole file with the fields of ``Place`` in braces."""
+    """One broker of the comparison. ``config`` is a whole file with the fields of ``Instance`` in braces."""
 
     name: str
     title: str
     program: str
     install: str
-    """What installs it."""
+    """The command that installs it."""
     wire: Wire
     conflating_wire: Wire | None = None
     """Where a subscriber can ask for the latest per key."""
@@ -83,26 +83,26 @@ class Peer(ABC):
         """As it is set up for ``durable_wire``; without a ``journal``: so, but nothing is kept."""
         return self
 
-    def durable_port(self, place: Place) -> int:
+    def durable_port(self, instance: Instance) -> int:
         """Where ``durable_wire`` is spoken, once it is set up for that."""
-        return place.port
+        return instance.port
 
     @abstractmethod
-    def command(self, place: Place) -> list[str]:
-        """What starts it in the foreground."""
+    def command(self, instance: Instance) -> list[str]:
+        """Returns the command that starts it in the foreground."""
 
-    def env(self, place: Place) -> Mapping[str, str] | None:
+    def env(self, instance: Instance) -> Mapping[str, str] | None:
         return None
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, instance: Instance) -> None:
         """Write what it reads when it starts."""
         if self.config:
-            (place.folder / self.config_name).write_text(self.config.format(**place._asdict()))
+            (instance.folder / self.config_name).write_text(self.config.format(**instance._asdict()))
 
     def settings(self) -> str:
-        """Its configuration in full, its command, and why."""
-        place = Place(Path("FOLDER"), 1, 2, 3)
-        command = " ".join("PORT" if word == "1" else word for word in self.command(place))
+        """Returns the configuration in full, and the command."""
+        instance = Instance(Path("FOLDER"), 1, 2, 3)
+        command = " ".join("PORT" if word == "1" else word for word in self.command(instance))
         parts = [f"$ {command}"]
         names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}
         if self.config:
@@ -119,66 +119,66 @@ class Peer(ABC):
 class Running:
     """A peer that has answered its first handshake."""
 
-    def __init__(self, peer: Peer, place: Place, kept: Kept, start_s: float) -> None:
-        self.peer, self.place, self.port, self.start_s = peer, place, place.port, start_s
-        self.kept = kept
+    def __init__(self, peer: Peer, instance: Instance, process: RunningProcess, start_s: float) -> None:
+        self.peer, self.instance, self.port, self.start_s = peer, instance, instance.port, start_s
+        self.process = process
 
     def check(self) -> None:
         """PeerFailed when it has died."""
-        if self.kept.ended:
-            raise PeerFailed(f"{self.peer.name} died: {last_words(self.place.folder / 'log')}")
+        if self.process.ended:
+            raise PeerFailed(f"{self.peer.name} died: {last_words(self.instance.folder / 'log')}")
 
 
 @contextmanager
 def again(running: Running) -> Iterator[Running]:
     """The same peer after it was killed without a word, all of its processes, and started again: same folder, same
     ports. ``start_s`` is from then until its first answer."""
-    for pid in running.kept.pids:
+    for pid in running.process.pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    running.kept.stop()
-    peer, place = running.peer, running.place
+    running.process.stop()
+    peer, instance = running.peer, running.instance
     began = time.monotonic()
-    with Kept(peer.command(place), place.folder / "log", peer.env(place)) as kept:
-        wait_until_answers(peer, place, kept)
-        yield Running(peer, place, kept, time.monotonic() - began)
+    with RunningProcess(peer.command(instance), instance.folder / "log", peer.env(instance)) as process:
+        wait_until_answers(peer, instance, process)
+        yield Running(peer, instance, process, time.monotonic() - began)
 
 
 @contextmanager
 def start(peer: Peer) -> Iterator[Running]:
     """The peer, on free ports of the loopback, its data in a temporary folder; gone at the end, whatever happened."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{peer.name}-", ignore_cleanup_errors=True) as folder:
-        place = Place(Path(folder), *free_ports(3))
-        peer.prepare(place)
+        instance = Instance(Path(folder), *free_ports(3))
+        peer.prepare(instance)
         began = time.monotonic()
-        with Kept(peer.command(place), place.folder / "log", peer.env(place)) as kept:
-            wait_until_answers(peer, place, kept)
+        with RunningProcess(peer.command(instance), instance.folder / "log", peer.env(instance)) as process:
+            wait_until_answers(peer, instance, process)
             try:
-                yield Running(peer, place, kept, time.monotonic() - began)
+                yield Running(peer, instance, process, time.monotonic() - began)
             except (BenchError, OSError):
-                if ends(kept):
-                    raise PeerFailed(f"{peer.name} died: {last_words(place.folder / 'log')}") from None
+                if ends(process):
+                    raise PeerFailed(f"{peer.name} died: {last_words(instance.folder / 'log')}") from None
                 raise
 
 
-def wait_until_answers(peer: Peer, place: Place, kept: Kept) -> None:
+def wait_until_answers(peer: Peer, instance: Instance, process: RunningProcess) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
-            peer.wire.open(place.port, "first").close()
+            peer.wire.open(instance.port, "first").close()
             return
         except (OSError, PeerFailed) as error:
-            if kept.ended:
-                raise PeerFailed(f"{peer.name} did not start: {last_words(place.folder / 'log')}") from None
+            if process.ended:
+                raise PeerFailed(f"{peer.name} did not start: {last_words(instance.folder / 'log')}") from None
             if time.monotonic() > deadline:
                 raise PeerFailed(f"{peer.name} did not answer within {START_S:g} s: {error}") from None
             time.sleep(0.005)
 
 
-def ends(kept: Kept) -> bool:
+def ends(process: RunningProcess) -> bool:
     """Whether it has ended: somebody was hung up on, and it may take a moment yet."""
     deadline = time.monotonic() + END_S
-    while not (ended := kept.ended) and time.monotonic() < deadline:
+    while not (ended := process.ended) and time.monotonic() < deadline:
         time.sleep(0.02)
     return ended
 

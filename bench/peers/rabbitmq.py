@@ -7,12 +7,12 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.peers.peer import FOLDERS, Peer, Place
+from bench.peers.peer import FOLDERS, Instance, Peer
 from bench.wires.amqp import Amqp, AmqpQueue
 from bench.wires.durable import AmqpDurable
 
 BIN = Path("/usr/lib/rabbitmq/bin")
-"""What the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
+"""The programs that the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
 START = 'epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" & exec "$0"'
 
 
@@ -47,15 +47,15 @@ log.console.level = error
         erlang = subprocess.run(["erl", "-noshell", "-eval", show], capture_output=True, text=True, timeout=60)
         return f"{release.name.rpartition('-')[2] if release else 'unknown'} (Erlang {erlang.stdout.strip()})"
 
-    def command(self, place: Place) -> list[str]:
+    def command(self, instance: Instance) -> list[str]:
         return ["/bin/sh", "-c", START, self.find() or self.program]
 
-    def env(self, place: Place) -> Mapping[str, str] | None:
-        folder = place.folder
+    def env(self, instance: Instance) -> Mapping[str, str] | None:
+        folder = instance.folder
         return {
             "PATH": FOLDERS, "HOME": str(folder), "LANG": "C.UTF-8",
-            "ERL_EPMD_PORT": str(place.second_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": "bench@localhost", "RABBITMQ_DIST_PORT": str(place.third_port),
+            "ERL_EPMD_PORT": str(instance.second_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": "bench@localhost", "RABBITMQ_DIST_PORT": str(instance.third_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "RABBITMQ_CONFIG_FILE": str(folder / self.config_name), "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"), "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.peer import Peer, Place
+from bench.peers.peer import Instance, Peer
 from bench.wires.resp import Resp
 
 
@@ -28,5 +28,5 @@ client-output-buffer-limit pubsub 32mb 8mb 60
         "io-threads stays at 1: its own file advises threads from four cores on.",
     )
 
-    def command(self, place: Place) -> list[str]:
-        return [self.find() or self.program, str(place.folder / self.config_name)]
+    def command(self, instance: Instance) -> list[str]:
+        return [self.find() or self.program, str(instance.folder / self.config_name)]

@@ -65,7 +65,7 @@ class AmqpQueue(Amqp):
         return _publication("", routing_key(levels), payload)
 
     def acknowledgements(self, first: int, count: int) -> bytes:
-        """Of so many deliveries, each its own. A channel's deliveries are numbered from 1 on."""
+        """Acknowledges so many deliveries, each by itself. A channel's deliveries are numbered from 1 on."""
         parts = b""
         while count:
             block, at = divmod(first, BLOCK)
@@ -79,7 +79,7 @@ class AmqpQueue(Amqp):
 
 @lru_cache(maxsize=4)
 def _acknowledgements(block: int) -> bytes:
-    """Of a whole block of tags, made column by column."""
+    """Makes the acknowledgements of a whole block of tags, column by column."""
     one = method(1, 60, 80, struct.pack(">QB", block * BLOCK, NOTHING))
     made, low = bytearray(one * BLOCK), len(one) - 3
     made[low - 1 :: len(one)] = b"".join(bytes((high,)) * 256 for high in range(256))
@@ -116,7 +116,7 @@ def long_string(text: bytes) -> bytes:
 
 
 def table() -> bytes:
-    """Nothing in it."""
+    """Returns an empty table."""
     return b"\x00\x00\x00\x00"
 
 

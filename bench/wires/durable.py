@@ -78,7 +78,7 @@ class AmqpDurable(Amqp):
 
 
 class Confirms:
-    """What the broker has said of the messages 1, 2, 3 ...: of each once, in any order, of many at once or of one."""
+    """Confirms of the messages 1, 2, 3 ...: one for each message, in any order; a confirm may stand for many."""
 
     def __init__(self) -> None:
         self._upto = 0

@@ -18,7 +18,7 @@ class Mqtt(Wire):
     def open(self, port: int, name: str) -> socket.socket:
         sock = dial(port)
         sock.sendall(connect(name, self.version))
-        answer = _answer(sock)
+        answer = short_answer(sock)
         if answer[1] != 0:
             raise PeerFailed(f"CONNACK says {answer[1]:#04x}")
         return sock
@@ -26,7 +26,7 @@ class Mqtt(Wire):
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
         user = (("conflate", conflate),) if conflate is not None else ()
         sock.sendall(encode_subscribe(1, ["/".join(levels)], version=self.version, user=user))
-        answer = _answer(sock)
+        answer = short_answer(sock)
         if answer[-1] > 2:
             raise PeerFailed(f"SUBACK says {answer[-1]:#04x}")
 
@@ -34,6 +34,6 @@ class Mqtt(Wire):
         return encode_publish("/".join(levels), payload, version=self.version)
 
 
-def _answer(sock: socket.socket) -> bytes:
+def short_answer(sock: socket.socket) -> bytes:
     """The body of one packet that is shorter than 128 bytes."""
     return take(sock, take(sock, 2)[1])

@@ -1,4 +1,4 @@
-"""What the load driver needs of a protocol, and how long one delivery is on it.
+"""The client side of a protocol, as the load driver needs it, and the size of one delivery.
 
 Topics and filters are tuples of levels; in a filter ``+`` stands for any one level. Nothing here decodes a delivery:
 for one topic and payload size every delivery has the same bytes but for counters of a fixed width, so that the driver
@@ -33,7 +33,7 @@ class Wire(ABC):
     """A protocol's client side, blocking."""
 
     noise = b""
-    """What the server may send between deliveries, of its own accord."""
+    """Bytes that the server may send between deliveries, of its own accord."""
     ack_every = 0
     """A subscriber acknowledges every so many deliveries; 0: never."""
 

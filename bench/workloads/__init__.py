@@ -1,1 +1,1 @@
-"""What is measured: one workload per file, with its sizes and the columns of its table."""
+"""Workloads: one measurement per file, with its sizes and the columns of its table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.driver import absent, publisher
+from bench.driver import catch_up, publisher
 from bench.driver.flood import PATIENCE_S, wait_until_read, workers
 from bench.peers.peer import Peer, Running
 from bench.workloads.workload import Case, Column, Figures, Workload
@@ -41,7 +41,7 @@ class Catchup(Workload):
         topics = [("catchup", f"k{number:06d}") for number in range(keys)]
         last = ("catchup", "the-end")
         with workers() as begin:
-            reader = begin(absent.catch_up, reading_wire, running.port, ("catchup", "+"), conflate, updates, keys)
+            reader = begin(catch_up.catch_up, reading_wire, running.port, ("catchup", "+"), conflate, updates, keys)
             writer = begin(publisher.keyed, wire, running.port, topics, PAYLOAD_BYTES, updates, last)
             reader.go()
             writer.go()
@@ -54,7 +54,7 @@ class Catchup(Workload):
             reader.go()
             got = reader.answer(PUBLISH_S)
             running.check()
-            peak_bytes = running.kept.peak_bytes()
+            peak_bytes = running.process.peak_bytes()
         published = sent.get("published", sent.get("held_up"))
         figures: Figures = got | {
             "catchup_s": got["catchup_s"] if got["current"] else None, "published": published,

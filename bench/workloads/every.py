@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bench.workloads.beside import Beside
 from bench.workloads.catchup import Catchup
 from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
 from bench.workloads.isolation import Isolation
+from bench.workloads.journal_overhead import JournalOverhead
 from bench.workloads.latency import Latency
 from bench.workloads.persistent import Persistent
 from bench.workloads.restart import Restart
@@ -19,6 +19,6 @@ EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        Beside(), Stall(),
+        JournalOverhead(), Stall(),
     )
 }  # fmt: skip

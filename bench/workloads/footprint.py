@@ -58,7 +58,7 @@ class Footprint(Workload):
         }  # fmt: skip
 
     def _stuck(self, running: Running, count: int, seconds: float) -> Figures:
-        """Beside one healthy subscriber, so that something is published."""
+        """Measures the memory per stuck subscriber; one healthy subscriber has the publisher go on."""
         payload_bytes = 128
         figures = flood(running, Crowd(TOPIC, [TOPIC], 1, count, payload_bytes), seconds)
         each = (figures["peak_bytes"] - figures["idle_bytes"]) / count
@@ -67,10 +67,10 @@ class Footprint(Workload):
 
 def settled(running: Running) -> int:
     """The broker's memory, once it has stopped to change much."""
-    now = running.kept.rss_bytes()
+    now = running.process.rss_bytes()
     for _ in range(LOOKS):
         time.sleep(SETTLE_S)
-        before, now = now, running.kept.rss_bytes()
+        before, now = now, running.process.rss_bytes()
         if abs(now - before) <= SETTLED * before:
             break
     return now

@@ -50,11 +50,11 @@ class Persistent(Workload):
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
         """``lost`` is what was confirmed and could not be drained."""
         assert running.peer.durable_wire is not None
-        sync = sync_ns(running.place.folder)
+        sync = sync_ns(running.instance.folder)
         frame = measure(running.peer.durable_wire, running.port, MEASURED, case.values["payload_bytes"])
         if seconds >= 1:
             _publish(running, WARMED_UP, case, frame.size_bytes, running.peer.warm_up_s)
-            running.kept.forget_peak()
+            running.process.forget_peak()
         figures = _publish(running, USED, case, frame.size_bytes, seconds)
         rate = figures["confirmed_per_s"]
         return figures | {"confirmed_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE), "sync_ns": sync}
@@ -65,13 +65,13 @@ def _publish(running: Running, queue: Levels, case: Case, frame_bytes: int, seco
     sizes = values["payload_bytes"], values["publishers"], values["window"]
     with workers() as begin:
         worker = begin(confirmed.flood, wire, port, queue, *sizes, seconds)
-        idle_bytes, cpu_s = running.kept.rss_bytes(), running.kept.cpu_s()
+        idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
         worker.go()
         watch(running, worker, seconds, False)
         said: dict[str, Any] = worker.answer(PATIENCE_S)
-        cpu_s = running.kept.cpu_s() - cpu_s
+        cpu_s = running.process.cpu_s() - cpu_s
         sent: dict[str, Any] = worker.answer(2 * PATIENCE_S)
-        peak_bytes = running.kept.peak_bytes()
+        peak_bytes = running.process.peak_bytes()
         reader = begin(subscribers.count, wire, port, [queue], 1, frame_bytes)
         reader.go()
         reader.go(sent["confirmed"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.disk import sync_ns
-from bench.driver import back, confirmed
+from bench.driver import confirmed, recovery
 from bench.driver.flood import workers
 from bench.peers.peer import Peer, Running, again
 from bench.wires.durable import AmqpDurable
@@ -11,7 +11,7 @@ from bench.wires.wire import Frame, Levels, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 WIRE = AmqpDurable("amq.topic")
-"""What is published to a queue's name goes to the MQTT topic's subscriptions as well."""
+"""Publishes to a queue's name and, through the exchange, to the MQTT topic's subscriptions."""
 PAYLOAD_BYTES, WINDOW = 128, 1000
 FILL_S, DRAIN_S = 600.0, 600.0
 
@@ -54,7 +54,7 @@ class Restart(Workload):
         return peer.durable()
 
     def suits(self, peer: Peer, case: Case) -> bool:
-        """Sessions for who has MQTT and AMQP at once."""
+        """Peers with MQTT and AMQP at once have the cases with sessions."""
         by_mqtt = bool(case.values["sessions"] or case.values["churned"])
         return peer.durable_wire is not None and (peer.queue_wire is None) == by_mqtt
 
@@ -62,24 +62,24 @@ class Restart(Workload):
         """``records`` are different ones that were drained. ``counted``: what the broker says of all its queues."""
         topics = [topic(number) for number in range(case.values["topics"])]
         names = [f"away-{number:04d}" for number in range(case.values["sessions"])]
-        sync, place, each = sync_ns(running.place.folder), running.place, case.values["each"]
-        port = running.peer.durable_port(place)
+        sync, instance, each = sync_ns(running.instance.folder), running.instance, case.values["each"]
+        port = running.peer.durable_port(instance)
         frame = measure(WIRE, port, MEASURED, PAYLOAD_BYTES)
         with workers() as begin:
             if names:
-                leaving = begin(back.leave, place.port, names, topics)
+                leaving = begin(recovery.leave, instance.port, names, topics)
                 leaving.go()
                 leaving.answer(FILL_S)
             filling = begin(confirmed.fill, WIRE, port, topics, PAYLOAD_BYTES, each, WINDOW)
             filling.go()
             filled = filling.answer(FILL_S)
             if case.values["churned"]:
-                churning = begin(back.churn, place.port, case.values["churned"])
+                churning = begin(recovery.churn, instance.port, case.values["churned"])
                 churning.go()
                 churning.answer(FILL_S)
         running.check()
         with again(running) as restarted:
-            peak_bytes = restarted.kept.peak_bytes()
+            peak_bytes = restarted.process.peak_bytes()
             counted = _count(port, topics)
             drained = _drain(restarted, topics, names, frame, each)
             restarted.check()
@@ -100,14 +100,14 @@ def _count(port: int, topics: list[Levels]) -> int:
 
 def _drain(running: Running, topics: list[Levels], names: list[str], frame: Frame, each: int) -> Figures:
     """The first session of each topic, and the last topic's queue."""
-    place = running.place
+    instance = running.instance
     with workers() as begin:
         found = []
         if names:
-            reader = begin(back.sessions, place.port, names[: len(topics)], each)
+            reader = begin(recovery.sessions, instance.port, names[: len(topics)], each)
             reader.go()
             found.append(reader.answer(DRAIN_S))
-        reader = begin(back.queue, WIRE, running.peer.durable_port(place), topics[-1], frame, each)
+        reader = begin(recovery.queue, WIRE, running.peer.durable_port(instance), topics[-1], frame, each)
         reader.go()
         found.append(reader.answer(DRAIN_S))
     wanted = each * (1 + (len(topics) if names else 0))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench.driver import confirmed, ping
 from bench.driver.flood import PATIENCE_S, watch, workers
-from bench.peers.headway import Headway
-from bench.peers.peer import Peer, Place, Running
+from bench.peers.headway import Headway, ask
+from bench.peers.peer import Instance, Peer, Running
 from bench.wires.mqtt import Mqtt
 from bench.workloads.workload import Case, Column, Figures, Workload
 
@@ -22,7 +20,7 @@ EVERY_S = 0.002
 
 
 class SlowHeadway(Headway):
-    """Its journal's disk takes ``sync_s`` longer for each sync (``bench.slow_disk``)."""
+    """Headway on a disk that takes ``sync_s`` longer for each sync of the journal (``bench.slow_disk``)."""
 
     def __init__(self, sync_s: float = 0.0) -> None:
         self.sync_s = sync_s
@@ -32,10 +30,10 @@ class SlowHeadway(Headway):
         kept.config = super().durable(journal=journal).config
         return kept
 
-    def command(self, place: Place) -> list[str]:
-        return [sys.executable, "-m", "bench.slow_disk", str(self.sync_s), *super().command(place)[3:]]
+    def command(self, instance: Instance) -> list[str]:
+        return [sys.executable, "-m", "bench.slow_disk", str(self.sync_s), *super().command(instance)[3:]]
 
-    def env(self, place: Place) -> Mapping[str, str] | None:
+    def env(self, instance: Instance) -> Mapping[str, str] | None:
         return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
@@ -74,19 +72,19 @@ class Stall(Workload):
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
         """``unanswered`` pings would be worse than any time."""
-        wire, port = running.peer.durable_wire, running.peer.durable_port(running.place)
+        wire, port = running.peer.durable_wire, running.peer.durable_port(running.instance)
         rate = case.values["rate_per_s"]
         with workers() as begin:
             writer = begin(confirmed.steady, wire, port, QUEUE, PAYLOAD_BYTES, rate, WINDOW) if rate else None
             pinger = begin(ping.ping, Mqtt(), running.port, seconds, EVERY_S)
-            cpu_s = running.kept.cpu_s()
+            cpu_s = running.process.cpu_s()
             if writer is not None:
                 writer.go()
             pinger.go()
             watch(running, pinger, seconds, False)
             figures: Figures = pinger.answer(PATIENCE_S)
-            cpu_s = running.kept.cpu_s() - cpu_s
-            told = _told(running)
+            cpu_s = running.process.cpu_s() - cpu_s
+            told = ask(running, "/v1/broker")
             if writer is not None:
                 writer.go("stop")
                 said = writer.answer(2 * PATIENCE_S)
@@ -96,11 +94,3 @@ class Stall(Workload):
             "lost": figures["unanswered"], "longest_turn_ns": told["longest_turn_ms"] * 1e6,
             "loop_late_s": told["loop_late_s"], "broker_cpu": cpu_s / seconds, "start_s": running.start_s,
         }  # fmt: skip
-
-
-def _told(running: Running) -> dict[str, float]:
-    """What the broker says of its own loop, since it started."""
-    url = f"http://127.0.0.1:{running.place.second_port}/v1/broker"
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        told: dict[str, float] = json.load(answer)
-    return told

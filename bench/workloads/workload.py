@@ -1,4 +1,4 @@
-"""What every workload has."""
+"""The base of every workload."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Workqueue(Workload):
     unsuited = "no queue of this kind here"
 
     def cases(self, tiny: bool) -> list[Case]:
-        """Who rests between reads takes more at once and leaves the cores to the broker; RabbitMQ is faster so."""
+        """Consumers that rest between reads take more at once, and the broker has the cores; RabbitMQ is faster so."""
         number = 2 if tiny else 4
         return [
             Case(f"{number} consumers, {often}", {"consumers": number, "pause_s": pause_s})
@@ -49,7 +49,7 @@ class Workqueue(Workload):
         frame = measure(running.peer.queue_wire, running.port, MEASURED, PAYLOAD_BYTES)
         if seconds >= 1:
             _work(running, WARMED_UP, case, frame.size_bytes, running.peer.warm_up_s)
-            running.kept.forget_peak()
+            running.process.forget_peak()
         figures = _work(running, USED, case, frame.size_bytes, seconds)
         rate = figures["acknowledged_per_s"]
         return figures | {"acknowledged_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE)}
@@ -60,17 +60,17 @@ def _work(running: Running, queue: Levels, case: Case, frame_bytes: int, seconds
     number, pause_s = case.values["consumers"], case.values["pause_s"]
     with workers() as begin:
         worker = begin(consumers.work, wire, port, queue, number, PAYLOAD_BYTES, frame_bytes, seconds, pause_s)
-        idle_bytes, cpu_s = running.kept.rss_bytes(), running.kept.cpu_s()
+        idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
         worker.go()
         watch(running, worker, seconds, False)
         said: dict[str, Any] = worker.answer(PATIENCE_S)
-        cpu_s = running.kept.cpu_s() - cpu_s
+        cpu_s = running.process.cpu_s() - cpu_s
         got: dict[str, Any] = worker.answer(PATIENCE_S)
         running.check()
     took_s = said["seconds"]
     return got | {
         "acknowledged_per_s": said["delivered_at_stop"] / took_s, "lost": got["published"] - got["deliveries"],
         "published_per_s": said["published_at_stop"] / took_s, "idle_bytes": idle_bytes,
-        "peak_bytes": running.kept.peak_bytes(), "start_s": running.start_s, "broker_cpu": cpu_s / took_s,
+        "peak_bytes": running.process.peak_bytes(), "start_s": running.start_s, "broker_cpu": cpu_s / took_s,
         "driver_cpu": said["cpu_s"] / took_s,
     }  # fmt: skip

@@ -10,8 +10,8 @@ from bench.driver.confirmed import Publisher
 from bench.driver.message import FILLER
 from bench.errors import PeerFailed
 from bench.wires.durable import CONFIRM, AmqpDurable, Confirms
+from bench.wires.durable_session import Deliveries
 from bench.wires.packets import encode_ack, encode_pingreq, encode_publish
-from bench.wires.stay import Deliveries
 from tests.bench.wired import scripted
 
 SIZE = 100

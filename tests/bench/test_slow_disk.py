@@ -29,7 +29,7 @@ def slow() -> Iterator[Running]:
 def opened(running: Running) -> tuple[AmqpDurable, socket.socket]:
     wire = running.peer.durable_wire
     assert isinstance(wire, AmqpDurable)
-    return wire, wire.open(running.peer.durable_port(running.place), "publisher")
+    return wire, wire.open(running.peer.durable_port(running.instance), "publisher")
 
 
 def publisher(running: Running) -> socket.socket:
@@ -59,11 +59,11 @@ def test_what_was_confirmed_is_there_again_after_a_kill() -> None:
         assert wire is not None
         with publisher(running) as sock:
             assert take(sock, 21)[7:11] == b"\x00\x3c\x00\x50", "confirmed"
-        pids = running.kept.pids
+        pids = running.process.pids
         with again(running) as restarted, wire.open(restarted.port, "count") as sock:
-            assert not set(pids) & set(restarted.kept.pids)
+            assert not set(pids) & set(restarted.process.pids)
             assert wire.count(sock, QUEUE) == 1
-        assert sync_ns(running.place.folder) >= 0
+        assert sync_ns(running.instance.folder) >= 0
 
 
 def test_without_a_journal_the_same_traffic_is_kept_nowhere() -> None:
@@ -75,4 +75,4 @@ def test_without_a_journal_the_same_traffic_is_kept_nowhere() -> None:
     with start(plain) as running:
         with publisher(running) as sock:
             take(sock, 21)
-        assert not (running.place.folder / "journal").exists()
+        assert not (running.instance.folder / "journal").exists()

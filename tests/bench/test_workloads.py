@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from bench.errors import PeerFailed
 from bench.peers.every import EVERY as PEERS
-from bench.peers.peer import Peer, Place, start
+from bench.peers.peer import Instance, Peer, start
 from bench.rounds import Step, perform, steps
 from bench.workloads.every import EVERY as WORKLOADS
 from tests.interop.waiting import until
@@ -69,13 +69,14 @@ class Dying(Peer):
     def find(self) -> str | None:
         return "python3"
 
-    def command(self, place: Place) -> list[str]:
-        script = f"import socket; s = socket.create_server(('127.0.0.1', {place.port})); s.accept(); exit('had enough')"
+    def command(self, instance: Instance) -> list[str]:
+        address = ("127.0.0.1", instance.port)
+        script = f"import socket; s = socket.create_server({address}); s.accept(); exit('had enough')"
         return ["python3", "-c", script]
 
 
 class Stillborn(Dying):
-    def command(self, place: Place) -> list[str]:
+    def command(self, instance: Instance) -> list[str]:
         return ["python3", "-c", "exit('no such option: --fast\\nsee the manual')"]
 
 
@@ -93,9 +94,9 @@ def test_a_peer_that_dies_is_one_line_and_the_others_are_measured(peer: Peer, sa
 
 def test_a_broker_that_dies_under_the_load_is_not_taken_for_a_slow_one() -> None:
     with start(PEERS["limit"]) as running:
-        for pid in running.kept.pids:
+        for pid in running.process.pids:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: running.kept.ended, what="it has ended")
+        until(lambda: running.process.ended, what="it has ended")
         with pytest.raises(PeerFailed, match="limit died: without a word"):
             running.check()
 

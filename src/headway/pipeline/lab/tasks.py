@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headway.core.log import Pool
 from headway.core.policy import Policy
-from headway.pipeline.lab.plans.candidates import Candidate, PoolLimits
+from headway.pipeline.lab.plans.candidates import Candidate, CandidatePool
 from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
 from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
@@ -41,7 +41,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     policy_tables: tuple[dict[str, Any], ...] = ()
     topic_tables: tuple[dict[str, Any], ...] = ()
 
-    def limits(self, pool: PoolLimits) -> tuple[int, int, float]:
+    def limits(self, pool: CandidatePool) -> tuple[int, int, float]:
         """Memory, disk and share under a candidate's pool."""
         return (
             self.memory_limit if pool.memory_bytes is None else pool.memory_bytes,

@@ -30,7 +30,7 @@ _GOAL_KEYS = ["memory", "disk", "stall"]
 _NOT_IN_SAMPLES = (Which.SELECTOR, Which.TOPICS, Which.OLDER_PER_KEY)
 
 
-class PoolLimits(msgspec.Struct, frozen=True):
+class CandidatePool(msgspec.Struct, frozen=True):
     """A pool's limits; None: as recorded. Bytes, and a share."""
 
     memory_bytes: int | None = None
@@ -43,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True):
     kind: Kind
     policies: tuple[Policy, ...] = ()
     """Empty for the one that ran: each run has its own."""
-    pool: PoolLimits = PoolLimits()
+    pool: CandidatePool = CandidatePool()
     policy_toml: str = ""
     pool_toml: str = ""
     """Only what it says itself."""
@@ -160,7 +160,7 @@ def read_candidate(name: str, table: Mapping[str, Any], kind: Kind) -> Candidate
     return Candidate(name, kind, policies, limits, policy_text(table.get("policy", [])), policy_text((), pool))
 
 
-def read_pool(table: Any) -> PoolLimits:
+def read_pool(table: Any) -> CandidatePool:
     if not isinstance(table, Mapping):
         raise ConfigError("pool: is written as [candidate.pool]")
     for key in table:
@@ -169,7 +169,7 @@ def read_pool(table: Any) -> PoolLimits:
     if "%" in str(table.get("memory", "")):
         raise ConfigError('pool.memory: write a size such as "64MB": a share of which machine?')
     try:
-        return PoolLimits(
+        return CandidatePool(
             memory_bytes=parse_size(table["memory"]) if "memory" in table else None,
             disk_bytes=parse_size(table["disk"]) if "disk" in table else None,
             client_share=parse_share(table["max_client_share"]) if "max_client_share" in table else None,

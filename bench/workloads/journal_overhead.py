@@ -1,4 +1,4 @@
-"""Beside: what the journal costs those whose records are not persistent."""
+"""Journal overhead: what the journal costs those whose records are not persistent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ TOPIC, QUEUE = ("bench", "beside"), ("bench", "kept")
 PAYLOAD_BYTES, WINDOW = 128, 2000
 
 
-class Beside(Workload):
-    name = "beside"
+class JournalOverhead(Workload):
+    name = "beside"  # beside a journal: the name that people and recorded results use
     about = (
         "1 publisher as fast as the broker reads, QoS 0, to 10 subscribers, 128 B; beside it 2,000 persistent messages "
         "a second to a durable queue over AMQP, each confirmed: without a journal, which keeps nothing, and with one"
@@ -46,7 +46,7 @@ class Beside(Workload):
         rate = case.values["rate_per_s"]
         if not rate:
             return flood(running, crowd, seconds)
-        wire, port = running.peer.durable_wire, running.peer.durable_port(running.place)
+        wire, port = running.peer.durable_wire, running.peer.durable_port(running.instance)
         with workers() as begin:
             writer = begin(confirmed.steady, wire, port, QUEUE, PAYLOAD_BYTES, rate, WINDOW)
             writer.go()

@@ -1,4 +1,4 @@
-"""Who comes back after the broker was killed: takes all that waits, and says which numbers there were."""
+"""Recovery: clients of a broker that was killed and started again take all that waits, and count it."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.driver.worker import say
+from bench.wires import durable_session
 from bench.wires.durable import AmqpDurable
-from bench.wires.stay import Deliveries, Stay
+from bench.wires.durable_session import Deliveries
 from bench.wires.wire import Frame, Levels
 
 READ_BYTES = 256 * 1024
 AT_ONCE = 20
 QUIET_S = 5.0
-"""Nothing for so long: nothing more comes."""
+"""When no record has come for this long, no more are expected."""
 
 
 def leave(pipe: Connection, port: int, names: list[str], filters: list[Levels]) -> dict[str, Any]:
-    """Sessions with one subscription each, the filters in turn; all of them gone when it is done."""
-    stay = Stay()
+    """Makes sessions with one subscription each, the filters in turn, and disconnects their clients."""
     say(pipe, "ready")
     pipe.recv()
     for at, name in enumerate(names):
-        sock = stay.come(port, name)
-        stay.subscribe(sock, filters[at % len(filters)])
-        stay.leave(sock)
+        sock = durable_session.connect(port, name)
+        durable_session.subscribe(sock, filters[at % len(filters)])
+        durable_session.leave(sock)
     return {"sessions": len(names)}
 
 
 def churn(pipe: Connection, port: int, number: int) -> dict[str, Any]:
-    """So many durable sessions come, subscribe, unsubscribe and end, some at a time."""
-    stay = Stay()
+    """Makes so many durable sessions that subscribe, unsubscribe and end, some at a time."""
     say(pipe, "ready")
     pipe.recv()
     for start in range(0, number, AT_ONCE):
         some = range(start, min(number, start + AT_ONCE))
-        for sock in [stay.pass_by(port, f"churn-{at}", ("churn", f"{at}")) for at in some]:
+        for sock in [durable_session.come_and_go(port, f"churn-{at}", ("churn", f"{at}")) for at in some]:
             while sock.recv(READ_BYTES):
                 pass
             sock.close()
@@ -45,14 +44,13 @@ def churn(pipe: Connection, port: int, number: int) -> dict[str, Any]:
 
 
 def sessions(pipe: Connection, port: int, names: list[str], wanted: int) -> dict[str, Any]:
-    """Each of the sessions takes what waits for it, acknowledging. ``wanted``: numbers that each is to get."""
-    stay = Stay()
+    """Has each session take and acknowledge what waits for it. ``wanted``: numbers that each is to get."""
     say(pipe, "ready")
     pipe.recv()
     began = time.monotonic()
     records = deliveries = 0
     for name in names:
-        sock, found = stay.come(port, name), Deliveries()
+        sock, found = durable_session.connect(port, name), Deliveries()
         sock.settimeout(QUIET_S)
         try:
             while len(found.numbers) < wanted and (data := sock.recv(READ_BYTES)):
@@ -60,7 +58,7 @@ def sessions(pipe: Connection, port: int, names: list[str], wanted: int) -> dict
                     sock.sendall(acks)
         except TimeoutError:
             pass
-        stay.leave(sock)
+        durable_session.leave(sock)
         records += len(found.numbers)
         deliveries += found.count
     return {"records": records, "deliveries": deliveries, "seconds": time.monotonic() - began}
@@ -69,8 +67,8 @@ def sessions(pipe: Connection, port: int, names: list[str], wanted: int) -> dict
 def queue(
     pipe: Connection, wire: AmqpDurable, port: int, levels: Levels, frame: Frame, wanted: int
 ) -> dict[str, Any]:
-    """The queue's messages, without acknowledgements."""
-    sock = wire.open(port, "back")
+    """Consumes the queue's messages, without acknowledgements."""
+    sock = wire.open(port, "recovery")
     say(pipe, "ready")
     pipe.recv()
     began = time.monotonic()

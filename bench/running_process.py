@@ -19,7 +19,7 @@ RESET_PEAK = "5"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Kept:
+class RunningProcess:
     """``command`` and all it starts, its output in ``log``."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
@@ -37,7 +37,7 @@ class Kept:
 
     @property
     def pids(self) -> list[int]:
-        """Of the command and all it started, those that live."""
+        """The living processes: the command and all it started."""
         return family(self._keeper.pid)[0]
 
     @property

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.kept import Kept
+from bench.running_process import RunningProcess
 from tests.interop.waiting import PATIENCE_S, until
 
 FAMILY = ["/bin/sh", "-c", "sleep 1000 & sleep 1000"]
@@ -21,18 +21,18 @@ def gone(pid: int) -> bool:
 
 
 def test_all_that_it_started_is_counted_and_ended(tmp_path: Path) -> None:
-    with Kept(FAMILY, tmp_path / "log") as kept:
-        until(lambda: len(kept.pids) == 3, PATIENCE_S, "the shell and both its children run")
-        pids = kept.pids
-        assert kept.rss_bytes() > 0
-        assert kept.peak_bytes() >= kept.rss_bytes()
-        assert not kept.ended
+    with RunningProcess(FAMILY, tmp_path / "log") as process:
+        until(lambda: len(process.pids) == 3, PATIENCE_S, "the shell and both its children run")
+        pids = process.pids
+        assert process.rss_bytes() > 0
+        assert process.peak_bytes() >= process.rss_bytes()
+        assert not process.ended
     until(lambda: all(map(gone, pids)), PATIENCE_S, "all three are gone")
 
 
 def test_it_is_known_when_it_has_ended_by_itself(tmp_path: Path) -> None:
-    with Kept(["/bin/sh", "-c", "echo that was all"], tmp_path / "log") as kept:
-        until(lambda: kept.ended, PATIENCE_S, "it has ended")
+    with RunningProcess(["/bin/sh", "-c", "echo that was all"], tmp_path / "log") as process:
+        until(lambda: process.ended, PATIENCE_S, "it has ended")
         assert (tmp_path / "log").read_text() == "that was all\n"
 
 
@@ -40,11 +40,11 @@ def test_nothing_outlives_a_bench_that_was_killed(tmp_path: Path) -> None:
     script = f"""
 import signal
 from pathlib import Path
-from bench.kept import Kept
+from bench.running_process import RunningProcess
 from tests.interop.waiting import until
-kept = Kept({FAMILY!r}, Path({str(tmp_path)!r}) / "log")
-until(lambda: len(kept.pids) == 3)
-print(*kept.pids, flush=True)
+process = RunningProcess({FAMILY!r}, Path({str(tmp_path)!r}) / "log")
+until(lambda: len(process.pids) == 3)
+print(*process.pids, flush=True)
 signal.pause()
 """
     bench = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

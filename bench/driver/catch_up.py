@@ -1,4 +1,4 @@
-"""A subscriber that reads nothing for a while, and then until it is current."""
+"""Catch-up: a subscriber reads nothing for a while, and then until it is current."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def catch_up(
 
     ``current``: whether that one came. ``keys_current``: of how many keys the last value there is has come last.
     """
-    sock = wire.open(port, "absent")
+    sock = wire.open(port, "catch-up")
     wire.subscribe(sock, filter, conflate)
     say(pipe, "ready")
     pipe.recv()

@@ -22,7 +22,7 @@ def connect(stage: Stage, name: str, **fields: object) -> Session:
 
 
 def disconnect(stage: Stage, session: Session, reason: Reason = Reason.CLIENT_GONE, *, will: bool = True) -> None:
-    assert session.outlet is not None
+    assert session.connected
     stage.broker.disconnect(session, session.outlet, reason, stage.now, will=will)
 
 

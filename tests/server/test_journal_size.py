@@ -43,7 +43,7 @@ def churn(stage: JournalStage, clients: int) -> int:
     largest = 0
     for number in range(clients):
         session = come(stage, f"client-{number}")
-        assert session.outlet is not None
+        assert session.connected
         stage.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, stage.now, expiry_s=0.0)
         stage.loop.pass_time(1.0)
         stage.turn()

@@ -112,7 +112,7 @@ def _liveness(world: World) -> None:
     registry = world.broker.registry
     for session in registry.sessions.values():
         outlet = session.outlet
-        if outlet is None:
+        if not session.connected:
             continue
         if outlet.blocked:
             assert outlet.waits, f"{session.client} is blocked and nobody will wake it"  # type: ignore[attr-defined]
@@ -125,10 +125,10 @@ def _liveness(world: World) -> None:
     for feed in registry.router.feeds.values():
         for member in (member for queue in feed.queues if queue.backlog.has_more for member in queue.members):
             session = member.session
-            ready = session.outlet is not None and not session.outlet.blocked and session.channel.left > 0
+            ready = session.connected and not session.outlet.blocked and session.channel.left > 0
             assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"
     for client in world.clients:
-        if client.paused and client.session is not None and client.session.outlet is not None:
+        if client.paused and client.session is not None and client.session.connected:
             reasons = client.session.paused_by
             assert reasons, "paused for no reason"
             for by in reasons:
@@ -192,7 +192,7 @@ def settled(world: World) -> None:
     registry = world.broker.registry
     assert not world.disk.busy
     for session in registry.sessions.values():
-        if session.outlet is None:
+        if not session.connected:
             continue
         assert not session.channel.in_flight, f"{session.client} acknowledged everything, not all is settled"
         for subscription in session.subscriptions.values():
@@ -200,7 +200,7 @@ def settled(world: World) -> None:
             assert subscription not in registry.watched
             assert not subscription.case.slow
     for model in world.models:
-        if model.shared is None and model.live and model.subscription.session.outlet is not None:
+        if model.shared is None and model.live and model.subscription.session.connected:
             _complete(world, model)
             _promised(world, model)
     for client in world.clients:
@@ -212,7 +212,7 @@ def _rightly(world: World, client: Client) -> bool:
     """It is not read for the sake of somebody durable who is away, and was promised what it has been sent; or nobody
     is, for such hold far more than the memory (one read brought it)."""
     assert client.session is not None
-    away = [model.subscription for model in world.models if model.live and model.subscription.session.outlet is None]
+    away = [model.subscription for model in world.models if model.live and not model.subscription.session.connected]
     pool = world.pool
     beyond = pool.closed_bytes + pool.state_bytes > pool.memory_limit * STAYS_MAX
     return all(

@@ -340,7 +340,7 @@ class GroupModel(Expectation):
         sequence = next((s for s in sequences if s > self.start and s not in self.seen), None)
         if sequence is None:
             sequence = next((s for s in sequences if s in self.returned or self._just_returned(s)), None)
-            gone = member.subscription.ended or member.subscription.session.outlet is None
+            gone = member.subscription.ended or not member.subscription.session.connected
             if sequence is None and (gone or self.excess):
                 sequence = sequences[-1]  # still on its way to one that is gone, when another had it already
             assert sequence is not None, f"given twice to group {self.filter}: {seen}"

@@ -83,7 +83,7 @@ class Churn:
 
     def go(self) -> None:
         session = self._anybody()
-        if session.outlet is not None:
+        if session.connected:
             self.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, self.now)
 
     def subscribe(self) -> None:
@@ -198,7 +198,7 @@ def test_what_is_made_goes_with_what_is_alive(monkeypatch: pytest.MonkeyPatch) -
         world.broker.publish_to(None, run_of("a.b", [b"x"], exchange="amq.topic"), world.now)
         world.tape.take(world.now)
         world.broker.queues.delete(queue, world.now)
-        assert session.outlet is not None
+        assert session.connected
         world.broker.disconnect(session, session.outlet, Reason.SUBSCRIPTION_ENDED, world.now, expiry_s=0.0)
         world.broker.flush(world.now)
         world.tape.take(world.now)

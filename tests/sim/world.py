@@ -177,7 +177,7 @@ class World:
         if any(s.conflation.state is not None for s in subscriptions):
             self.charged.add(verdict.client)  # a state kept for a client is charged to it, however fast it reads
             return
-        if verdict.client in self.healthy and session is not None and session.outlet is not None:
+        if verdict.client in self.healthy and session is not None and session.connected:
             assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
 
     def _unsure(self, model: SubModel, session: Session) -> None:
@@ -207,7 +207,7 @@ class World:
             if boundary is not None and session.client == client:
                 model.ended = boundary
             else:
-                entry = self.by_outlet.get(session.outlet) if session.outlet is not None else None
+                entry = self.by_outlet.get(session.outlet)
                 model.ended = (entry[1].number, entry[1].boundary) if entry else (self.streams, 10**18)
             if model.shared is not None and session.ended:
                 model.shared.returned.update(model.unsettled.values())

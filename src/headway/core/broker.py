@@ -226,7 +226,7 @@ class Broker:
 
     def writable(self, session: Session, now: float) -> None:
         """Goes on sending to a session whose outlet was blocked and has room again."""
-        if session.outlet is not None:
+        if session.connected:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
             self.registry.woken |= session.queues

@@ -97,7 +97,7 @@ class Admission:
     def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
         """The client is connected already: that connection ends, with its will where MQTT 5 (3.1.2.5) says so."""
         outlet = session.outlet
-        if outlet is None:
+        if not session.connected:
             return
         text = "the same client id connected again"
         rest = self.detach(session, now, last_word=True)
@@ -145,7 +145,7 @@ class Admission:
 
     def _open_gates(self, session: Session) -> WorkSteps:
         """Nobody waits for who is away; unless it has come back meanwhile."""
-        while session.gates and session.outlet is None:
+        while session.gates and not session.connected:
             self._ending.open_gate(next(iter(session.gates)), self._registry.deferred.now)
             yield END_WORK
 
@@ -175,7 +175,7 @@ class Admission:
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """End the connection from our side, with a last word."""
         outlet = session.outlet
-        if outlet is None:
+        if not session.connected:
             return
         rest = self.detach(session, now, last_word=True)
         self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))

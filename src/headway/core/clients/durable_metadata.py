@@ -372,5 +372,5 @@ def _session_terms(session: Session) -> SessionTerms:
     channel: Channel = session.channel
     return SessionTerms(
         session.listener, session.protocol, session.username, session.expiry_s, channel.limit,
-        session.gone_since_s if session.outlet is None else None,
+        session.gone_since_s if not session.connected else None,
     )  # fmt: skip

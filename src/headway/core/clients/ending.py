@@ -68,7 +68,6 @@ class Ending:
 
     def finish_half_sent(self, session: Session) -> None:
         """Finish the record the client has part of, whatever becomes of its subscription; or end the connection."""
-        assert session.outlet is not None
         try:
             finish_half_sent(session)
         except OSError as error:

@@ -35,7 +35,7 @@ class Polls:
         if session is not None and session.protocol != POLLS_PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
             raise Refused(Reason.PRECONDITION_FAILED, text)
-        if session is None or session.outlet is None:
+        if session is None or not session.connected:
             request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
                                      protocol=POLLS_PROTOCOL)  # fmt: skip
             session = self._admission.connect(request, ConnectionlessOutlet(now), now)
@@ -55,7 +55,7 @@ class Polls:
 
     def leave(self, session: Session, now: float) -> None:
         """Its reader has stopped, or is not heard of any more; its place stays."""
-        if session.outlet is not None:
+        if session.connected:
             self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 
     def end(self, session: Session, now: float) -> None:

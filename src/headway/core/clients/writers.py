@@ -84,7 +84,7 @@ class Writers:
         return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL), Handing(now, resumed), now)
 
     def leave(self, session: Session, now: float) -> None:
-        if session.outlet is not None:
+        if session.connected:
             self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 
     # -- batches ----------------------------------------------------------------------------------------------------

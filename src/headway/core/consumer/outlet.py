@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
+from typing import Final, NoReturn
 
 from headway.core.log import SpillHandle
 
@@ -55,9 +57,55 @@ class Outlet(ABC):
             self.wait_writable()
         return False
 
+    @property
+    def blocked_since_s(self) -> float | None:
+        """Returns since when bytes have waited and none was taken; None: none wait."""
+        return self.progress_s if self.blocked else None
+
     def blocked_s(self, now: float) -> float:
         """Returns for how many seconds bytes have waited and none was taken."""
         return now - self.progress_s if self.blocked else 0.0
+
+
+class NullOutlet(Outlet):
+    """The outlet of every client that is not connected. It is always blocked, so nothing is ever offered to it.
+
+    Its properties are constants of the class: to write to ``out``, or to unblock it, raises AttributeError. So no byte
+    is lost here unnoticed."""
+
+    __slots__ = ()
+    out = b""  # type: ignore[assignment]  # not a bytearray, to which one could add
+    blocked = True
+    progress_s = -inf
+    """A byte was never taken."""
+    taken_bytes = 0
+    blocked_since_s = None
+    """A client that is away is not slow: no bytes wait for it here."""
+
+    def __init__(self) -> None:
+        pass
+
+    def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> NoReturn:
+        raise AssertionError("bytes for a client that is not connected")
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> NoReturn:
+        raise AssertionError("a file for a client that is not connected")
+
+    def wait_writable(self) -> NoReturn:
+        raise AssertionError("a client that is not connected never has room")
+
+    def peer(self) -> PeerState:
+        return PeerState()
+
+    def took(self, count: int, total: int, now: float) -> NoReturn:
+        raise AssertionError("nothing is offered to a client that is not connected")
+
+    def blocked_s(self, now: float) -> float:
+        return 0.0
+
+
+NO_OUTLET: Final = NullOutlet()
+"""The outlet of all clients that are not connected."""
 
 
 class PeerState:

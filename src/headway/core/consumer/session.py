@@ -13,7 +13,7 @@ import msgspec
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, SESSION_MOVES, SessionLife
-from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.outlet import NO_OUTLET, Outlet
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
     ANSWERS,
@@ -87,7 +87,7 @@ class Holdings:
 
 
 class Session:
-    """One client. ``outlet`` is None while it is away."""
+    """One client."""
 
     __slots__ = (
         "channel",
@@ -162,7 +162,7 @@ class Session:
         self.held_back = HeldBack()
         self.queues: dict[SharedReader, None] = {}
         """The queues that the session's subscriptions are members of."""
-        self.outlet: Outlet | None = None
+        self.outlet: Outlet = NO_OUTLET
         self.gone_since_s = now
         self.paused_by: dict[object, None] = {}
         """Feeds, lanes and pools because of which this publisher is not read."""
@@ -193,6 +193,11 @@ class Session:
     def ended(self) -> bool:
         return self.life is SessionLife.ENDED
 
+    @property
+    def connected(self) -> bool:
+        """Tells whether the client has a connection. One that was given up stays until its last word is sent."""
+        return self.outlet is not NO_OUTLET
+
     def connect(self, outlet: Outlet) -> None:
         self.become(CONNECTED)
         self.outlet = outlet
@@ -201,7 +206,7 @@ class Session:
         """Notes that the connection is gone. A session that was given up, or has ended, stays so."""
         if self.life is CONNECTED:
             self.become(AWAY)
-        self.outlet = None
+        self.outlet = NO_OUTLET
         self.gone_since_s = now
 
     def give_up(self) -> None:
@@ -239,7 +244,7 @@ class Session:
     def written(self, number: int) -> None:
         """Sends what was held back for a commit, which is on disk now."""
         frames = self.held_back.upto(number)
-        if self.outlet is not None:
+        if frames:
             self.outlet.out += frames
 
     def caught_up(self, subscription: Subscription) -> None:
@@ -268,8 +273,7 @@ class Session:
     def count_unsent(self) -> int:
         """Puts unsent bytes and unsettled deliveries on the tab. Returns the unsent bytes: what was written for this
         client alone and was not taken."""
-        outlet = self.outlet
-        unsent = 0 if outlet is None else len(outlet.out) + self.held_back.size
+        unsent = len(self.outlet.out) + self.held_back.size
         if type(self.rest) is bytes:
             unsent += len(self.rest)
         self.tab.put(ANSWERS, unsent)
@@ -299,7 +303,7 @@ class Session:
 
     def expires_at(self) -> float:
         """Returns when the session ends if the client stays away."""
-        return inf if self.outlet is not None else self.gone_since_s + self.expiry_s
+        return inf if self.connected else self.gone_since_s + self.expiry_s
 
 
 def _will_bytes(will: Will | None) -> int:

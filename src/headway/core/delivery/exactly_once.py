@@ -67,7 +67,6 @@ def holds_back(subscription: Subscription) -> bool:
 def write(subscription: Subscription, frames: bytes | bytearray, position: DurablePosition | None) -> None:
     """Send frames of a subscription; ``kept``: as soon as that has put down what was told of them."""
     session = subscription.session
-    assert session.outlet is not None
     if position is not None:
         position.hold_back(session, frames)
     elif session.held_back.size and exactly_once_position(subscription) is not None:

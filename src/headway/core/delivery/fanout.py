@@ -83,7 +83,7 @@ class Fanout:
             session = subscription.session
             outlet = session.outlet
             cursor = subscription.cursor
-            if outlet is None or outlet.blocked or outlet.out or session.lagging or session.held_back.size:
+            if outlet.blocked or outlet.out or session.lagging or session.held_back.size:
                 laggards.append(subscription)
                 continue
             if subscription.special:
@@ -125,8 +125,6 @@ class Fanout:
         left, waiting = max(left, FLUSH_BYTES // 4), iter(again)
         for session in waiting:
             outlet = session.outlet
-            if outlet is None:
-                continue
             before = outlet.taken_bytes
             self.pump(session, now)
             left -= outlet.taken_bytes - before
@@ -151,7 +149,7 @@ class Fanout:
     def pump(self, session: Session, now: float) -> None:
         """Send what waits for this session, as long as its outlet takes it."""
         outlet = session.outlet
-        if outlet is None or outlet.blocked or session.life is GIVEN_UP:
+        if outlet.blocked or session.life is GIVEN_UP:
             return
         if session.starved:
             session.go_on()

@@ -81,7 +81,6 @@ def _out_of_credit(session: Session, now: float) -> bool:
 
 def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bool:
     session, backfill = subscription.session, subscription.backfill
-    assert session.outlet is not None
     assert backfill is not None
     out, held_back = session.outlet.out, session.held_back
     for _ in range(BATCH_RECORDS):
@@ -117,7 +116,6 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large.
     """
     session = subscription.session
-    assert session.outlet is not None
     retain = retained or (record.retain and subscription.request.retain_as_published)
     if record.retain != retain:
         record = msgspec.structs.replace(record, retain=retain)
@@ -293,7 +291,6 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
 def replay(session: Session, now: float, lost: Losses) -> bool:
     """Send again what a returning client had not acknowledged, oldest first, up to a batch and as far as its window
     goes: it may have come back with a smaller one. False: nothing can be sent now."""
-    assert session.outlet is not None
     out, channel = session.outlet.out, session.channel
     while channel.replay and len(out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES:
         if channel.left + len(channel.replay) <= 0:

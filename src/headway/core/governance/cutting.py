@@ -44,7 +44,7 @@ class Cutter:
 
     def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Disconnects a client for what it costs the others. A durable session keeps its subscriptions."""
-        if session.outlet is None:
+        if not session.connected:
             return
         shut_out_s = self._flap.strike(session.client, now)
         if shut_out_s:

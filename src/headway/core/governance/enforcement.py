@@ -45,7 +45,7 @@ class Enforcer:
                 self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
-                if subscription.session.outlet is None:
+                if not subscription.session.connected:
                     self._metadata.deleted("client", verdict.client, verdict.reason, verdict.text)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case _:
@@ -76,7 +76,7 @@ class Enforcer:
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Makes publishers wait for this consumer while it is connected."""
         feed = subscription.feed
-        if subscription.session.outlet is None or subscription.reader.reads_itself:
+        if not subscription.session.connected or subscription.reader.reads_itself:
             return  # nobody publishes to the feed of a consumer that reads the archive
         feed.gates.setdefault(subscription, now)
         subscription.session.gates[subscription] = None

@@ -71,7 +71,7 @@ def _look(subscription: Subscription, sample: Sample, wall_s: float) -> Look:
     return Look(
         sample=sample, client=session.client, filter=subscription.filter, listener=session.listener,
         protocol=session.protocol, user=session.username or "", durable=subscription.durable,
-        connected=session.outlet is not None, policy=subscription.case.policy.name, wall_s=wall_s,
+        connected=session.connected, policy=subscription.case.policy.name, wall_s=wall_s,
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _applies(move: Move, subscription: Subscription) -> bool:
         return True
     if move.action.kind is ActionKind.DELETE_SUBSCRIPTION:
         return move.action.durable or not subscription.durable
-    return move.action.kind not in _NEEDS_CONNECTION or subscription.session.outlet is not None
+    return move.action.kind not in _NEEDS_CONNECTION or subscription.session.connected
 
 
 def _said(error: Exception) -> str:

@@ -218,7 +218,7 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     holders = owner.holders(chunk, now - GRACE_S)
     if owner.promises:
         holders = [member for member in holders if gives_way(member)]
-    if holders or any(member.session.outlet is not None for member in owner.members):
+    if holders or any(member.session.connected for member in owner.members):
         return [*holders]
     waiting = owner.backlog.oldest_time()
     late = waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk)
@@ -228,7 +228,7 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 def gives_way(subscription: Subscription) -> bool:
     """Tells whether evicting the consumer frees something: it is connected, or it is away and holds records that
     nobody was promised."""
-    if subscription.session.outlet is not None:
+    if subscription.session.connected:
         return True
     cursor, shared = subscription.cursor, subscription.reader.queue
     if shared is not None:

@@ -95,10 +95,9 @@ class Relief:
         over their limit. Nothing of these bytes is shared with others, so no lane counts them."""
         session, pool = subscription.session, subscription.session.pool
         unsent = session.count_unsent()
-        outlet = session.outlet
-        if unsent < UNSENT_BYTES or pool.clients_bytes <= pool.clients_limit or outlet is None:
+        if unsent < UNSENT_BYTES or pool.clients_bytes <= pool.clients_limit:
             return False
-        if outlet.blocked_s(now) < GRACE_S:
+        if session.outlet.blocked_s(now) < GRACE_S:
             return False
         taken, limit = format_size(pool.clients_bytes), format_size(pool.clients_limit)
         why = (f"clients take up {taken} of {limit} besides records, "
@@ -145,14 +144,14 @@ class Relief:
             reason, why = Reason.SPILL_FAILED, f"{why}; nothing can be written to disk ({pool.disk_error})"
         sample = with_peer(observe(self._registry, subscription, now, {}), subscription)
         durable = session.expiry_s > 0
-        action = ActionKind.DISCARD if durable and session.outlet is None else ActionKind.DISCONNECT
+        action = ActionKind.DISCARD if durable and not session.connected else ActionKind.DISCONNECT
         verdict = judge_pressure(
             reason, action, why, sample, number=self._verdicts.book.next_number(), now=now,
             wall_s=now + self._registry.wall_offset_s, client=session.client, filter=subscription.filter,
             listener=session.listener, readings=readings,
         )  # fmt: skip
         self._verdicts.record(subscription, verdict, now)
-        if session.outlet is not None:
+        if session.connected:
             self._cutter.cut(subscription, reason, verdict.text, now)
         if not subscription.ended:
             write_off(self._registry, self._ending, subscription, reason, now, unreadable=unreadable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.consumer import PeerState, Shares, Subscription
+from headway.core.consumer import Shares, Subscription
 from headway.core.policy import Sample
 from headway.core.routing import Registry
 
@@ -12,7 +12,6 @@ from headway.core.routing import Registry
 def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
     """Takes a sample of a consumer; its meter remembers it."""
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
-    outlet = session.outlet
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
     apart = subscription.reader.counts_apart
     position_bytes = subscription.counters.handed_bytes if apart else cursor.position
@@ -24,7 +23,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
         oldest_time_s=subscription.oldest_time() if lag_records else None,
-        blocked_since=outlet.progress_s if outlet is not None and outlet.blocked else None,
+        blocked_since=session.outlet.blocked_since_s,
         credit_exhausted_since=subscription.credit_exhausted_since_s,
         oldest_unacked_s=subscription.oldest_unacknowledged_s(),
         in_flight=subscription.window.used,
@@ -37,7 +36,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
     """Returns a sample without measuring: its rates are those of the last look at the consumer."""
-    session, outlet = subscription.session, subscription.session.outlet
+    session = subscription.session
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
     unacknowledged = subscription.oldest_unacknowledged_s()
@@ -46,7 +45,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         lag_records=subscription.lag_records,
         lag_bytes=subscription.lag_bytes,
         lag_age=now - oldest if oldest is not None else 0.0,
-        blocked_time=outlet.blocked_s(now) if outlet is not None and subscription.has_more else 0.0,
+        blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
         ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
         in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
@@ -64,7 +63,7 @@ def stall_s(subscription: Subscription, now: float) -> float:
 def state_of(subscription: Subscription) -> str:
     """Returns the consumer's state in one word: ok, behind, slow, offline, conflating, discarding or away."""
     chunk = subscription.cursor.chunk
-    if subscription.session.outlet is None:
+    if not subscription.session.connected:
         return "away"
     if subscription.conflating:
         return "conflating"
@@ -79,10 +78,9 @@ def state_of(subscription: Subscription) -> str:
 
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
     """Returns the sample with what the transport knows of the peer. Asked for only when something is decided."""
-    outlet = subscription.session.outlet
     if subscription.reader.reads_itself:
         return msgspec.structs.replace(sample, reads_itself=True)
-    peer = outlet.peer() if outlet is not None else PeerState()
+    peer = subscription.session.outlet.peer()
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
 
 

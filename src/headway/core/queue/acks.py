@@ -51,8 +51,8 @@ class Acks:
 
     def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
         member = channel.in_flight[delivery_id].subscription
-        outlet = member.session.outlet
-        if member.ended or outlet is None or len(outlet.out) > RESENT_BYTES_MAX:
+        session = member.session
+        if member.ended or not session.connected or len(session.outlet.out) > RESENT_BYTES_MAX:
             return False
         return resend(member, delivery_id, now)
 

@@ -124,7 +124,7 @@ class Dispatch:
         sent."""
         for member in self._members:
             outlet = member.session.outlet
-            if outlet is not None and outlet.out and not outlet.blocked:
+            if outlet.out and not outlet.blocked:
                 self._fanout.again[member.session] = None
                 self._registry.woken[self._queue] = None
 

@@ -32,7 +32,7 @@ def has_room(member: Subscription, now: float) -> bool:
     """Returns whether a member can be given a record. Notes since when, if only its credit is exhausted."""
     session = member.session
     outlet = session.outlet
-    if outlet is None or outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
+    if outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
         return False
     if session.half_sent is not None or session.rest or session.life is GIVEN_UP or holds_back(member):
         return False
@@ -49,7 +49,7 @@ def has_room(member: Subscription, now: float) -> bool:
 def moves(member: Subscription, late_s: float) -> bool:
     """Returns whether a member can take records, or could since ``late_s``."""
     session, outlet = member.session, member.session.outlet
-    if outlet is None or session.life is GIVEN_UP or member.life is PAUSED:
+    if session.life is GIVEN_UP or member.life is PAUSED:
         return False
     if outlet.blocked:
         return outlet.progress_s > late_s
@@ -62,7 +62,6 @@ def moves(member: Subscription, late_s: float) -> bool:
 def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> SendResult:
     """Writes one record in the member's dialect."""
     session, request = member.session, member.request
-    assert session.outlet is not None
     try:
         record = record_at(member.feed.lane.dialect, chunk, index)
     except OSError:
@@ -92,7 +91,6 @@ def send_batch(
 ) -> SendResult:
     """Offers records ``first`` … ``last - 1`` to the member's outlet."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
-    assert outlet is not None
     assert envelope is not None
     try:
         cut = _cut(registry, member, chunk, first, last, redelivered=redelivered)
@@ -122,7 +120,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
     channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
     delivery = channel.in_flight[delivery_id]
     chunk, index = delivery.chunk, delivery.index
-    if envelope is None or outlet is None or chunk is None:
+    if envelope is None or chunk is None:
         return False
     try:
         data = chunk.read(chunk.record_start(index), chunk.ends[index])

@@ -227,7 +227,7 @@ class Registry:
     def pause(self, session: Session, by: Holdup, now: float) -> None:
         """Stops reading from a publisher because of a feed's gate, a closed lane, a full pool, or a journal that is
         behind."""
-        if session.outlet is None:
+        if not session.connected:
             return
         if not session.paused_by:
             session.paused_since_s = now

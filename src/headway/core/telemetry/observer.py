@@ -149,7 +149,7 @@ class LakeObserver:
         self._recorder.add("consumer_samples", (
             self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
             subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
-            subscription.case.policy.name, subscription.request.options.policy or "", session.outlet is not None,
+            subscription.case.policy.name, subscription.request.options.policy or "", session.connected,
             state_of(subscription), ended,
             subscription.case.slow, books.offered_records, books.offered_bytes, books.drained_records,
             books.drained_bytes, books.skipped_records, books.skipped_bytes, books.lag_records, books.lag_bytes,

@@ -198,7 +198,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
     sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
-        listener=session.listener, protocol=session.protocol, connected=session.outlet is not None,
+        listener=session.listener, protocol=session.protocol, connected=session.connected,
         state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
@@ -246,7 +246,7 @@ def publisher(session: Session, now: float) -> PublisherStats:
     paused = bool(session.paused_by)
     stalled_s = session.stalled_s + (now - session.paused_since_s if paused else 0.0)
     return PublisherStats(
-        session.client, session.outlet is not None, session.published_records, session.published_bytes,
+        session.client, session.connected, session.published_records, session.published_bytes,
         session.refused_records, paused, "; ".join(dict.fromkeys(map(pause_reason, session.paused_by))), session.pauses,
         _ms(stalled_s), {str(reason): count for reason, count in session.lost_records.items()},
     )  # fmt: skip

@@ -121,7 +121,7 @@ class Admin:
             raise Refusal(404, f"nothing is known of a client {client!r}")
         return json_answer({
             "client": client,
-            "connected": session is not None and session.outlet is not None,
+            "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
             "verdicts": list(reversed(verdicts)),
             "ends": ends,
@@ -138,7 +138,7 @@ class Admin:
     async def _disconnect(self, request: web.Request) -> web.Response:
         client, engine = request.match_info["client"], self._engine
         session = engine.broker.registry.sessions.get(client)
-        if session is None or session.outlet is None:
+        if session is None or not session.connected:
             raise Refusal(404, f"no client {client!r} is connected")
         engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
         engine.turn_soon()

@@ -132,9 +132,9 @@ class CursorHandlers:
 
     def _check(self, name: str) -> None:
         """Raises Refusal, once, if the broker has ended the cursor."""
-        poll, outlet = self._polls.get(name, (None, None))
-        if poll is None or outlet is None:
+        if name not in self._polls:
             return
+        poll, outlet = self._polls[name]
         if outlet.last_word is not None:
             reason, text = outlet.last_word
         elif poll.ended:

@@ -9,6 +9,8 @@ Rules:
 - While a peer is ``WAITING`` its client is neither handled nor read: its password is being checked (in a thread,
   because that is slow on purpose), or the reply to it has to wait for the journal.
 - A client that breaks the protocol is told how. Everything before the fault still counts.
+- A client whose session was taken from it (taken over, or disconnected by the broker) is not handled any more, although
+  its connection is closed only at the end of the turn.
 """
 
 from __future__ import annotations
@@ -143,6 +145,8 @@ class BasePeer(ABC, Generic[Item]):
 
     def received(self, data: bytes) -> bool:
         """Handles new bytes and held items as far as the budget goes. Returns whether there is more to do."""
+        if self.expelled:
+            return False
         engine, budget, items = self.engine, self.budget, self._held
         budget.left = granted = engine.connection_budget()
         if data or not items:
@@ -197,6 +201,12 @@ class BasePeer(ABC, Generic[Item]):
     def granted(self) -> Session:
         assert self.session is not None
         return self.session
+
+    @property
+    def expelled(self) -> bool:
+        """Whether the broker has taken the session from this connection. The turn closes the connection when it ends;
+        until then nothing more may be done in the session's name, because it may have ended or be another's."""
+        return self.session is not None and self.session.outlet is not self.connection
 
     @property
     def must_wait(self) -> bool:

@@ -13,10 +13,21 @@ from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubAck, SubAck, TopicRequest
 
+CONFIG = """
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:0"
+[[policy]]
+name = "p"
+topics = ["$queue/q"]
+[[policy.rule]]
+when = { lag_records = 3 }
+then = "block_publishers"
+"""
+
 
 @pytest.fixture
 def house() -> House:
-    return House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
+    return House(CONFIG)
 
 
 def accept(house: House) -> Socket:
@@ -67,3 +78,25 @@ def test_a_client_that_was_disconnected_in_this_turn_declares_and_publishes_noth
     assert list(house.queues) == ["kept"]
     assert (house.stats("kept").consumers, house.stats("kept").records) == (0, 0)
     assert clients_bytes(house) < before
+
+
+def test_a_client_that_comes_back_in_the_turn_in_which_it_was_paused_is_read(house: House) -> None:
+    consumer = Client(house, "consumer")
+    consumer.declare("q")
+    consumer.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="a"), Basic.Qos(prefetch_count=1))
+    consumer.say(Basic.Consume(queue="q"))
+    Client(house, "publisher").put("q", *[b"x"] * 6)
+    old, sock = Person(house, "ann", connect("ann", keep=True)), accept(house)
+    house.pass_time(0.5)
+    old.send(encode_publish("a", b"x", qos=1, packet_id=1))
+    sock.incoming.append(connect("ann", keep=True))
+    house.run()
+    assert not old.connection.open
+    (new,) = (one for one in house.connections if one.client == "ann")
+    assert new.reading_paused_by == {}
+    sock.incoming.append(encode_publish("a", b"y", qos=1, packet_id=2))  # it waits like anybody
+    house.run()
+    assert "publisher" in new.reading_paused_by
+    consumer.leave()
+    house.pass_time(0.5)
+    assert new.reading_paused_by == {}

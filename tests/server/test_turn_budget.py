@@ -27,7 +27,7 @@ READ = 1 << 22
 class Person:
     """An MQTT client."""
 
-    def __init__(self, house: House, name: str) -> None:
+    def __init__(self, house: House, name: str, opening: bytes = b"") -> None:
         self.sock = Socket()
         self.connection = Connection(house, self.sock, name, "mqtt", house.broker.registry.pool_of("mqtt"), house.now())  # type: ignore[arg-type]
         house.connections.add(self.connection, inf)  # nobody sweeps
@@ -35,7 +35,7 @@ class Person:
         self.connection.read_bytes = READ
         self._decoder = MqttDecoder(role="client", version=5)
         self._read = 0
-        self.send(connect(name))
+        self.send(opening or connect(name))
         house.run()
         assert len(self.heard()) == 1, "CONNACK"
 

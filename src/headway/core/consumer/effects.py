@@ -42,9 +42,11 @@ class Spill(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Stop reading from this publisher, and tell it why."""
+    """Stop reading from this publisher, and tell it why. ``outlet``: its connection; one that has taken the session
+    over since then has not been paused."""
 
     session: Session
+    outlet: Outlet
     why: str
 
 

@@ -232,7 +232,7 @@ class Registry:
         if not session.paused_by:
             session.paused_since_s = now
             session.pauses += 1
-            self.effects.append(Pause(session, pause_reason(by)))
+            self.effects.append(Pause(session, session.outlet, pause_reason(by)))
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
 

@@ -240,9 +240,9 @@ class Engine:
                     outlet.close_gracefully(reason, text, rest)
             case Spill(lane, chunks):
                 self._send_to_disk(lane, chunks, now)
-            case Pause(session, why) if isinstance(session.outlet, Connection):
-                session.outlet.pause_reading("publisher")
-                session.outlet.peer_side.paused(why)
+            case Pause(session, Connection() as connection, why) if session.outlet is connection:
+                connection.pause_reading("publisher")
+                connection.peer_side.paused(why)
             case Resume(session) if isinstance(session.outlet, Connection):
                 session.outlet.resume_reading("publisher")
                 session.outlet.peer_side.paused("")

@@ -1,7 +1,7 @@
 """The house, its floors and their rooms: who may import whom (docs/ARCHITECTURE.md), held by walking the imports.
 
 - A file imports only from its own floor and those below it; ``wire`` only the leaves of ``core``.
-- ``core`` and ``server`` have rooms. A room imports only from those below it, and only what is in their faces
+- Some floors and rooms have rooms (``ROOMS``). A room imports only from those below it, and only what is in their faces
   (``__init__.py``); so does everybody above. What stands beside the rooms (``core/broker.py``) is above them all.
 - There are no circles, neither among files nor, but for a few aggregates, among what their annotations name.
 - No file has more than ``LINES_MAX`` lines.
@@ -52,9 +52,16 @@ ROOMS = {
         "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", *PROTOCOLS,
         "http", "streams", "admin",
     ],
+    "server.journal": ["entries", "compaction", "writing", "recovery"],
+    "store": ["journal"],
+    "store.journal": ["disk", "segments", "reading", "recovery"],
 }  # fmt: skip
-"""From the ground up, too."""
-BESIDE = {"core": {"broker"}, "server": {"listener", "main"}}
+"""From the ground up, too; a room may have rooms of its own."""
+BESIDE = {
+    "core": {"broker"}, "server": {"listener", "main"}, "server.journal": set[str](),
+    "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},
+    "store.journal": {"journal", "stream"},
+}  # fmt: skip
 AGGREGATES = [
     {
         f"core.consumer.{name}"
@@ -180,7 +187,7 @@ def inner_breach(found: Import) -> str | None:
         return f"{floor} lies below {target_floor} and imports nothing from it"
     if floor == "wire" and target_floor == "core" and rest[:1] not in [[name] for name in WIRE_MAY_USE]:
         return f"wire knows only the leaves of core: {', '.join(sorted(WIRE_MAY_USE))}"
-    return protocol_breach(found, target_floor, rest) or room_breach(found, target_floor, rest)
+    return protocol_breach(found, target_floor, rest) or room_breach(found)
 
 
 def protocol_breach(found: Import, target_floor: str, rest: list[str]) -> str | None:
@@ -192,22 +199,23 @@ def protocol_breach(found: Import, target_floor: str, rest: list[str]) -> str | 
     return f"{protocol} is named by nobody but its own: what others need is in its CODEC and its PEER"
 
 
-def room_breach(found: Import, target_floor: str, rest: list[str]) -> str | None:
-    rooms = ROOMS.get(target_floor, [])
-    own, target = room_of(found.file), rest[0] if rest and rest[0] in rooms else ""
-    if not target or (found.floor == target_floor and own == target):
-        return None
-    if found.floor == target_floor and own and rooms.index(target) > rooms.index(own):
-        return f"in {target_floor}, {own} lies below {target} and imports nothing from it"
-    if len(rest) > 1 and rest[1] not in names_of(f"{target_floor}.{target}"):
-        return f"{target_floor}/{target} shows what it has in its __init__.py: import it from there"
+def room_breach(found: Import) -> str | None:
+    for house, rooms in ROOMS.items():
+        own, target = room_of(house, found.file), room_of(house, ".".join(found.inner()))
+        if not target or own == target:
+            continue
+        if own and rooms.index(target) > rooms.index(own):
+            return f"in {house}, {own} lies below {target} and imports nothing from it"
+        shown = found.inner()[len(f"{house}.{target}".split(".")) :]
+        if shown and shown[0] not in names_of(f"{house}.{target}"):
+            return f"{house.replace('.', '/')}/{target} shows what it has in its __init__.py: import it from there"
     return None
 
 
-def room_of(file: str) -> str:
-    """The room a file is in; empty for one beside the rooms."""
-    floor, *rest = file.split(".")
-    return rest[0] if rest and rest[0] in ROOMS.get(floor, []) else ""
+def room_of(house: str, file: str) -> str:
+    """The room of a floor, or of a room, that a file is in; empty for one beside the rooms, or elsewhere."""
+    room = file.removeprefix(f"{house}.").partition(".")[0] if file.startswith(f"{house}.") else ""
+    return room if room in ROOMS[house] else ""
 
 
 @cache
@@ -240,13 +248,14 @@ def test_every_import_keeps_to_its_floor() -> None:
 
 
 def test_every_room_is_there_and_has_its_sentence() -> None:
-    for floor, rooms in ROOMS.items():
-        there = {path.parent.name for path in (SOURCE / floor).glob("*/__init__.py")}
-        assert there == set(rooms), floor
-        beside = {path.stem for path in (SOURCE / floor).glob("*.py")}
-        assert beside == {"__init__"} | BESIDE[floor], floor
+    for house, rooms in ROOMS.items():
+        folder = SOURCE.joinpath(*house.split("."))
+        there = {path.parent.name for path in folder.glob("*/__init__.py")}
+        assert there == set(rooms), house
+        beside = {path.stem for path in folder.glob("*.py")}
+        assert beside == {"__init__"} | BESIDE[house], house
         for room in rooms:
-            assert ast.get_docstring(ast.parse(FILES[f"{floor}.{room}"].read_text())), f"{floor}/{room}: no sentence"
+            assert ast.get_docstring(ast.parse(FILES[f"{house}.{room}"].read_text())), f"{house}.{room}: no sentence"
 
 
 def graph_of(imports: Iterable[Import]) -> dict[str, set[str]]:
@@ -293,6 +302,10 @@ def test_no_file_is_too_long() -> None:
         ("core.broker", "from headway.core.message.record import Run", "in its __init__.py"),
         ("server.engine.engine", "from headway.core.log.lane import Lane", "in its __init__.py"),
         ("server.loop.pulse", "from headway.server.admin import Admin", "loop lies below admin"),
+        ("server.main", "from headway.server.journal.recovery import start", "server/journal shows what it has"),
+        ("store.journal.stream", "from headway.store.journal.disk.files import REAL", "journal/disk shows what it has"),
+        ("store.journal.disk.files", "from headway.store.journal.segments import Entry", "disk lies below segments"),
+        ("cli.export", "from headway.store.journal.stream import Stream", "in its __init__.py"),
         ("core.base.errors", "from headway.wire import mqtt", "core lies below wire"),
         ("core.message.record", "from . import errors", "in full"),
         ("wire.mqtt.scan", "from headway.core.log import Lane", "only the leaves of core"),

@@ -22,8 +22,8 @@ from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.queue.dispatch import FetchedRecord
 from headway.server.config.assembly import make_broker
 from headway.server.config.reading import parse_settings
-from headway.server.journal.journal_writer import JournalWriter
-from headway.server.journal.opening import start
+from headway.server.journal.recovery.opening import start
+from headway.server.journal.writing.journal_writer import JournalWriter
 from headway.wire.amqp.dialect import AmqpDialect
 
 WALL_OFFSET_S = 1_700_000_000.0

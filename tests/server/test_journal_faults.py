@@ -19,7 +19,7 @@ from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest
 from headway.core.delivery.rendering import delivery_record
 from headway.core.log.ledger import MAIN
-from headway.server.journal import journal_writer
+from headway.server.journal.writing import journal_writer
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies
 

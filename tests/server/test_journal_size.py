@@ -15,10 +15,10 @@ from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log import CommittedPosition
 from headway.core.log.ledger import MAIN, MetadataChange
-from headway.server.journal import snapshot, snapshot_schedule
-from headway.server.journal.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
-from headway.store.journal.batch import Entry
-from headway.store.journal.verify import verify
+from headway.server.journal.compaction import snapshot, snapshot_schedule
+from headway.server.journal.entries.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
+from headway.store.journal.recovery.verify import verify
+from headway.store.journal.segments.batch import Entry
 from headway.wire.mqtt.dialect import MqttDialect
 
 METADATA_BYTES = 4000

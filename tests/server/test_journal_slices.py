@@ -20,10 +20,10 @@ from headway.core.consumer.session import ConnectRequest
 from headway.core.log.chunk import Chunk
 from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.queue.queue import queue_of
-from headway.server.journal.needs import Needs
-from headway.server.journal.slices import PAUSE_S
-from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.unneeded import SequenceRange, UnneededRanges
+from headway.server.journal.compaction.needs import Needs
+from headway.server.journal.compaction.slices import PAUSE_S
+from headway.server.journal.compaction.snapshot import Snapshot
+from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
 from headway.wire.mqtt.dialect import MqttDialect
 
 FEW, MANY = 2000, 10_000

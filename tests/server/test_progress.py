@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 
-from headway.server.journal import progress
+from headway.server.journal.recovery import progress
 
 
 class Slow(progress.RecoveryProgress):
@@ -30,7 +30,7 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
         stage.turn()
     stage.journal.close()
     if slow:
-        monkeypatch.setattr("headway.server.journal.opening.RecoveryProgress", Slow)
+        monkeypatch.setattr("headway.server.journal.recovery.opening.RecoveryProgress", Slow)
     with caplog.at_level("INFO", logger="headway"):
         assert JournalStage(stage.files).all_of("q") == list(range(3000))
     said = [line.split(": ", 1)[1] for line in caplog.messages if line.startswith("reading the journal: ")]

@@ -10,10 +10,10 @@ from headway.core.consumer import SubscribeRequest
 from headway.core.log import MetadataChange
 from headway.core.message import Dialect
 from headway.server.amqp import AmqpPeer
-from headway.server.journal.entry_codec import decode_metadata, encode_metadata
+from headway.server.journal.entries.entry_codec import decode_metadata, encode_metadata
 from headway.server.mqtt import MqttPeer
 from headway.server.protocols import DIALECTS, PROTOCOLS, QUEUES, peer_of
-from headway.store.journal.batch import StoredEntry
+from headway.store.journal.segments.batch import StoredEntry
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.mqtt.dialect import MqttDialect
 

@@ -18,15 +18,15 @@ from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.queue.queue import queue_of
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
-from headway.server.journal.entry_codec import (
+from headway.server.journal.compaction.snapshot import Snapshot
+from headway.server.journal.entries.entry_codec import (
     SNAPSHOT_METADATA,
     SNAPSHOT_POSITIONS,
     decode_metadata,
     decode_positions,
     encode_metadata,
 )
-from headway.server.journal.snapshot import Snapshot
-from headway.store.journal.batch import Entry, StoredEntry
+from headway.store.journal.segments.batch import Entry, StoredEntry
 
 SEEDS = range(1, 13)
 

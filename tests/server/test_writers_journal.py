@@ -15,9 +15,9 @@ from headway.core.clients.writers import Origin
 from headway.core.log.ledger import MAIN
 from headway.core.message.record import TOPICS, Run
 from headway.core.routing.bindings import Binding, Destination
-from headway.server.journal.archive import stream_name
-from headway.server.journal.entry_codec import decode_runs
-from headway.server.journal.journal_writer import TIDY_EVERY_S
+from headway.server.journal.entries.archive import stream_name
+from headway.server.journal.entries.entry_codec import decode_runs
+from headway.server.journal.writing.journal_writer import TIDY_EVERY_S
 
 RECORDED = ("a", "b")
 CONFIG = "".join(f'[[topic]]\nfilter = "{topic}"\nkeep = "7d"\n' for topic in RECORDED)

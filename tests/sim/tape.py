@@ -19,14 +19,14 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.routing.registry import Limits
-from headway.server.journal.chunk_cache import ChunkCache
-from headway.server.journal.entry_codec import encode_metadata, encode_positions, encode_run
-from headway.server.journal.needs import Needs
-from headway.server.journal.recovery import RETAINED, restore, restore_retained
-from headway.server.journal.retained import RetainedLog
-from headway.server.journal.snapshot import Snapshot
-from headway.server.journal.unneeded import SequenceRange, UnneededRanges
-from headway.store.journal.batch import Entry, StoredEntry
+from headway.server.journal.compaction.needs import Needs
+from headway.server.journal.compaction.retained import RETAINED, RetainedLog
+from headway.server.journal.compaction.snapshot import Snapshot
+from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
+from headway.server.journal.entries.chunk_cache import ChunkCache
+from headway.server.journal.entries.entry_codec import encode_metadata, encode_positions, encode_run
+from headway.server.journal.recovery.replay import restore, restore_retained
+from headway.store.journal.segments.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
 

@@ -20,7 +20,7 @@ from headway.core.broker import Broker
 from headway.core.consumer.effects import Effect, Spill
 from headway.core.consumer.options import QueueTerms
 from headway.core.message.record import Durability, Run
-from headway.server.journal import entry_codec
+from headway.server.journal.entries import entry_codec
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubRel
 from headway.wire.mqtt.replies import Replies

@@ -116,7 +116,7 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
         resolve_range,
         to_json_lines,
     )
-    from headway.store.journal.errors import Corrupt
+    from headway.store.journal import Corrupt
 
     now_us = int(time.time() * 1e6)
     asked = RangeRequest(parse_start(start, now_us), parse_stop(stop, now_us))

@@ -13,7 +13,7 @@ from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
     from headway.server.offline import Inventory, StreamSummary
-    from headway.store.journal.catalogue import SegmentStats
+    from headway.store.journal import SegmentStats
 
 SHOWN_MAX = 20
 
@@ -55,7 +55,7 @@ def show(
       headway journal show /var/lib/headway --json | jq '.holders[] | select(.records > 0)'
     """
     from headway.server.offline import describe_streams, exclusive, settings_for, take_inventory
-    from headway.store.journal.errors import Corrupt
+    from headway.store.journal import Corrupt
 
     settings = settings_for(folder, config)
     with exclusive(settings.journal.folder):
@@ -146,7 +146,7 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
       headway journal verify --config headway.toml && echo sound
     """
     from headway.server.offline import settings_for
-    from headway.store.journal.check import check
+    from headway.store.journal import check
 
     path = settings_for(folder, config).journal.folder
     found = check(path)

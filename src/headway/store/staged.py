@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from headway.store.journal.files import Files, write_all
+from headway.store.journal import Files, write_all
 
 STAGED = "staged"
 """The name of the folder inside the journal's folder. No stream has this name."""

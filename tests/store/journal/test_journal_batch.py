@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.store.journal import batch
-from headway.store.journal.batch import BadBatch, Entry, Packed, StoredEntry
+from headway.store.journal.segments import batch
+from headway.store.journal.segments.batch import BadBatch, Entry, Packed, StoredEntry
 
 TOKEN = 0x1122334455667788
 

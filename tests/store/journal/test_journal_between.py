@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.store.journal.batch import Entry
 from headway.store.journal.journal import Journal
+from headway.store.journal.recovery.verify import verify
+from headway.store.journal.segments.batch import Entry
 from headway.store.journal.stream import Stream
-from headway.store.journal.verify import verify
 
 FOLDER = Path("/journal")
 RUN, FACT, MARK = 1, 2, 6

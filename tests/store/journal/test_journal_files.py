@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.batch import Entry
-from headway.store.journal.errors import Locked
-from headway.store.journal.files import REAL
-from headway.store.journal.journal import Journal
-from headway.store.journal.verify import streams_of, verify
+from headway.store.journal.disk.files import REAL
+from headway.store.journal.journal import Journal, Locked
+from headway.store.journal.recovery.verify import streams_of, verify
+from headway.store.journal.segments.batch import Entry
 
 
 def entries(*sequences: int) -> list[Entry]:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.batch import Entry
-from headway.store.journal.check import checked
-from headway.store.journal.errors import Corrupt
-from headway.store.journal.reader import TRIES_MAX, StreamReader
-from headway.store.journal.segment import HEADER_BYTES, file_name
+from headway.store.journal.reading.stream_reader import TRIES_MAX, StreamReader
+from headway.store.journal.recovery.verify import checked
+from headway.store.journal.segments.batch import Entry
+from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
 from headway.store.journal.stream import Stream
 
 FOLDER = Path("/journal/records")
@@ -63,7 +62,7 @@ def test_it_sees_what_the_writer_has_written() -> None:
 def test_it_stops_at_what_is_not_whole_at_the_end() -> None:
     files = FakeFiles()
     writer = filled(files, range(1, 4), segment_bytes=10_000)
-    whole, start = writer.bytes, HEADER_BYTES + 2 * (writer.bytes - HEADER_BYTES) // 3
+    whole, start = writer.bytes, SEGMENT_HEADER_BYTES + 2 * (writer.bytes - SEGMENT_HEADER_BYTES) // 3
     data = bytes(files.seen[path(1)].data)
     for size in range(start, whole):
         files.seen[path(1)].data[:] = data[:size]
@@ -75,7 +74,7 @@ def test_a_segment_that_is_being_begun_is_no_damage() -> None:
     files = FakeFiles()
     filled(files, range(1, 4), segment_bytes=10_000)
     files.close(files.create(path(2)))
-    for size in (0, 50, HEADER_BYTES):
+    for size in (0, 50, SEGMENT_HEADER_BYTES):
         files.seen[path(2)].data[:] = bytes(size)
         reader, said = beside(files)
         assert (sequences(reader), said) == ([1, 2, 3], [])
@@ -95,7 +94,7 @@ def test_a_body_that_is_damaged_is_found_when_it_is_read() -> None:
 def test_a_header_that_is_damaged_is_said_and_passed_over() -> None:
     files = FakeFiles()
     filled(files, range(1, 21))
-    files.flip(path(2), HEADER_BYTES)
+    files.flip(path(2), SEGMENT_HEADER_BYTES)
     reader, said = beside(files)
     assert len(said) == 1
     assert "0000000002.journal: bytes 128 to " in said[0]
@@ -106,8 +105,8 @@ def test_what_a_repair_has_accepted_is_passed_over_without_a_word() -> None:
     files = FakeFiles()
     stream = filled(files, range(1, 21))
     stream.close()
-    files.flip(path(2), HEADER_BYTES + 100)
-    files.flip(path(3), HEADER_BYTES)
+    files.flip(path(2), SEGMENT_HEADER_BYTES + 100)
+    files.flip(path(3), SEGMENT_HEADER_BYTES)
     again = Stream(files, FOLDER, 1000)
     assert len(again.open(repair=True)) == 2
     reader, said = beside(files)
@@ -156,7 +155,7 @@ def test_checking_says_only_what_is_so_twice() -> None:
     """What is being written while it is read looks damaged for a moment."""
     files = FakeFiles()
     filled(files, range(1, 21))
-    files.flip(path(2), HEADER_BYTES + 100)
+    files.flip(path(2), SEGMENT_HEADER_BYTES + 100)
     looks = 0
 
     def hook(operation: str, where: Path) -> None:
@@ -164,7 +163,7 @@ def test_checking_says_only_what_is_so_twice() -> None:
         if operation == "open" and where == path(1):
             looks += 1
             if looks == 3:
-                files.flip(path(2), HEADER_BYTES + 100)
+                files.flip(path(2), SEGMENT_HEADER_BYTES + 100)
 
     assert len(checked(FOLDER, files).losses) == 1
     files.hook = hook

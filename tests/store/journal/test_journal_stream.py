@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from headway.store.journal.batch import Entry, StoredEntry
-from headway.store.journal.errors import Corrupt
-from headway.store.journal.segment import HEADER_BYTES, file_name
+from headway.store.journal.recovery.verify import verify
+from headway.store.journal.segments.batch import BATCH_HEADER_BYTES, Entry, StoredEntry
+from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
 from headway.store.journal.stream import Stream
-from headway.store.journal.verify import verify
 
 FOLDER = Path("/journal/records")
 
@@ -94,7 +92,7 @@ def test_a_torn_batch_takes_whole_ones_behind_it_along() -> None:
 def test_a_segment_that_was_never_finished_is_removed() -> None:
     files = FakeFiles()
     filled(files, range(1, 3))
-    for size in (0, 60, HEADER_BYTES):
+    for size in (0, 60, SEGMENT_HEADER_BYTES):
         files.close(files.create(path(2)))
         files.seen[path(2)].data[:] = bytes(size)
         again, said = opened(files)
@@ -127,8 +125,8 @@ def damaged() -> tuple[FakeFiles, int]:
     """Five synced batches, of which the third has a wrong byte; and where it is."""
     files = FakeFiles()
     stream = filled(files, range(1, 6))
-    size = (stream.bytes - HEADER_BYTES) // 5
-    offset = HEADER_BYTES + 2 * size
+    size = (stream.bytes - SEGMENT_HEADER_BYTES) // 5
+    offset = SEGMENT_HEADER_BYTES + 2 * size
     files.flip(path(1), offset + BATCH_HEADER_BYTES + 20)
     return files, offset
 
@@ -158,7 +156,7 @@ def test_a_repair_goes_on_with_what_can_be_read_for_good() -> None:
     assert sequences(again) == [1, 2, 4, 5, 6]
 
 
-@pytest.mark.parametrize("at", range(0, HEADER_BYTES, 9))
+@pytest.mark.parametrize("at", range(0, SEGMENT_HEADER_BYTES, 9))
 def test_a_damaged_header_of_a_segment_is_refused_and_repaired(at: int) -> None:
     files = FakeFiles()
     filled(files, range(1, 6))
@@ -187,8 +185,8 @@ def test_a_missing_segment_is_refused_and_repaired() -> None:
 def test_a_batch_cut_out_of_the_middle_is_missed() -> None:
     files = FakeFiles()
     stream = filled(files, range(1, 6))
-    size = (stream.bytes - HEADER_BYTES) // 5
-    del files.seen[path(1)].data[HEADER_BYTES + 2 * size : HEADER_BYTES + 3 * size]
+    size = (stream.bytes - SEGMENT_HEADER_BYTES) // 5
+    del files.seen[path(1)].data[SEGMENT_HEADER_BYTES + 2 * size : SEGMENT_HEADER_BYTES + 3 * size]
     with pytest.raises(Corrupt, match="batch 4 where 3 is due, batch 3 is lost"):
         opened(files)
     assert sequences(opened(files, repair=True)[0]) == [1, 2, 4, 5]
@@ -221,7 +219,7 @@ def test_a_payload_is_never_taken_for_a_batch() -> None:
 def test_damage_is_noticed_by_a_reader() -> None:
     files = FakeFiles()
     stream = filled(files, range(1, 4))
-    files.flip(path(1), HEADER_BYTES + BATCH_HEADER_BYTES + 20)
+    files.flip(path(1), SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES + 20)
     assert stream.batch_with(2)
     with pytest.raises(Corrupt, match="checksum"):
         stream.batch_with(1)

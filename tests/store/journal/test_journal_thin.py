@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal import index
-from headway.store.journal.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from headway.store.journal.batch import BatchHeader, Entry
-from headway.store.journal.catalogue import WALKED_MAX
-from headway.store.journal.errors import Corrupt
-from headway.store.journal.reader import StreamReader, indexed
-from headway.store.journal.recovery_scan import recovery_scan
-from headway.store.journal.segment import HEADER_BYTES, file_name
+from headway.store.journal.reading.catalogue import WALKED_MAX
+from headway.store.journal.reading.stream_reader import StreamReader, indexed
+from headway.store.journal.recovery.recovery_scan import recovery_scan
+from headway.store.journal.segments import index
+from headway.store.journal.segments.batch import BATCH_HEADER_BYTES, BatchHeader, Entry
+from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
 from headway.store.journal.stream import Stream
 
 FOLDER = Path("/journal/records")
@@ -342,7 +340,7 @@ def test_a_damaged_batch_is_never_passed_over(at: int) -> None:
     stream.sync()
     assert len(entries(stream)) == 1
     for bits in (0x01, 0x80, 0xFF):
-        bad = HEADER_BYTES + 8 * SIZE  # 50 to 54
+        bad = SEGMENT_HEADER_BYTES + 8 * SIZE  # 50 to 54
         files.flip(path(1), bad + at, bits)
         stream._catalogue._walked.clear()
         stream._catalogue._decoded.clear()
@@ -364,10 +362,11 @@ def test_a_damaged_batch_is_never_passed_over(at: int) -> None:
 def test_a_damaged_body_spoils_no_other_batch() -> None:
     files = FakeFiles()
     stream = filled(files, range(1, 21))
-    files.flip(path(1), HEADER_BYTES + 9 * SIZE + 100)
+    files.flip(path(1), SEGMENT_HEADER_BYTES + 9 * SIZE + 100)
     for sequence in range(1, 21):
         if sequence == 10:
-            with pytest.raises(Corrupt, match=f"at byte {HEADER_BYTES + 9 * SIZE}: a batch's checksum is wrong"):
+            offset = SEGMENT_HEADER_BYTES + 9 * SIZE
+            with pytest.raises(Corrupt, match=f"at byte {offset}: a batch's checksum is wrong"):
                 stream.batch_with(sequence)
         else:
             assert found_at(stream, sequence) is not None
@@ -378,12 +377,12 @@ def test_a_damaged_body_spoils_no_other_batch() -> None:
 def test_a_file_that_ends_too_early() -> None:
     files = FakeFiles()
     stream = filled(files, range(1, 21))
-    del files.seen[path(1)].data[HEADER_BYTES + 9 * SIZE :]
+    del files.seen[path(1)].data[SEGMENT_HEADER_BYTES + 9 * SIZE :]
     for sequence in range(1, 21):
         if sequence < 10:
             assert found_at(stream, sequence) is not None
         else:
-            with pytest.raises(Corrupt, match=f"at byte {HEADER_BYTES + 9 * SIZE}: the file ends"):
+            with pytest.raises(Corrupt, match=f"at byte {SEGMENT_HEADER_BYTES + 9 * SIZE}: the file ends"):
                 stream.batch_with(sequence)
     with pytest.raises(Corrupt, match="the file ends"):
         list(stream.scan())
@@ -394,7 +393,7 @@ def test_around_a_hole_that_a_repair_has_accepted(at: int, thin_bytes: int) -> N
     files = FakeFiles()
     filled(files, range(1, 21))
     for lost in (1, 7, 8, 15, 20):
-        files.flip(path(1), HEADER_BYTES + (lost - 1) * SIZE + at)
+        files.flip(path(1), SEGMENT_HEADER_BYTES + (lost - 1) * SIZE + at)
     writer = opened(files, repair=True)
     left = [n for n in range(1, 22) if n not in (1, 7, 8, 15, 20)]
     for stream in readers(files, writer):
@@ -409,7 +408,7 @@ def test_around_a_batch_that_is_cut_out(thin_bytes: int) -> None:
     """Its number is missing, and no byte is."""
     files = FakeFiles()
     filled(files, range(1, 21))
-    del files.seen[path(1)].data[HEADER_BYTES + 9 * SIZE : HEADER_BYTES + 10 * SIZE]
+    del files.seen[path(1)].data[SEGMENT_HEADER_BYTES + 9 * SIZE : SEGMENT_HEADER_BYTES + 10 * SIZE]
     for stream in readers(files, opened(files, repair=True)):
         found = [(header := found_at(stream, n)) and header.first_sequence for n in range(1, 22)]
         assert found == [*range(1, 10), 11, *range(11, 22)]
@@ -419,7 +418,7 @@ def test_around_a_batch_that_is_cut_out(thin_bytes: int) -> None:
 def test_around_a_hole_in_which_nothing_is_lost(thin_bytes: int) -> None:
     files = FakeFiles()
     filled(files, range(1, 21))
-    files.seen[path(1)].data[HEADER_BYTES + 9 * SIZE : HEADER_BYTES + 9 * SIZE] = b"?" * 50
+    files.seen[path(1)].data[SEGMENT_HEADER_BYTES + 9 * SIZE : SEGMENT_HEADER_BYTES + 9 * SIZE] = b"?" * 50
     for stream in readers(files, opened(files)):
         assert [entry.sequence for _, found in stream.read(1, 21) for entry in found] == list(range(1, 22))
         assert [entry.sequence for _, found in stream.scan() for entry in found] == list(range(1, 22))

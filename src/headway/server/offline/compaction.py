@@ -24,11 +24,7 @@ from headway.server.journal import (
     streams_in,
 )
 from headway.server.offline.restored_broker import RestoredBroker
-from headway.store.journal.errors import Corrupt, Locked
-from headway.store.journal.files import REAL
-from headway.store.journal.journal import Journal
-from headway.store.journal.losses import read_losses
-from headway.store.journal.stream import Stream
+from headway.store.journal import REAL, Corrupt, Journal, Locked, Stream, read_losses
 
 
 def compact(settings: Settings) -> dict[str, tuple[int, int]]:

@@ -14,7 +14,7 @@ from headway.server.journal import (
 )
 from headway.server.offline.reader import open_streams
 from headway.server.offline.restored_broker import RestoredBroker
-from headway.store.journal.reader import StreamReader
+from headway.store.journal import StreamReader
 
 
 class DurableConsumer(NamedTuple):

@@ -13,12 +13,7 @@ from headway.core.message import BadTopic, KeyExtractor, validate_filter
 from headway.server.config import JournalTable, RetainedTable, Settings, host_limits, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
 from headway.server.recorded import NotRecorded, RecordedStream, filters_of
-from headway.store.journal.catalogue import SegmentStats
-from headway.store.journal.errors import Locked
-from headway.store.journal.files import REAL
-from headway.store.journal.journal import LOCK_NAME, Journal
-from headway.store.journal.reader import StreamReader
-from headway.store.journal.verify import streams_of
+from headway.store.journal import LOCK_NAME, REAL, Journal, Locked, SegmentStats, StreamReader, streams_of
 
 NO_LIMIT = 1 << 60
 

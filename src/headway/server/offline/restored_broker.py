@@ -15,7 +15,7 @@ from headway.server.journal import (
     restore_retained,
 )
 from headway.server.protocols import QUEUES
-from headway.store.journal.readable import ReadableStream
+from headway.store.journal import ReadableStream
 
 
 class RestoredBroker:

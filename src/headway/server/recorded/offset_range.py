@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headway.core.base import ConfigError, parse_duration, parse_size
 from headway.server.journal import first_offset_at
 from headway.server.recorded.parts import RecordedStream, deleted, earliest, latest
-from headway.store.journal.readable import ReadableStream
+from headway.store.journal import ReadableStream
 
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1

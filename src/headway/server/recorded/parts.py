@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headway.core.message import KeyExtractor, Run, matcher
 from headway.core.routing import part_of
 from headway.server.journal import decode_runs
-from headway.store.journal.readable import ReadableStream
+from headway.store.journal import ReadableStream
 
 SCANNED_BYTES_MAX = 256 * 1024 * 1024
 """After so many bytes an answer ends, even if it has less than ``max_bytes``."""

@@ -23,7 +23,7 @@ from headway.server.http import USER, Quota, Refusal, json_answer, read_json
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, deleted, earliest, filters_of, latest
-from headway.store.journal.readable import ReadableStream
+from headway.store.journal import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
 SILENT_S = 300.0

@@ -40,8 +40,7 @@ from headway.server.recorded import (
     resolve_range,
     to_json_lines,
 )
-from headway.store.journal.errors import Corrupt
-from headway.store.journal.readable import ReadableStream
+from headway.store.journal import Corrupt, ReadableStream
 
 log = logging.getLogger("headway")
 

@@ -21,7 +21,7 @@ from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
 from headway.server.streams.publication import Publication
-from headway.store.journal.files import REAL
+from headway.store.journal import REAL
 from headway.store.staged import STAGED, Staged, is_name
 
 log = logging.getLogger("headway")

@@ -17,3 +17,16 @@ Rules:
 - The journal relies on two things of a disk: its syncs are honest, and writing does not damage what was confirmed
   before (a sector is old or new, not lost).
 """
+
+from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, write_all
+from headway.store.journal.journal import LOCK_NAME, Journal, Locked
+from headway.store.journal.reading import ReadableStream, SegmentStats, StreamReader
+from headway.store.journal.recovery import StreamReport, check, streams_of
+from headway.store.journal.segments import Corrupt, Entry, StoredEntry, joined, read_losses
+from headway.store.journal.stream import Stream
+
+__all__ = [
+    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked", "read_losses",
+    "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport",
+    "streams_of", "write_all",
+]

@@ -8,13 +8,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headway.store.journal.batch import Entry
-from headway.store.journal.errors import Locked
-from headway.store.journal.files import Files, read_all, write_all
+from headway.store.journal.disk import Files, read_all, write_all
+from headway.store.journal.segments import Entry
 from headway.store.journal.stream import SEGMENT_BYTES, Stream
 
 LOCK_NAME = "lock"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+class Locked(Exception):
+    """Another process has the journal open."""
+
+    def __init__(self, folder: Path, pid: int | None) -> None:
+        who = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"the journal in {folder} is in use by {who}")
+        self.pid = pid
 
 
 class Journal:

@@ -18,14 +18,22 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from headway.store.journal.batch import Entry, Packed, pack
-from headway.store.journal.files import Buffer, Files, write_all
-from headway.store.journal.index import SegmentIndex
-from headway.store.journal.losses import FREED, joined, read_losses, write_losses
-from headway.store.journal.readable import ReadableStream
-from headway.store.journal.recovery_scan import recovery_scan
-from headway.store.journal.repair import repair_stream
-from headway.store.journal.segment import SegmentHeader, file_name, pack_header
+from headway.store.journal.disk import Buffer, Files, write_all
+from headway.store.journal.reading import ReadableStream
+from headway.store.journal.recovery import recovery_scan, repair_stream
+from headway.store.journal.segments import (
+    FREED,
+    Entry,
+    Packed,
+    SegmentHeader,
+    SegmentIndex,
+    batch,
+    file_name,
+    joined,
+    pack_header,
+    read_losses,
+    write_losses,
+)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -89,7 +97,7 @@ class Stream(ReadableStream):
 
     def packed(self, entries: Iterable[Entry], time_us: int) -> list[Packed]:
         """Packs entries into the next batches. Raises ValueError for entries that cannot be written (batch.pack)."""
-        return pack(
+        return batch.pack(
             entries,
             token=self._token,
             number=self._next_number,

@@ -1,0 +1,161 @@
+"""Tidying: removes segments of the journal that are no longer needed.
+
+Rules:
+- The main stream loses everything before the last snapshot that is older than all needed records.
+- Behind an old record that is still needed, it loses the ranges between two snapshots that have no needed record
+  (unneeded.py). They are searched for once per snapshot.
+- A recorded topic loses what is older than its ``keep``, but nothing that a durable place still needs.
+- Before a segment is removed, the snapshot that repeats what the segment says is on disk.
+- The writer's thread removes files. The loop only looks for what is needed, in slices.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+
+from headway.core.broker import Broker
+from headway.core.log import MAIN, Chunk, CommittedPosition, Ledger
+from headway.server.config import Keep, TopicTable
+from headway.server.journal.compaction.needs import SLICE_ITEMS, Needs
+from headway.server.journal.compaction.retained import RETAINED, RetainedLog
+from headway.server.journal.compaction.unneeded import SLICE_CHUNKS, SequenceRange, UnneededRanges, snapshot_ranges
+from headway.server.journal.entries import Archive, ChunkCache, stream_name
+from headway.store.journal import Stream, joined
+
+log = logging.getLogger("headway")
+
+
+class Tidying:
+    def __init__(
+        self, broker: Broker, ledger: Ledger, streams: Mapping[str, Stream], archive: Archive, chunk_cache: ChunkCache,
+        retained: RetainedLog, topics: Sequence[TopicTable], submit: Callable[[Callable[[], None]], None],
+    ) -> None:  # fmt: skip
+        """``submit`` hands work to the writer's thread, behind everything that was handed over before."""
+        self.snapshots: list[int] = []
+        """The sequences of the snapshots in the main stream."""
+        self._freed_before = 0
+        """Records before this sequence may be gone from the journal."""
+        self._freed_ranges: list[SequenceRange] = []
+        """Records of these sequences may be gone as well."""
+        self._first_snapshot = self._searched_snapshot = 0
+        """The snapshot that the main stream begins with, and the last one for which ranges were searched."""
+        self._needs: Needs | None = None
+        self._search: UnneededRanges | None = None
+        """Follows a finished ``Needs``, where an old record keeps its segment."""
+        self._broker = broker
+        self._ledger = ledger
+        self._streams = streams
+        self._archive = archive
+        self._chunk_cache = chunk_cache
+        self._retained = retained
+        self._topics = topics
+        self._submit = submit
+
+    # -- finding what is needed -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Starts to look for what is needed, unless that is under way."""
+        if self._needs is None and self._search is None:
+            recorded = [topic.filter for topic in self._topics if topic.keep is not None]
+            unloaded = self._chunk_cache.unloaded.values()
+            self._needs = Needs(self._ledger, self._broker.registry.sequence, recorded, unloaded)
+
+    def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
+        for passing in (self._needs, self._search):
+            if passing is not None:
+                passing.on_commit(positions)
+
+    def on_unload(self, sequence: int) -> None:
+        """The bytes of a chunk that begins with this sequence are only in the journal from now on."""
+        if self._needs is not None:
+            self._needs.on_unload(sequence)
+
+    @property
+    def under_way(self) -> bool:
+        """There is something left to look at."""
+        return any(passing is not None and not passing.done for passing in (self._needs, self._search))
+
+    @property
+    def due(self) -> bool:
+        """Something was looked at to its end: ``tidy`` can use what was found."""
+        return any(passing is not None and passing.done for passing in (self._needs, self._search))
+
+    def advance(self) -> None:
+        """Does another slice."""
+        if self._needs is not None:
+            self._needs.advance(SLICE_ITEMS)
+        elif self._search is not None:
+            self._search.advance(SLICE_CHUNKS)
+
+    # -- removing ---------------------------------------------------------------------------------------------------
+
+    def tidy(self, now: float, committed_sequence: int) -> None:
+        """Removes what was found to be unneeded. To be called right after a commit, when it is ``due``."""
+        if self._search is not None:
+            search, self._search = self._search, None
+            self._free_ranges(list(search.found))
+            return
+        needs, self._needs = self._needs, None
+        assert needs is not None
+        by_writers = self._broker.writers.needed_sequence()
+        held = int(min(committed_sequence + 1, needs.unloaded, by_writers))
+        for topic in self._topics:
+            if topic.keep is not None:
+                stream = self._archive.recorded[stream_name(topic.filter)].stream
+                needed = min(needs.of_topic[topic.filter], held)
+                self._freed_before = max(self._freed_before, needed)
+                wall_us = int((now + self._archive.wall_offset_s) * 1e6)
+                self._free(stream, partial(free_expired, stream, topic.keep, wall_us, needed))
+        retained_upto = self._retained.done_upto()
+        if retained_upto:
+            self._free(self._streams[RETAINED], partial(self._streams[RETAINED].free_before, retained_upto))
+        self._tidy_main(min(needs.main, held), by_writers)
+
+    def _tidy_main(self, needed: int, all_needed_from: float) -> None:
+        main = self._streams[MAIN]
+        passed = [sequence for sequence in self.snapshots if sequence < needed]
+        if passed and passed[-1] > self._first_snapshot:
+            self.snapshots = self.snapshots[len(passed) - 1 :]
+            self._first_snapshot = passed[-1]
+            self._freed_before = max(self._freed_before, passed[-1])
+            self._free(main, main.sync, partial(main.free_before, passed[-1]))
+        elif self.snapshots and self.snapshots[-1] > self._searched_snapshot:
+            self._searched_snapshot = self.snapshots[-1]
+            begin = {segment.first_sequence for segment in main.segments}
+            self.snapshots = [one for one in self.snapshots if one in begin or one > main.last_sequence]
+            ranges = snapshot_ranges(self.snapshots, all_needed_from)
+            self._search = UnneededRanges(self._broker, self._ledger, self._chunk_cache.unloaded, ranges)
+
+    def _free_ranges(self, unneeded: list[SequenceRange]) -> None:
+        main = self._streams[MAIN]
+        freed = joined([*self._freed_ranges, *unneeded])
+        self._freed_ranges = [SequenceRange(*pair) for pair in freed if pair[1] >= self._freed_before]
+        self._free(main, partial(main.free_between, {one.first for one in unneeded}, frozenset(self.snapshots)))
+
+    def may_be_gone(self, chunk: Chunk) -> bool:
+        """Whether the journal may have removed some of the chunk's records."""
+        first, last = chunk.sequence_of(0), chunk.sequence_of(len(chunk) - 1)
+        at = bisect_right(self._freed_ranges, (last, inf)) - 1
+        return first < self._freed_before or (at >= 0 and self._freed_ranges[at].last >= first)
+
+    def _free(self, stream: Stream, *steps: Callable[[], object]) -> None:
+        def work() -> None:
+            try:
+                for step in steps:
+                    step()
+            except OSError as error:
+                log.error("cannot remove old segments from %s: %s", stream.folder, error.strerror or error)
+
+        self._submit(work)
+
+
+def free_expired(stream: Stream, keep: Keep, now_us: int, needed: int) -> None:
+    """Removes a recorded topic's segments that are past its ``keep`` and end before the sequence ``needed``."""
+    if keep.seconds is not None:
+        stream.free_for_age(now_us - int(keep.seconds * 1e6), needed)
+    if keep.bytes is not None:
+        stream.free_for_size(keep.bytes, needed)

@@ -1,0 +1,147 @@
+"""The archive: reads recorded topics from any offset or time.
+
+Each ``[[topic]]`` with ``keep`` has a stream of its own in the journal. An offset is the broker-wide sequence. It goes
+up within a topic, is never used twice, and orders topics among each other; so one offset is enough for a wildcard.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+from headway.core.consumer import ArchiveLag
+from headway.core.log import KeptRun
+from headway.core.message import SCAN_MAX, Record, Run, covers, matcher, overlaps
+from headway.server.journal.entries.entry_codec import decode_runs
+from headway.store.journal import Corrupt, ReadableStream, Stream
+
+PREFIX = "topic-"
+BYTES_A_LOOK = 1024
+"""Reading so many bytes counts as much work as looking at one record."""
+
+
+def stream_name(filter: str) -> str:
+    """The name of a recorded topic's stream: readable and unique."""
+    words = re.sub(r"[^a-z0-9]+", "-", filter.lower()).strip("-")[:40]
+    return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
+
+
+def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
+    """The first offset at or after a time, with the precision of a commit; the one after all others if there is none.
+    """
+    last = max((stream.last_sequence for stream in streams), default=0)
+    found = ((stream.sequence_at(time_us), stream.last_sequence) for stream in streams)
+    return min((first for first, its_last in found if first <= its_last), default=last + 1)
+
+
+class RecordedTopic(NamedTuple):
+    filter: str
+    stream: Stream
+    pending: deque[KeptRun]
+    """Runs that are published and not in the stream yet."""
+
+
+class Archive:
+    def __init__(self, wall_offset: Callable[[], float]) -> None:
+        """``wall_offset``: the wall clock less the monotonic one, in seconds, as it is now."""
+        self._wall_offset = wall_offset
+        self.recorded: dict[str, RecordedTopic] = {}
+        """The recorded topics by the name of their stream, in the order of the configuration."""
+        self._tests: list[tuple[Callable[[str], object], str]] = []
+
+    @property
+    def wall_offset_s(self) -> float:
+        return self._wall_offset()
+
+    def add(self, filter: str, stream: Stream) -> None:
+        name = stream_name(filter)
+        self.recorded[name] = RecordedTopic(filter, stream, deque())
+        self._tests.append((matcher(filter), name))
+
+    def stream_of(self, topic: str) -> str:
+        """The name of the stream with a topic's records; empty: the topic is not recorded."""
+        return next((name for matches, name in self._tests if matches(topic)), "")
+
+    def _of(self, filter: str) -> list[RecordedTopic]:
+        return [recorded for recorded in self.recorded.values() if overlaps(recorded.filter, filter)]
+
+    # -- offsets ----------------------------------------------------------------------------------------------------
+
+    def earliest(self, filter: str) -> int | None:
+        """The first offset from which no recorded record is deleted; None: the filter's topics are not recorded."""
+        found = self._of(filter)
+        return max(recorded.stream.freed_upto for recorded in found) + 1 if found else None
+
+    def complete(self, filter: str) -> bool:
+        """Whether every topic that the filter matches is recorded."""
+        return any(covers(recorded.filter, filter) for recorded in self._of(filter))
+
+    def lag(self, filter: str, offset: int) -> ArchiveLag:
+        """The lag of a reader at an offset, over all recorded topics that overlap the filter."""
+        last, size, oldest_us = 0, 0, None
+        for recorded in self._of(filter):
+            pending = recorded.pending[-1] if recorded.pending else None
+            pending_last = pending.sequence + len(pending.run) - 1 if pending is not None else 0
+            last = max(last, recorded.stream.last_sequence, pending_last)
+            more, time_us = recorded.stream.behind(offset)
+            size += more
+            if time_us is not None:
+                oldest_us = time_us if oldest_us is None else min(oldest_us, time_us)
+        return ArchiveLag(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
+
+    def before(self, filter: str, time_s: float) -> int:
+        """The last offset before a time (wall clock), with the precision of a commit."""
+        return first_offset_at([one.stream for one in self._of(filter)], int(time_s * 1e6)) - 1
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+    ) -> Generator[Record | None, None, None]:
+        """The accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the source
+        of a backfill. Yields None after it has looked at many others. Raises OSError."""
+        matches, looks = matcher(filter), 0
+        for run, first, time_s in self.runs(filter, after, upto):
+            looks += 1 + len(run.data) // BYTES_A_LOOK
+            if matches(run.topic):
+                for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
+                    record = run.record(index, first, time_s)
+                    looks += 1
+                    if accepts(record):
+                        looks = 0
+                        yield record
+                    elif looks >= SCAN_MAX:
+                        looks = 0
+                        yield None
+            if looks >= SCAN_MAX:
+                looks = 0
+                yield None
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        """The runs of recorded topics that overlap the filter, with their first offset and their time. The first and
+        the last run may have records outside of the range."""
+        return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
+
+    def _runs(self, recorded: RecordedTopic, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        at, looked_from = after + 1, [0, 0]
+        while at <= upto and looked_from[-2:] != [at, at]:  # twice: a commit may come between
+            looked_from.append(at)
+            try:
+                for time_us, batch in recorded.stream.read(at, upto):
+                    for run, first, _ in decode_runs(batch, self.wall_offset_s):
+                        if first + len(run) > at:
+                            at = first + len(run)
+                            yield run, first, time_us / 1e6 - self.wall_offset_s
+            except Corrupt as error:
+                raise OSError(str(error)) from error
+            # Runs that are not in the stream yet are pending. Offsets that are in neither belong to other topics.
+            kept = next((kept for kept in recorded.pending if kept.sequence + len(kept.run) > at), None)
+            if kept is None or kept.sequence > upto:
+                return
+            if recorded.stream.last_sequence < kept.sequence:
+                yield kept.run, kept.sequence, 0.0
+                at = kept.sequence + len(kept.run)

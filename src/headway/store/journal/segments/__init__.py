@@ -1,0 +1,32 @@
+"""Segments: the files of a stream. A segment has batches of entries one behind the other, and an index of them."""
+
+from headway.store.journal.segments import batch
+from headway.store.journal.segments.batch import (
+    BATCH_HEADER_BYTES,
+    BadBatch,
+    BatchHeader,
+    Entry,
+    Packed,
+    StoredEntry,
+)
+from headway.store.journal.segments.index import IndexEntry, SegmentIndex
+from headway.store.journal.segments.losses import FREED, Numbers, is_accepted, joined, read_losses, write_losses
+from headway.store.journal.segments.segment import (
+    READ_BYTES,
+    SEGMENT_HEADER_BYTES,
+    BadHeader,
+    Corrupt,
+    Scan,
+    SegmentHeader,
+    SegmentReader,
+    file_name,
+    ordinal_of,
+    pack_header,
+)
+
+__all__ = [
+    "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Corrupt", "Entry", "file_name", "FREED",
+    "IndexEntry", "is_accepted", "joined", "Numbers", "ordinal_of", "pack_header", "Packed", "READ_BYTES",
+    "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader", "StoredEntry",
+    "write_losses",
+]

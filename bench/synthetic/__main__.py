@@ -32,7 +32,7 @@ def main(
     verbose: VerboseOption = False,
 ) -> None:
     with (
-        open_session("headway synth", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark,
+        open_session("headway synth", master=master, memory=memory, verbose=verbose) as spark,
         progress(f"making up {consumers:,} consumers", spark),
     ):
         made = synthesize(spark, lake, consumers, minutes, seed)

@@ -17,7 +17,8 @@ import pytest
 
 from headway.core.base.errors import ConfigError
 from headway.pipeline.report import words
-from headway.pipeline.report.page import health_report, lab_report
+from headway.pipeline.report.health import health_report
+from headway.pipeline.report.lab import lab_report
 
 AT = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 EVIL = "</script><script>alert(1)</script>"

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from headway import __version__
 from headway.cli.admin import AdminClient, NoBroker
 from headway.cli.app import app
-from headway.cli.errors import clean
 from headway.cli.top import watch
+from headway.console import printable
 from headway.server.config.auth import digest_of, verify_password
 from headway.server.config.reading import default_text, parse_settings
 
@@ -222,7 +222,7 @@ def test_config_mistakes_are_one_line_each(tmp_path: Path) -> None:
 
 
 def test_other_peoples_names_cannot_write_to_the_terminal() -> None:
-    assert clean("a\x1b[31mb\nc\u202ed") == "a\ufffd[31mb\ufffdc\ufffdd"
+    assert printable("a\x1b[31mb\nc\u202ed") == "a\ufffd[31mb\ufffdc\ufffdd"
 
 
 # -- check -------------------------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli.errors import NOTHING_FOUND, clean, plainly, say
+from headway.cli.errors import NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
+from headway.console import printable
 from headway.core.base import ConfigError
+from headway.pipeline.lab.plans.toml_text import toml_key
 
 app = typer.Typer(
     name="headway",
@@ -138,7 +140,7 @@ def check(
     settings = load_settings(file)
     typer.echo(clean_lines(describe(settings)))
     for line in remarks(settings):
-        typer.echo(f"note: {clean(line)}")
+        typer.echo(f"note: {printable(line)}")
     typer.echo(f"{file} is in order.")
     if against is not None:
         from headway.cli.admin import AdminClient
@@ -156,7 +158,7 @@ def _preview(answer: dict[str, object]) -> None:
     typer.echo(f"It would hit {clients} clients, of the {consumers} consumers there are now:")
     for hit in hits:
         rule = f"policy {hit.get('policy')!r}, rule {hit.get('rule')}"
-        typer.echo(clean(f"  {hit.get('client')}  {hit.get('filter')}  {rule}: {hit.get('text')}"))
+        typer.echo(printable(f"  {hit.get('client')}  {hit.get('filter')}  {rule}: {hit.get('text')}"))
     if more:
         typer.echo(f"  ... and {more} more")
 
@@ -266,7 +268,7 @@ def passwd(
         raise ConfigError("a user's name consists of printable characters")
     if token:
         secret, digest = new_token()
-        typer.echo(f"{_key(name)} = \"{digest}\"")
+        typer.echo(f"{toml_key(name)} = \"{digest}\"")
         say(f"the token, which is kept nowhere: {secret}")
         return
     if sys.stdin.isatty():
@@ -277,14 +279,7 @@ def passwd(
         raise ConfigError("the password is empty")
     if len(password.encode()) > PASSWORD_BYTES_MAX:
         raise ConfigError(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
-    typer.echo(f'{_key(name)} = "{hash_password(password)}"')
-
-
-def _key(name: str) -> str:
-    """As TOML has it."""
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-    return name if bare else f'"{quoted}"'
+    typer.echo(f'{toml_key(name)} = "{hash_password(password)}"')
 
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -296,4 +291,4 @@ def demo() -> None:
 
 def clean_lines(text: str) -> str:
     """``clean``, line by line."""
-    return "\n".join(clean(line) for line in text.splitlines())
+    return "\n".join(printable(line) for line in text.splitlines())

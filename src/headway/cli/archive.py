@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.errors import clean, needing, plainly
+from headway.cli.errors import needing, plainly
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
-from headway.core.base import ConfigError, format_count, format_size, parse_duration
+from headway.console import many, printable
+from headway.core.base import ConfigError, format_size, parse_duration
 from headway.core.message import covers
 from headway.server.config import Settings, load_settings
 
@@ -53,7 +54,7 @@ def archive(
     settings = load_settings(config)
     every_s = None if every is None else parse_duration(every)
     run_archive(
-        _chosen(settings, topics or []), admin or admin_url(settings), out, _say, every_s=every_s, master=master,
+        _chosen(settings, topics or []), admin_url(settings, admin), out, _say, every_s=every_s, master=master,
         memory=memory, verbose=verbose,
     )  # fmt: skip
 
@@ -74,5 +75,5 @@ def _chosen(settings: Settings, wanted: list[str]) -> list[str]:
 def _say(archived: list[Archived]) -> None:
     for one in archived:
         upto = f"all before offset {one.end}" if one.end else "nothing yet"
-        files = f"{format_count(one.files)} file{'' if one.files == 1 else 's'}, {format_size(one.bytes)}"
-        typer.echo(clean(f"{one.filter}: {upto}, {files} in {one.folder}"))
+        files = f"{many(one.files, 'file')}, {format_size(one.bytes)}"
+        typer.echo(printable(f"{one.filter}: {upto}, {files} in {one.folder}"))

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import typer
 
+from headway.console import printable
 from headway.core.base import ConfigError
 
 P = ParamSpec("P")
@@ -58,9 +59,4 @@ def needing(extra: str, what: str) -> Iterator[None]:
 def say(text: str) -> None:
     """Every line of it on stderr, with our name in front."""
     for line in text.splitlines():
-        print(f"headway: {clean(line)}", file=sys.stderr)
-
-
-def clean(text: object) -> str:
-    """Names and topics are chosen by clients: nothing in them may reach the terminal as a control sequence."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in str(text))
+        print(f"headway: {printable(line)}", file=sys.stderr)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from headway.cli.errors import clean
+from headway.console import printable
 from headway.core.base import format_count, format_duration, format_rate, format_size
 from headway.core.policy import METERS
 
@@ -16,20 +16,12 @@ STYLES = {
 }  # fmt: skip
 
 
-def count(value: Any) -> str:
-    return format_count(value) if value else "·"
+def _or_dot(form: Callable[[float], str]) -> Callable[[Any], str]:
+    return lambda value: form(value) if value else "·"
 
 
-def size(value: Any) -> str:
-    return format_size(value) if value else "·"
-
-
-def rate(value: Any) -> str:
-    return format_rate(value) if value else "·"
-
-
-def millis(value: Any) -> str:
-    return format_duration(value / 1000) if value else "·"
+count, size, rate = _or_dot(format_count), _or_dot(format_size), _or_dot(format_rate)
+millis = _or_dot(lambda value: format_duration(value / 1000))
 
 
 def total(counts: Any) -> int:
@@ -49,7 +41,7 @@ def deed(verdict: Mapping[str, Any]) -> str:
         words += f" {str(action['which']).replace('_', ' ')}"
     if verdict.get("kind") == "clear":
         words += ": over"
-    return clean(words) + ("" if verdict.get("enforced", True) else " (dry run)")
+    return printable(words) + ("" if verdict.get("enforced", True) else " (dry run)")
 
 
 def verdict_line(verdict: Mapping[str, Any] | None, now: float | None = None) -> str:
@@ -60,7 +52,7 @@ def verdict_line(verdict: Mapping[str, Any] | None, now: float | None = None) ->
     if verdict.get("kind") == "clear":
         return line
     cause = f" ({str(verdict['cause']).replace('_', '-')})" if verdict.get("cause") else ""
-    return clean(f"{line}, {str(verdict.get('reason', '?')).replace('_', ' ')}{cause}")
+    return printable(f"{line}, {str(verdict.get('reason', '?')).replace('_', ' ')}{cause}")
 
 
 def reading_line(reading: Mapping[str, Any]) -> str:
@@ -69,4 +61,4 @@ def reading_line(reading: Mapping[str, Any]) -> str:
     form = METERS[meter].unit.format if meter in METERS else str
     value, threshold = form(reading.get("value", 0)), form(reading.get("threshold", 0))
     held = "" if reading.get("held", True) else "   (did not hold)"
-    return clean(f"{meter:<22} {value} {reading.get('op', '>')} {threshold}{held}")
+    return printable(f"{meter:<22} {value} {reading.get('op', '>')} {threshold}{held}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.errors import NOTHING_FOUND, clean, plainly, say
+from headway.cli.errors import NOTHING_FOUND, plainly, say
+from headway.console import many, printable
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def show(
         typer.echo(json.dumps(_as_json(lines, kept), indent=2))
         return
     total = sum(segment.bytes for line in lines for segment in line.segments)
-    typer.echo(f"{settings.journal.folder}: {_many(len(lines), 'stream')}, {format_size(total)}\n")
+    typer.echo(f"{settings.journal.folder}: {many(len(lines), 'stream')}, {format_size(total)}\n")
     _show_streams(lines, segments)
     typer.echo("")
     _show_kept(kept)
@@ -81,7 +82,7 @@ def _show_streams(lines: list[StreamSummary], with_segments: bool) -> None:
         rows.append((line.name + (f" ({line.filter})" if line.filter else ""), *about))
         if with_segments:
             rows += [
-                (f"  {one.name}", _many(one.batches, "batch"), "", *_where([one]), format_size(one.bytes))
+                (f"  {one.name}", many(one.batches, "batch"), "", *_where([one]), format_size(one.bytes))
                 for one in line.segments
             ]
     _table(rows)
@@ -100,8 +101,8 @@ def _where(segments: list[SegmentStats]) -> tuple[str, str]:
 def _show_kept(kept: Inventory) -> None:
     queues = sum(not one.filter for one in kept.holders)
     typer.echo(
-        f"kept: {_many(kept.sessions, 'session')}, {_many(len(kept.holders) - queues, 'subscription')}, "
-        f"{_many(queues, 'queue')}, {_many(kept.exchanges, 'exchange')}, {_many(kept.retained, 'retained record')}"
+        f"kept: {many(kept.sessions, 'session')}, {many(len(kept.holders) - queues, 'subscription')}, "
+        f"{many(queues, 'queue')}, {many(kept.exchanges, 'exchange')}, {many(kept.retained, 'retained record')}"
     )
     if not kept.holders:
         return
@@ -114,9 +115,9 @@ def _show_kept(kept: Inventory) -> None:
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(clean(row[at])) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(len(printable(row[at])) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
-        cells = (clean(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
 
 
@@ -152,15 +153,15 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     found = check(path)
     for report in found:
         for line in report.losses:
-            typer.echo(f"LOST  {clean(line)}")
+            typer.echo(f"LOST  {printable(line)}")
         for line in report.notes:
-            typer.echo(f"note  {clean(line)}")
+            typer.echo(f"note  {printable(line)}")
     segments = [segment for report in found for segment in report.segments]
     losses = sum(len(report.losses) for report in found)
-    wrong = f"{_many(losses, 'loss')}: with `headway serve --repair` a broker goes on with what can be read"
+    wrong = f"{many(losses, 'loss')}: with `headway serve --repair` a broker goes on with what can be read"
     verdict = wrong if losses else "all of it is sound"
     total = format_size(sum(segment.bytes for segment in segments))
-    typer.echo(f"{path}: {_many(len(found), 'stream')}, {_many(len(segments), 'segment')}, {total}; {verdict}")
+    typer.echo(f"{path}: {many(len(found), 'stream')}, {many(len(segments), 'segment')}, {total}; {verdict}")
     if losses:
         raise typer.Exit(NOTHING_FOUND)
 
@@ -195,15 +196,10 @@ def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     freed = sum(before - after for before, after in sizes.values())
     for name, (before, after) in sizes.items():
         if before != after:
-            typer.echo(f"{clean(name)}: {format_size(before)}, now {format_size(after)}")
+            typer.echo(f"{printable(name)}: {format_size(before)}, now {format_size(after)}")
     left = format_size(sum(after for _, after in sizes.values()))
     typer.echo(f"{format_size(max(0, freed))} are free; {left} are left." if freed > 0 else
                f"There was nothing to free; {left} are left.")  # fmt: skip
-
-
-def _many(count: int, what: str) -> str:
-    plural = what[:-1] + "ies" if what.endswith("y") else what + ("es" if what[-1] in "shx" else "s")
-    return f"{format_count(count)} {what if count == 1 else plural}"
 
 
 def _time(time_us: int | None) -> str:

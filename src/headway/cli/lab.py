@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.errors import clean, needing, plainly
+from headway.cli.errors import needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.console import printable
 from headway.core.base import ConfigError, format_count, format_duration, format_size
 from headway.server.loop import called_as
 
@@ -76,17 +77,17 @@ def run(
     check_lake(lake)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is not a folder")
-    with open_session("headway lab", master=master, verbose=verbose, conf={"spark.driver.memory": memory}) as spark:
+    with open_session("headway lab", master=master, memory=memory, verbose=verbose) as spark:
         found = run_lab(spark, lake, plan, out)
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     console.print(_table(found.scores))
     best = found.recommendation
-    typer.echo(clean(f"Recommended: {best.score.candidate} ({best.sentence})."))
+    typer.echo(printable(f"Recommended: {best.score.candidate} ({best.sentence})."))
     check = shlex.join([*called_as(), "check", str(found.config)])
-    typer.echo(clean(f"{found.config}  try it: {check}"))
-    typer.echo(clean(f"{found.report}  took {format_duration(found.seconds)}"))
+    typer.echo(printable(f"{found.config}  try it: {check}"))
+    typer.echo(printable(f"{found.report}  took {format_duration(found.seconds)}"))
 
 
 def _table(scores: Sequence[Score]) -> Table:
@@ -105,9 +106,10 @@ def _table(scores: Sequence[Score]) -> Table:
     for one in shown:
         style = "bold green" if one.recommended else "" if one.within_goal else "dim"
         cells = (
-            clean(one.candidate), format_count(one.hit), format_count(one.false_positives), format_count(one.unknown),
-            format_count(one.missed), format_count(one.records_gone), format_size(one.memory_peak_bytes),
-            format_size(one.disk_peak_bytes), format_duration(one.producer_stall_ms / 1000),
+            printable(one.candidate),
+            *map(format_count, (one.hit, one.false_positives, one.unknown, one.missed, one.records_gone)),
+            format_size(one.memory_peak_bytes), format_size(one.disk_peak_bytes),
+            format_duration(one.producer_stall_ms / 1000),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells), style=style)
     left_out = len(scores) - len(shown)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.archive import archive
-from headway.cli.errors import clean, needing, plainly
+from headway.cli.errors import needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.cli.views import views
-from headway.core.base import format_count, format_duration
+from headway.console import many, printable
+from headway.core.base import format_duration
 
 if TYPE_CHECKING:
     from headway.pipeline.health import Health
@@ -57,14 +58,14 @@ def health(
 
     found = run_health(lake, out, master=master, memory=memory, full_refresh=full_refresh, verbose=verbose)
     for line in _summary(found):
-        typer.echo(clean(line))
+        typer.echo(printable(line))
 
 
 def _summary(found: Health) -> list[str]:
     episodes, offenders = found.tables["slow_episodes"], found.tables["offenders"].to_pylist()
     lines = [
-        f"{_many(episodes.num_rows, 'slow episode')} of {_many(len(offenders), 'offender')}, "
-        f"among {_many(int(found.about['consumers']), 'consumer')}."
+        f"{many(episodes.num_rows, 'slow episode')} of {many(len(offenders), 'offender')}, "
+        f"among {many(int(found.about['consumers']), 'consumer')}."
     ]
     if offenders:
         worst = max(offenders, key=lambda one: (one["held_byte_seconds"], one["slow_ms"]))
@@ -77,7 +78,3 @@ def _summary(found: Health) -> list[str]:
         lines.append(f"Deliveries with slow peers took {ratio:.2f} times as long as without (99 % of them).")
     lines.append(f"{found.report}  took {format_duration(found.about['seconds'])}")
     return lines
-
-
-def _many(count: int, what: str) -> str:
-    return f"{format_count(count)} {what}{'' if count == 1 else 's'}"

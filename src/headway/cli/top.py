@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console, Group
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headway.cli import figures
 from headway.cli.admin import AdminClient, NoBroker
-from headway.cli.errors import clean
+from headway.console import printable
 from headway.core.base import format_count, format_duration, format_rate, format_size
 
 WIDE, WIDER = 110, 140
@@ -75,21 +75,21 @@ def draw(picture: Picture, before: Picture | None, console: Console, trouble: st
     if consumers > rows:
         parts.append(Text(f"and {format_count(consumers - rows)} more with less lag", style="dim"))
     if queues:
-        parts += [Text(), _queues(queues)]
+        parts += [Text(), _table(queues, QUEUE)]
         if len(picture.queues) > len(queues):
             parts.append(Text(f"and {format_count(len(picture.queues) - len(queues))} more queues", style="dim"))
     if shown_publishers:
-        parts += [Text(), _publishers(shown_publishers)]
+        parts += [Text(), _table(shown_publishers, PUBLISHER)]
     if len(publishers) > len(shown_publishers):
         parts.append(Text(f"and {format_count(len(publishers) - len(shown_publishers))} more publishers", style="dim"))
     if trouble:
-        parts.append(Text(clean(trouble), style="bold red"))
+        parts.append(Text(printable(trouble), style="bold red"))
     return Group(*parts)
 
 
 def _headline(picture: Picture, before: Picture | None) -> Text:
     broker = picture.broker
-    line = Text(f"headway {clean(broker.get('version', '?'))}", style="bold")
+    line = Text(f"headway {printable(broker.get('version', '?'))}", style="bold")
     uptime = format_duration(float(broker.get("uptime_s", 0)))
     gaps = figures.total(broker.get("gap_records"))
     late_ms = broker.get("loop", {}).get("late_ms_lately", 0)
@@ -124,7 +124,7 @@ def _flow(picture: Picture, before: Picture | None, what: str) -> str:
 
 
 def _pool_line(pool: dict[str, Any], wide: bool) -> Text:
-    line = Text(f"pool {clean(pool.get('name') or 'global')}: ", no_wrap=True, overflow="ellipsis")
+    line = Text(f"pool {printable(pool.get('name') or 'global')}: ", no_wrap=True, overflow="ellipsis")
     for what in ("memory", "disk"):
         used, limit = pool.get(f"{what}_bytes", 0), pool.get(f"{what}_limit_bytes", 0)
         full = used / limit if limit else 0.0
@@ -143,77 +143,74 @@ def _bar(full: float, width: int = 8) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
+Column = tuple[str, str, Callable[[Any], Text | str]]
+"""A heading, the name of a figure (empty: all of the row), and its words."""
+
+
+def _text(value: Any) -> Text:
+    return Text(printable("?" if value is None else value))
+
+
+def _total(counts: Any) -> str:
+    return figures.count(figures.total(counts))
+
+
+def _state(value: Any) -> Text:
+    return Text(printable(value or "?"), style=figures.STYLES.get(value, ""))
+
+
+def _waits(publisher: dict[str, Any]) -> Text:
+    """Says whether the publisher is read, and if not, what for."""
+    why = printable(publisher.get("waits_for", ""))
+    said = "" if not publisher.get("paused") else f"not read now: {why}" if why else "not read now"
+    return Text(said, style="yellow")
+
+
+def _verdict(verdict: Any) -> Text:
+    return Text(figures.verdict_line(verdict))
+
+
+CONSUMER: tuple[Column, ...] = (
+    ("CONSUMER", "client", _text), ("FILTER", "filter", _text), ("STATE", "state", _state),
+    ("LAG", "lag_records", figures.count), ("AGE", "lag_age_ms", figures.millis), ("HOLDS", "held_bytes", figures.size),
+    ("DRAIN", "drain_rate", figures.rate),
+)  # fmt: skip
+CONSUMER_WIDE: tuple[Column, ...] = (
+    ("OFFERED", "offered_rate", figures.rate), ("BLOCKED", "blocked_ms", figures.millis),
+    ("NO CREDIT", "credit_exhausted_ms", figures.millis),
+)  # fmt: skip
+CONSUMER_WIDER: tuple[Column, ...] = (
+    ("IN FLIGHT", "in_flight", figures.count), ("SKIPPED", "gap_records", _total),
+    ("STALLS", "producer_stall_ms", figures.millis),
+)  # fmt: skip
+QUEUE: tuple[Column, ...] = (
+    ("QUEUE", "name", _text), ("WAITING", "records", figures.count), ("BYTES", "bytes", figures.size),
+    ("AGE", "age_ms", figures.millis), ("IN FLIGHT", "unacknowledged", figures.count),
+    ("CONSUMERS", "consumers", figures.count), ("SLOW", "slow_consumers", figures.count),
+    ("DROPPED", "dropped_records", _total),
+)  # fmt: skip
+PUBLISHER: tuple[Column, ...] = (
+    ("PUBLISHER", "client", _text), ("RECORDS", "published_records", figures.count),
+    ("BYTES", "published_bytes", figures.size), ("STALLED", "stalled_ms", figures.millis),
+    ("SKIPPED BY CONSUMERS", "lost_records", _total), ("", "", _waits),
+)  # fmt: skip
+
+
 def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=width < WIDE)
-    names = ["CONSUMER", "FILTER", "STATE", "LAG", "AGE", "HOLDS", "DRAIN"]
-    wide = [] if width < WIDE else ["OFFERED", "BLOCKED", "NO CREDIT"]
-    wider = [] if width < WIDER else ["IN FLIGHT", "SKIPPED", "STALLS"]
-    for name in [*names, *wide, *wider]:
-        right = name not in names[:3]
-        table.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    table.add_column("LAST VERDICT", ratio=1 if width < WIDE else None, overflow="ellipsis", no_wrap=True)
-    for one in consumers:
-        state = str(one.get("state", "?"))
-        cells: list[Text | str] = [
-            Text(clean(one.get("client", "?"))),
-            Text(clean(one.get("filter", "?"))),
-            Text(clean(state), style=figures.STYLES.get(state, "")),
-            figures.count(one.get("lag_records")),
-            figures.millis(one.get("lag_age_ms")),
-            figures.size(one.get("held_bytes")),
-            figures.rate(one.get("drain_rate")),
-        ]
-        if wide:
-            cells += [figures.rate(one.get("offered_rate")), figures.millis(one.get("blocked_ms"))]
-            cells.append(figures.millis(one.get("credit_exhausted_ms")))
-        if wider:
-            cells += [figures.count(one.get("in_flight")), figures.count(figures.total(one.get("gap_records")))]
-            cells.append(figures.millis(one.get("producer_stall_ms")))
-        table.add_row(*cells, Text(figures.verdict_line(one.get("last_verdict"))))
+    wide, wider = CONSUMER_WIDE * (width >= WIDE), CONSUMER_WIDER * (width >= WIDER)
+    table = _table(consumers, (*CONSUMER, *wide, *wider, ("LAST VERDICT", "last_verdict", _verdict)))
+    table.expand = not wide
+    table.columns[-1].ratio = None if wide else 1
     if not consumers:
         table.add_row(Text("none", style="dim"))
     return table
 
 
-def _queues(queues: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]], columns: Sequence[Column]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("QUEUE", "WAITING", "BYTES", "AGE", "IN FLIGHT", "CONSUMERS", "SLOW", "DROPPED"):
-        table.add_column(name, justify="left" if name == "QUEUE" else "right", no_wrap=True, overflow="ellipsis")
-    for one in queues:
-        table.add_row(
-            Text(clean(one.get("name", "?"))),
-            figures.count(one.get("records")),
-            figures.size(one.get("bytes")),
-            figures.millis(one.get("age_ms")),
-            figures.count(one.get("unacknowledged")),
-            figures.count(one.get("consumers")),
-            figures.count(one.get("slow_consumers")),
-            figures.count(figures.total(one.get("dropped_records"))),
-        )
+    for heading, _, words in columns:
+        left = words in (_text, _state, _waits, _verdict)
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(words(row.get(name) if name else row) for _, name, words in columns))
     return table
-
-
-def _publishers(publishers: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("PUBLISHER", "RECORDS", "BYTES", "STALLED", "SKIPPED BY CONSUMERS", ""):
-        table.add_column(
-            name, justify="left" if name in ("PUBLISHER", "") else "right", no_wrap=True, overflow="ellipsis"
-        )
-    for one in publishers:
-        table.add_row(
-            Text(clean(one.get("client", "?"))),
-            figures.count(one.get("published_records")),
-            figures.size(one.get("published_bytes")),
-            figures.millis(one.get("stalled_ms")),
-            figures.count(figures.total(one.get("lost_records"))),
-            Text(_waits(one), style="yellow"),
-        )
-    return table
-
-
-def _waits(publisher: dict[str, Any]) -> str:
-    """Whether it is read, and if not, what for."""
-    if not publisher.get("paused"):
-        return ""
-    why = clean(publisher.get("waits_for", ""))
-    return f"not read now: {why}" if why else "not read now"

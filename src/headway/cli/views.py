@@ -14,8 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.errors import clean, needing, plainly, say
+from headway.cli.errors import needing, plainly, say
 from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
+from headway.console import printable
 from headway.core.base import format_count, format_duration
 from headway.server.config import load_settings
 
@@ -118,7 +119,7 @@ class Plain(Troubles):
             line = in_words(one)
             if one.state == "running" and line != before and now >= due:
                 self._lines[one.name] = now + SAID_S, line
-                print(clean(line), flush=True)
+                print(printable(line), flush=True)
 
 
 def in_words(one: Status) -> str:
@@ -138,7 +139,7 @@ def draw(views: Sequence[Status]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one in views:
         table.add_row(
-            Text(one.name), Text(clean(one.view.topic)), Text(one.state, style=_STYLES[one.state]),
+            Text(one.name), Text(printable(one.view.topic)), Text(one.state, style=_STYLES[one.state]),
             format_count(one.records), format_count(one.published), format_count(one.batches),
             format_duration(one.batch_ms / 1000), *(format_count(value) for value in (one.behind, one.late)),
             Text(format_count(one.misfits), style="yellow" if one.misfits else ""),

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from headway.cli import figures
 from headway.cli.admin import AdminClient
-from headway.cli.errors import clean
+from headway.console import printable
 from headway.core.base import ConfigError, format_duration
 
 
 def tell(console: Console, answer: dict[str, Any], last: int) -> None:
     """The verdicts, newest first; then how connections ended, newest first."""
-    name = clean(answer.get("client", "?"))
+    name = printable(answer.get("client", "?"))
     verdicts = answer.get("verdicts") or []
     here = "is connected" if answer.get("connected") else "is not connected"
     wait_s = answer.get("readmitted_in_s") or 0
@@ -45,13 +45,13 @@ def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
     head = Text(f"\n{when} ({figures.ago(wall_s)} ago)  ", style="dim")
     head.append(figures.deed(verdict), style="not dim bold")
     if verdict.get("filter"):
-        head.append(clean(f"  {verdict['filter']}"), style="not dim")
+        head.append(printable(f"  {verdict['filter']}"), style="not dim")
     console.print(head, soft_wrap=True)
-    console.print(Text("  " + clean(verdict.get("text", ""))), soft_wrap=not console.is_terminal)
+    console.print(Text("  " + printable(verdict.get("text", ""))), soft_wrap=not console.is_terminal)
     facts = [f"reason {verdict.get('reason', '?')}"]
     facts += [f"cause {verdict['cause']}"] if verdict.get("cause") else []
     facts += [policy] if verdict.get("policy") else ["decided by the broker itself"]
-    console.print(Text("  " + clean(" · ".join(facts)), style="dim"), soft_wrap=True)
+    console.print(Text("  " + printable(" · ".join(facts)), style="dim"), soft_wrap=True)
     for reading in verdict.get("readings") or []:
         console.print(Text("    " + figures.reading_line(reading)), soft_wrap=True)
 
@@ -63,9 +63,9 @@ def _tell_end(console: Console, end: dict[str, Any]) -> None:
     where += f", user {end['username']}" if end.get("username") else ""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
     line = Text(f"{when} ({figures.ago(wall_s)} ago)  ", style="dim")
-    line.append(clean(f"{done}, {end.get('reason', '?')}"), style="not dim bold")
+    line.append(printable(f"{done}, {end.get('reason', '?')}"), style="not dim bold")
     text = f": {end['text']}" if end.get("text") else ""
-    console.print(line.append(clean(f"{text} ({where})"), style="not dim"), soft_wrap=True)
+    console.print(line.append(printable(f"{text} ({where})"), style="not dim"), soft_wrap=True)
 
 
 def near(admin: AdminClient, name: str) -> list[str]:

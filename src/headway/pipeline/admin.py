@@ -7,8 +7,10 @@ from headway.core.base import ConfigError
 from headway.server.config import Settings
 
 
-def admin_url(settings: Settings) -> str:
-    """Finds the URL of the broker's admin API. Raises ConfigError."""
+def admin_url(settings: Settings, given: str | None = None) -> str:
+    """Returns the URL of the broker's admin API: the given one, or as the config says. Raises ConfigError."""
+    if given:
+        return read_admin_url(given)
     url = settings.server.admin
     if url is None or not url.port:
         raise ConfigError("the config does not say where the broker's admin API is: --admin http://HOST:PORT")

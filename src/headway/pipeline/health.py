@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,19 +30,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.pipelines.spark_connect_pipeline import start_run
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headway import __version__
 from headway.core.base import ConfigError
 from headway.pipeline.definitions import KEPT, RESULTS, define
+from headway.pipeline.error_text import error_text
 from headway.pipeline.footers import check_folder
-from headway.pipeline.graph import graph_of
+from headway.pipeline.graph import run_graph
 from headway.pipeline.lake import check_lake
 from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
-from headway.pipeline.session import MEMORY, first_line, open_session
+from headway.pipeline.session import MEMORY, open_session
 
 DATABASE = "health"
 IDENTITY = "health.json"
@@ -69,7 +70,7 @@ def run_health(
     ``full_refresh`` forgets what was read before and begins anew, also from another lake. Raises ConfigError for a lake
     that is not in order, a folder that cannot be used, and whatever stops Spark.
     """
-    from headway.pipeline.report.page import health_report
+    from headway.pipeline.report.health import health_report
 
     started = time.monotonic()
     lake, out = lake.absolute(), out.absolute()
@@ -77,9 +78,7 @@ def run_health(
     check_folder(out)
     with (
         _claimed(out, lake, full_refresh),
-        open_session(
-            "headway health", master=master, verbose=verbose, home=out, conf={"spark.driver.memory": memory}
-        ) as spark,
+        open_session("headway health", master=master, memory=memory, verbose=verbose, home=out) as spark,
     ):
         _update(spark, lake, out, full_refresh)
         recorded = _recorded(spark)
@@ -122,27 +121,19 @@ def _made_from(identity: Path) -> str | None:
 
 def _update(spark: SparkSession, lake: Path, out: Path, full_refresh: bool) -> None:
     """Run the pipeline."""
-    with tempfile.TemporaryDirectory(prefix="headway-health-") as scratch, progress("Measuring health") as tell:
-        nothing, state = Path(scratch, "nothing"), Path(scratch, "state")
-        nothing.mkdir()
-        (out / "_state").mkdir(exist_ok=True)
-        state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
+    with tempfile.TemporaryDirectory(prefix="headway-health-") as nothing, progress("Measuring health") as tell:
         tell("starting")
+        tables = partial(define, spark, lake, Path(nothing))
+        done = 0
         try:
-            with graph_of(spark, DATABASE) as graph:
-                define(spark, lake, nothing)
-            done = 0
-            for answer in start_run(
-                spark, graph, full_refresh=[], full_refresh_all=full_refresh, refresh=[], dry=False,
-                storage=f"file://{state}",
-            ):  # fmt: skip
+            for answer in run_graph(spark, DATABASE, out, tables, full_refresh=full_refresh):
                 event = answer.get("pipeline_event_result")
                 completed = re.search(r"\.(\w+) has COMPLETED", event.event.message) if event is not None else None
                 if completed is not None:
                     done += 1
                     tell(f"{done} of {len(KEPT) + len(RESULTS)} tables, {completed[1].replace('_', ' ')}")
         except PySparkException as error:
-            raise ConfigError(f"health could not be measured: {first_line(error)} (--verbose shows more)") from error
+            raise ConfigError(f"health could not be measured: {error_text(error)} (--verbose shows more)") from error
 
 
 def _recorded(spark: SparkSession) -> Mapping[str, Any]:
@@ -156,10 +147,6 @@ def _recorded(spark: SparkSession) -> Mapping[str, Any]:
         F.count_distinct("client").alias("consumers"),
         F.count_distinct("filter").alias("topics"),
     ).collect()
-    told = row.asDict()
-    for name in ("first", "last"):
-        if told[name] is None:
-            del told[name]
-        else:
-            told[name] = dt.datetime.fromtimestamp(told[name] / 1e6, dt.UTC)
-    return told
+    told = {name: value for name, value in row.asDict().items() if value is not None}
+    times = {name: dt.datetime.fromtimestamp(told[name] / 1e6, dt.UTC) for name in ("first", "last") if name in told}
+    return told | times

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
+from headway.console import printable
 from headway.core.base import format_duration
 
 QUIET_S = 2.0
@@ -72,8 +73,7 @@ def _plain(what: str) -> Iterator[Tell]:
 
 
 def _joined(what: str, text: str) -> str:
-    line = f"{what}: {text}" if text else what
-    return "".join(char if char.isprintable() else "\ufffd" for char in line)
+    return printable(f"{what}: {text}" if text else what)
 
 
 def _tasks(tell: Tell) -> Callable[..., None]:

@@ -36,7 +36,6 @@ from zipfile import ZipFile
 
 import pyspark
 from pyspark.conf import SparkConf
-from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -64,17 +63,19 @@ def open_session(
     name: str,
     *,
     master: str = "local[*]",
+    memory: str = MEMORY,
     verbose: bool = False,
     home: Path | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A quiet session of its own, always stopped.
 
-    ``master`` is ``local[N]`` or ``spark://host:port``. ``home`` is a folder where tables and their catalog are kept
-    from one session to the next; without it there is nothing to keep. ``conf`` has the last word on any setting.
+    ``master`` is ``local[N]`` or ``spark://host:port``. ``memory`` is the driver's. ``home`` is a folder where tables
+    and their catalog are kept from one session to the next; without it there is nothing to keep. ``conf`` has the last
+    word on any setting.
     Raises ConfigError where there is no Java, the master cannot be had, or this process has a session already.
     """
-    memory = (conf or {}).get("spark.driver.memory", MEMORY)
+    memory = (conf or {}).get("spark.driver.memory", memory)
     if not re.fullmatch(r"\d+[kmgt]b?", memory, re.IGNORECASE):
         raise ConfigError(f"{memory!r} is no size of memory for Java; give one such as 2g")
     check_java()
@@ -90,7 +91,7 @@ def open_session(
         token = secrets.token_hex(16)
         package = None if local else _package(scratch)
         stack.enter_context(_environ(package, loopback, verbose, token))
-        settings = _settings(name, master, loopback, verbose, home, scratch) | dict(conf or {})
+        settings = _settings(name, master, memory, loopback, verbose, home, scratch) | dict(conf or {})
         yield stack.enter_context(_connected(settings, None if verbose else scratch / "spark.log", package))
 
 
@@ -108,7 +109,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _settings(
-    name: str, master: str, loopback: bool, verbose: bool, home: Path | None, scratch: Path
+    name: str, master: str, memory: str, loopback: bool, verbose: bool, home: Path | None, scratch: Path
 ) -> dict[str, str]:
     java_options = [
         f'"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"',
@@ -120,7 +121,7 @@ def _settings(
     settings = {
         "spark.app.name": name,
         "spark.master": master,
-        "spark.driver.memory": MEMORY,
+        "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
@@ -267,9 +268,3 @@ def _why(error: Exception, log: Path | None) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         text = next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
     return (text or str(error)).strip().splitlines()[0]
-
-
-def first_line(error: BaseException) -> str:
-    """Shortens Spark's error: no class names, no stack."""
-    text = error.getMessage() if isinstance(error, PySparkException) else str(error)
-    return (text or type(error).__name__).strip().splitlines()[0]

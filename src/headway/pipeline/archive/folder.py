@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from headway.core.base import ConfigError
 from headway.core.message import table_name
 from headway.store.atomic_write import atomic_write
+from headway.store.journal.files import REAL
 
 PARTS, STEPS, TOPIC = "_parts", "_steps", "_topic.json"
 _FILE = re.compile(r"date=(\d{4}-\d\d-\d\d)/(\d{20})-(\d{20})\.parquet")
@@ -126,7 +127,8 @@ class Folder:
         for name in step["gone"]:
             (self.path / name).unlink(missing_ok=True)
         for folder in {(self.path / name).parent for name in step["new"].values()}:
-            _sync(folder)
+            if folder.is_dir():
+                REAL.sync_folder(folder)
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         for path in sorted((self.path / STEPS).glob("*.json")):
@@ -171,13 +173,4 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         json.dump(content, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    if folder.is_dir():
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    REAL.sync_folder(path.parent)

@@ -6,7 +6,6 @@ flow is; ``_lock``, held by a run. Nothing is told apart by when it is run: each
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 from pyspark import pipelines
 from pyspark.errors import PySparkException
-from pyspark.pipelines.spark_connect_pipeline import start_run
 from pyspark.sql import DataFrame, SparkSession
 
 from headway.core.base import ConfigError, parse_duration
@@ -24,7 +22,7 @@ from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.sink import FORMAT, ArchiveFormat
 from headway.pipeline.error_text import error_text
 from headway.pipeline.footers import check_folder
-from headway.pipeline.graph import graph_of
+from headway.pipeline.graph import run_graph
 from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session
@@ -65,8 +63,7 @@ def run_archive(
         folders = [open_folder(out, filter) for filter in filters]
         for folder in folders:
             folder.mend()
-        conf = {"spark.driver.memory": memory}
-        spark = stack.enter_context(open_session("headway archive", master=master, verbose=verbose, conf=conf))
+        spark = stack.enter_context(open_session("headway archive", master=master, memory=memory, verbose=verbose))
         spark.dataSource.register(ArchiveFormat)
         stop = stack.enter_context(stop_signal() if every_s is not None else nullcontext(threading.Event()))
         while True:
@@ -94,20 +91,16 @@ def _archived(folder: Folder) -> Archived:
 
 def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path, timeout: str) -> None:
     """Add what is recorded and not archived yet. Raises ConfigError."""
-    with tempfile.TemporaryDirectory(prefix="headway-archive-") as scratch, progress("Archiving", spark):
-        state = Path(scratch, "state")
-        (out / "_state").mkdir(exist_ok=True)
-        state.symlink_to(out / "_state")  # Spark would escape what is special in the folder's own path
-        try:
-            with graph_of(spark, DATABASE) as graph:
-                for folder in folders:
-                    define(spark, folder, admin, timeout)
-            start_run(
-                cast(SparkSession, _Patient(spark)), graph, full_refresh=[], full_refresh_all=False, refresh=[],
-                dry=False, storage=f"file://{state}",
-            )  # fmt: skip
-        except PySparkException as error:
-            raise ConfigError(f"not archived: {error_text(error)} (--verbose shows more)") from error
+
+    def flows() -> None:
+        for folder in folders:
+            define(spark, folder, admin, timeout)
+
+    try:
+        with progress("Archiving", spark):
+            list(run_graph(spark, DATABASE, out, flows, runner=cast(SparkSession, _Patient(spark))))
+    except PySparkException as error:
+        raise ConfigError(f"not archived: {error_text(error)} (--verbose shows more)") from error
 
 
 def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> None:

@@ -23,7 +23,7 @@ from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.pipeline.output import output
 from headway.pipeline.progress import progress
-from headway.pipeline.report.page import lab_report
+from headway.pipeline.report.lab import lab_report
 
 TOLERANCE_S, TOLERANCE_SHARE = 2.0, 0.1
 """A hit is reproduced if it comes at the recorded time, give or take so much, or that share of the rule's window."""

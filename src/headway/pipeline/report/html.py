@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from headway.console import printable
 from headway.pipeline.output import output
 from headway.pipeline.report import words
 
@@ -89,8 +90,8 @@ class Document:
 
     def beside(self, *texts: tuple[str, str]) -> None:
         """Headed texts of code, side by side where there is room."""
-        printable = [(heading, "\n".join(map(words.plain, text.splitlines()))) for heading, text in texts]
-        self._add("beside", texts=printable)
+        lines = [(heading, "\n".join(map(printable, text.splitlines()))) for heading, text in texts]
+        self._add("beside", texts=lines)
 
     def write(self, out: Path) -> Path:
         """Write the page to ``out`` and return it."""

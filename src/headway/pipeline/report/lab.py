@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from headway.console import printable
 from headway.pipeline.report import plots, words
 from headway.pipeline.report.health import facts
 from headway.pipeline.report.html import Column, Document
@@ -68,7 +69,7 @@ def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about:
     _outcomes(page, outcomes.to_pandas(), ran, best)
     _candidates(page, frame)
     page.section("What these figures do not say")
-    page.items([*_LIMITS, *(words.plain(line) for line in about.get("limits", ()))])
+    page.items([*_LIMITS, *(printable(line) for line in about.get("limits", ()))])
     return page.write(out)
 
 
@@ -118,7 +119,7 @@ def _held(row: Mapping[str, Any]) -> str:
 
 
 def _recommendation(page: Document, ran: dict[str, Any] | None, best: dict[str, Any] | None, why: str) -> None:
-    page.section("Recommended, and what ran", *([f"What speaks for it: {words.plain(why)}."] if why else []))
+    page.section("Recommended, and what ran", *([f"What speaks for it: {printable(why)}."] if why else []))
     if best is None:
         page.nothing("Nothing is recommended. The table of all candidates below says by how much each misses the goal.")
         return

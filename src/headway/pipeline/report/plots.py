@@ -255,11 +255,8 @@ def _names(clients: Sequence[str]) -> dict[str, str]:
 
 def _plot_time(at: Any) -> str:
     """As plotly takes it: UTC, to the millisecond, without a zone, which it would turn into the reader's."""
-    return (
-        f"{pd.Timestamp(at).tz_convert('UTC') if pd.Timestamp(at).tzinfo else pd.Timestamp(at):%Y-%m-%d %H:%M:%S.%f}"[
-            :23
-        ]
-    )
+    time = pd.Timestamp(at)
+    return f"{time.tz_convert('UTC') if time.tzinfo else time:%Y-%m-%d %H:%M:%S.%f}"[:23]
 
 
 def _unit(most: float) -> tuple[float, str]:

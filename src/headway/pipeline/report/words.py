@@ -1,7 +1,7 @@
 """Numbers and names in words, for pages that are read by people who were not there.
 
-Names come from strangers: ``plain`` makes any text one line of printable characters, ``shown`` shortens it as well. A
-page escapes what it writes; a plot understands a few tags and entities of its own, so its texts go through ``label``.
+Names come from strangers: ``printable`` makes any text one line of printable characters, ``shown`` shortens it, too.
+A page escapes what it writes; a plot understands a few tags and entities of its own, so its texts go through ``label``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from headway import console
+from headway.console import printable
 from headway.core.base import format_count, format_duration, format_share, format_size
 
 NAME_MAX = 36
@@ -38,14 +40,9 @@ ACTIONS = {
 CATCH_UP = {"yes": "yes: a false positive", "no": "no", "unknown": "nobody can tell"}
 
 
-def plain(text: object) -> str:
-    """The text as one line of printable characters."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
-
-
 def shown(text: object, length: int = NAME_MAX) -> str:
     """The same, shortened in the middle: names differ at both ends."""
-    line = plain(text)
+    line = printable(text)
     if len(line) <= length:
         return line
     half = (length - 1) // 2
@@ -77,15 +74,15 @@ ratio = _or_dash(lambda value: f"{value:.2f} ×")
 
 
 def cause(value: Any) -> str:
-    return CAUSES.get(str(value or ""), plain(value or "unknown"))
+    return CAUSES.get(str(value or ""), printable(value or "unknown"))
 
 
 def action(value: Any) -> str:
-    return ACTIONS.get(str(value or ""), plain(value or "–"))
+    return ACTIONS.get(str(value or ""), printable(value or "–"))
 
 
 def catch_up(value: Any) -> str:
-    return CATCH_UP.get(str(value), plain(value))
+    return CATCH_UP.get(str(value), printable(value))
 
 
 def yes(value: Any) -> str:
@@ -95,7 +92,7 @@ def yes(value: Any) -> str:
 def moment(value: Any) -> str:
     """A time to the second, in UTC; what is not a time is shown as it is."""
     if missing(value) or not isinstance(value, dt.datetime):
-        return "–" if missing(value) else plain(value)
+        return "–" if missing(value) else printable(value)
     at = value if value.tzinfo is None else value.astimezone(dt.UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
@@ -105,10 +102,9 @@ def clock(value: Any) -> str:
     return moment(value)[11:] or "–"
 
 
-def many(number: float, one: str, more: str = "") -> str:
+def many(number: float, noun: str) -> str:
     """``1 consumer``, ``3 consumers``, ``no consumers``."""
-    word = one if number == 1 else more or f"{one}s"
-    return f"no {word}" if number == 0 else f"{format_count(number)} {word}"
+    return console.many(number, noun) if number else console.many(0, noun).replace("0", "no", 1)
 
 
 def change(now: Any, then: Any, form: Callable[[Any], str], words_of: tuple[str, str] = ("less", "more")) -> str:
@@ -140,12 +136,12 @@ def fact(key: str, value: Any) -> str:
         return ", ".join(texts[:8]) + (f" and {len(texts) - 8} others" if len(texts) > 8 else "")
     if isinstance(value, dict):
         return "; ".join(f"{name(key)} {fact(str(key), one)}" for key, one in value.items())
-    return plain(value)
+    return printable(value)
 
 
 def name(key: object) -> str:
     """``memory_peak_bytes`` as people say it: ``memory peak``."""
-    text = plain(key)
+    text = printable(key)
     ending = next((ending for ending in _ENDINGS if text.endswith(ending) and text != ending[1:]), "")
     return text.removesuffix(ending).replace("_", " ")
 

@@ -21,7 +21,6 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headway.client.address import read_admin_url
 from headway.core.base import ConfigError
 from headway.pipeline.admin import admin_url
 from headway.pipeline.error_text import error_text
@@ -64,19 +63,18 @@ def run_views(
     memory: str = MEMORY,
     verbose: bool = False,
 ) -> list[Status]:
-    """ViewRun these views (all of them if none is named) until the process is told to stop or all have ended; how they
+    """Runs these views (all of them if none is named) until the process is told to stop or all have ended; how they
     stood then.
 
     ``admin`` is the broker's admin API, if it is not where the settings say. ``show`` is called again and again.
     Raises ConfigError for what concerns all of them; what concerns one is its status's ``error``.
     """
     wanted = [Status(name, settings.views[name]) for name in _checked(settings, names)]
-    url = read_admin_url(admin) if admin else admin_url(settings)
+    url = admin_url(settings, admin)
     checkpoint = checkpoint.absolute()
-    conf = SPARK | {"spark.driver.memory": memory}
     with (
         locked(checkpoint),
-        open_session("headway views", master=master, verbose=verbose, conf=conf) as spark,
+        open_session("headway views", master=master, memory=memory, verbose=verbose, conf=SPARK) as spark,
         stop_signal() as stop,
     ):
         run = ViewRun(spark, Catalog(spark, tables_of(settings), url), url, checkpoint)

@@ -28,13 +28,13 @@ def value(item: Any) -> str:
     if isinstance(item, int | float):
         return repr(item)
     if isinstance(item, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {value(inner)}" for key, inner in item.items()) + " }"
+        return "{ " + ", ".join(f"{toml_key(key)} = {value(inner)}" for key, inner in item.items()) + " }"
     if isinstance(item, list | tuple):
         return "[" + ", ".join(value(inner) for inner in item) + "]"
     return quoted(str(item))
 
 
-def _key(text: str) -> str:
+def toml_key(text: str) -> str:
     return text if text.replace("_", "").replace("-", "").isalnum() and text.isascii() else quoted(text)
 
 

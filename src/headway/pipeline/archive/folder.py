@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from headway.core.base import ConfigError
 from headway.core.message import table_name
 from headway.store.atomic_write import atomic_write
-from headway.store.journal.files import REAL
+from headway.store.journal import REAL
 
 PARTS, STEPS, TOPIC = "_parts", "_steps", "_topic.json"
 _FILE = re.compile(r"date=(\d{4}-\d\d-\d\d)/(\d{20})-(\d{20})\.parquet")

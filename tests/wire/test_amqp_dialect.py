@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from headway.core.message.record import NO_PROPERTIES, TOPICS, Gap, Properties, Record, Run
-from headway.wire.amqp.dialect import AmqpDialect
-from headway.wire.amqp.lane import Message, read_message
+from headway.wire.amqp.dialect import AmqpDialect, Message, read_message
 from headway.wire.amqp.properties import NONE, read, write
 
 JSON = bytes(commands.Basic.Properties(content_type="application/json", delivery_mode=2, priority=4).marshal())

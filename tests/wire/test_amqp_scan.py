@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 from tests.wire.test_amqp_decoder import message, method, raw
 
-from headway.wire.amqp.acks import FRAME_BYTES
-from headway.wire.amqp.scan import extend_run, find_whole
+from headway.wire.amqp.scan import ACK_FRAME_BYTES, extend_run, find_whole
 from headway.wire.columns import COLUMNS_MAX, FEW, equal_pairs, equal_pieces, same_frames
 
 LIMIT = 4096
@@ -139,7 +138,7 @@ def test_frames_that_are_alike(header_bytes: int, trailer: bytes, count: int) ->
 
 def test_a_frame_that_is_all_header() -> None:
     assert same_frames(b"abcd" * 100, b"abcd", 0, 4, b"d") == 400
-    assert FRAME_BYTES == 21
+    assert ACK_FRAME_BYTES == 21
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 20), st.integers(0, 5))

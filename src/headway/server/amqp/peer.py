@@ -24,10 +24,9 @@ from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshak
 from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.connections import Connection
 from headway.server.peers import CLOSING, OPEN, BasePeer
-from headway.wire.amqp.acks import AckBatch
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
-from headway.wire.amqp.items import Access, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
+from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.replies import (
     HEARTBEAT,
     write_access_ok,

@@ -24,12 +24,13 @@ from pamqp import base, commands
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import Run, topic_of
-from headway.wire.amqp.acks import ACK, FRAME_BYTES, read_acks
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.methods import FROM_CLIENT, read_arguments
 from headway.wire.amqp.primitives import AmqpReader
 from headway.wire.amqp.scan import (
+    ACK,
+    ACK_FRAME_BYTES,
     CONTENT,
     FRAME_END,
     FRAME_OVERHEAD,
@@ -37,6 +38,7 @@ from headway.wire.amqp.scan import (
     PROPERTIES_AT,
     extend_run,
     find_whole,
+    read_acks,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
 from headway.wire.partial import ALL, Tail
@@ -206,7 +208,7 @@ class AmqpDecoder:
             raise _fault(ReplyCode.COMMAND_INVALID, f"is a method {which} channel {channel}")
         if given == PUBLISH:
             return self._publish(data, pos, end, channel, items)
-        if given == ACK and end - pos == FRAME_BYTES:
+        if given == ACK and end - pos == ACK_FRAME_BYTES:
             stop, acks = read_acks(data, pos, channel)
             items.append(acks)
             self.packets += len(acks.tags)

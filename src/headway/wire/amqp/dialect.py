@@ -1,18 +1,97 @@
-"""The form in which AMQP's queues keep their records (lane.py). It is the same for all consumers: no ids, no holes.
+"""The form in which AMQP's queues keep their records. It is the same for all consumers: no ids, no holes.
+
+    u16 address bytes | address | u32 header bytes | header | body
+
+The address is exchange and routing key, as short strings. The header is a content header: class, weight, size of the
+body, properties. Everything before the body is the *lead*; its length depends only on address and properties.
 
 An envelope writes the deliveries for one consumer from it (envelope.py).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import add, sub
+from typing import NamedTuple
 
 import msgspec
 
-from headway.core.message import EncodedRun, Gap, Record, Run
-from headway.wire.amqp.lane import Leads, properties_of, read_message
+from headway.core.message import EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
+from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
+from headway.wire.amqp.properties import read, write
+from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
+
+HEADER_LEAD_BYTES = len(CONTENT) + 8
+"""Size of class, weight and body size, which come before the properties."""
+REMEMBERED_BYTES_MAX = 256
+"""Properties up to this size are cached when read."""
+_read_lately = lru_cache(1024)(read)
+
+
+class Message(NamedTuple):
+    """A record of a lane. ``properties``: flags and values."""
+
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+    def record(self) -> Record:
+        raw = self.properties
+        facts = _read_lately(raw) if len(raw) <= REMEMBERED_BYTES_MAX else read(raw)
+        return Record(topic_of(self.routing_key), self.body, facts.properties, facts.qos, exchange=self.exchange)
+
+
+class RecordParts(NamedTuple):
+    """The parts of a record, as written."""
+
+    address: bytes
+    header: bytes
+    body: bytes
+
+
+def split_record(record: bytes) -> RecordParts:
+    address_end = 2 + int.from_bytes(record[:2], "big")
+    header_at = address_end + 4
+    header_end = header_at + int.from_bytes(record[address_end:header_at], "big")
+    return RecordParts(record[2:address_end], record[header_at:header_end], record[header_end:])
+
+
+def read_message(record: bytes) -> Message:
+    address, header, body = split_record(record)
+    key_at = 1 + address[0]
+    return Message(address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:], body)
+
+
+class Leads:
+    """Leads of one address and the same properties, one per size of body; ``size``: the size of each lead."""
+
+    __slots__ = ("_after", "_before", "size")
+
+    def __init__(self, exchange: str, topic: str, properties: bytes) -> None:
+        address = write_address(exchange, routing_key_of(topic))
+        header_bytes = HEADER_LEAD_BYTES + len(properties)
+        self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + CONTENT
+        self._after = properties
+        self.size = len(self._before) + 8 + len(properties)
+
+    def lead(self, body_bytes: int) -> bytes:
+        return self._before + body_bytes.to_bytes(8, "big") + self._after
+
+
+def write_address(exchange: str, key: str) -> bytes:
+    """Writes an address. A topic may be longer than a routing key can be; such a key is cut off."""
+    raw = key.encode()
+    if len(raw) > SHORT_BYTES_MAX:
+        raw = raw[:SHORT_BYTES_MAX].decode(errors="ignore").encode()
+    return write_short(exchange) + write_short(raw)
+
+
+def properties_of(properties: Properties, qos: int) -> bytes:
+    """The properties as their publisher wrote them; those of other protocols are written anew."""
+    return write(properties, qos) if properties.native is None else properties.native
 
 
 class AmqpDialect(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ import msgspec
 from pamqp import base
 
 from headway.core.message import Run
-from headway.wire.amqp.acks import AckBatch
 from headway.wire.amqp.versions import Version
 
 
@@ -43,6 +42,15 @@ class Address(msgspec.Struct, frozen=True):
     mandatory: bool
     immediate: bool
     topic: str
+
+
+class AckBatch(NamedTuple):
+    """Neighbouring ``basic.ack`` of one channel, all single or all ``multiple``; tags in the order in which they
+    came."""
+
+    channel: int
+    tags: tuple[int, ...]
+    multiple: bool
 
 
 class PublishedRun(NamedTuple):

@@ -9,14 +9,13 @@ from __future__ import annotations
 from pamqp import base, commands, common
 
 from headway import __version__
-from headway.wire.amqp.acks import ACK
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.content import Content
-from headway.wire.amqp.lane import split_record, write_address
+from headway.wire.amqp.dialect import split_record, write_address
 from headway.wire.amqp.login import MECHANISMS
 from headway.wire.amqp.methods import write_arguments
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
-from headway.wire.amqp.scan import CONTENT, FRAME_END
+from headway.wire.amqp.scan import ACK, CONTENT, FRAME_END
 from headway.wire.amqp.versions import AMQP_0_9_1, Version
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

@@ -131,7 +131,7 @@ class Lake:
 
 
 def _files_of(folder: Path) -> list[_LakeFile]:
-    """The files of one table. Files that vanish meanwhile are left out."""
+    """Returns the files of one table. Files that vanish meanwhile are left out."""
     found = []
     with suppress(FileNotFoundError):
         for day in os.scandir(folder):
@@ -156,7 +156,7 @@ def _sync(path: Path) -> int:
 
 
 def new_run(now: float, token: str) -> str:
-    """A run's name, from its start (epoch seconds) and a unique token."""
+    """Returns a run's name, from its start (epoch seconds) and a unique token."""
     return f"{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}-{token}"
 
 
@@ -170,7 +170,7 @@ def _as_arrow(batch: RowBatch) -> pa.Table:
 
 
 def _array(values: ColumnData, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow sees it, without a copy; texts and flags are converted by Arrow."""
+    """Returns a column as Arrow sees it, without a copy; texts and flags are converted by Arrow."""
     if isinstance(values, TextColumn):
         return pa.DictionaryArray.from_arrays(_plain(values.indexes, pa.int32()), _strings(values.texts)).cast(kind)
     if pa.types.is_boolean(kind):

@@ -117,7 +117,7 @@ class Columns:
         self._payload_sizes.extend(sizes)
 
     def batch(self) -> pa.RecordBatch:
-        """The record batch with everything that was added."""
+        """Returns the record batch with everything that was added."""
         columns: list[pa.Array] = [
             pc.cumulative_sum(_numbers(self._offset_steps, pa.int64())),
             _numbers(self._times, SCHEMA.field("timestamp").type),
@@ -130,7 +130,7 @@ class Columns:
 
 
 def batches(found: Iterable[tuple[Run, int, int, Keys]]) -> Iterator[pa.RecordBatch]:
-    """Record batches of about ``BATCH_BYTES``; the items are the arguments of ``Columns.add``."""
+    """Yields record batches of about ``BATCH_BYTES``; the items are the arguments of ``Columns.add``."""
     columns = Columns()
     for run, first, time_us, keys in found:
         columns.add(run, first, time_us, keys)
@@ -145,7 +145,7 @@ def batches(found: Iterable[tuple[Run, int, int, Keys]]) -> Iterator[pa.RecordBa
 
 
 def stream_start(metadata: Mapping[str, str]) -> bytes:
-    """The beginning of an Arrow IPC stream: the schema with metadata."""
+    """Returns the beginning of an Arrow IPC stream: the schema with metadata."""
     return bytes(SCHEMA.with_metadata(dict(metadata)).serialize())
 
 

@@ -75,7 +75,7 @@ def check_topic(topic: str | None) -> None:
 
 
 def runs(data: bytes) -> Iterator[tuple[int, Run]]:
-    """The runs of a part, each with the number of its first row. Raises BadRows where it is damaged."""
+    """Yields the runs of a part, each with the number of its first row. Raises BadRows where it is damaged."""
     at = 0
     for batch in _batches(data):
         for first, stop, said in _stretches(batch):
@@ -131,7 +131,7 @@ def _runs(batch: pa.RecordBatch, first: int, stop: int, said: _RowHead) -> Itera
 
 
 def _ends(payload: pa.Array) -> list[int]:
-    """The offsets at which payloads begin, and the end of the last one."""
+    """Returns the offsets at which payloads begin, and the end of the last one."""
     size = 4 * len(payload) + 4
     return memoryview(payload.buffers()[1])[4 * payload.offset :][:size].cast("i").tolist()
 

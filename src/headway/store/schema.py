@@ -22,6 +22,6 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """The schema of one table's files. No column is nullable."""
+    """Returns the schema of one table's files. No column is nullable."""
     fields = [pa.field(column.name, _TYPES[column.kind], nullable=False) for column in TABLES[table].columns]
     return pa.schema(fields, {TABLE_KEY: table.encode(), VERSION_KEY: str(VERSION).encode()})

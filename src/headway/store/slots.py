@@ -102,7 +102,7 @@ class Slot:
         self.disk_bytes = slot_bytes
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of the piece. Raises OSError."""
+        """Returns bytes ``start`` to ``stop`` of the piece. Raises OSError."""
         return read_whole(self._file.fd, self.start + start, stop - start)
 
     def release(self) -> None:

@@ -105,7 +105,7 @@ class SpilledChunk:
         return self._offset
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
+        """Returns bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
         return read_whole(self.fd, self._offset + start, stop - start)
 
     def release(self) -> None:

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 def is_name(text: str) -> bool:
-    """Whether a writer or a part may have this name."""
+    """Returns whether a writer or a part may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -56,12 +56,12 @@ class Staged:
         return self.folder / writer / f"{part}.arrow"
 
     def parts(self, writer: str) -> list[str]:
-        """The names of all parts of a writer."""
+        """Returns the names of all parts of a writer."""
         folder = self.folder / writer
         return [path.stem for path in folder.glob("*.arrow")] if folder.is_dir() else []
 
     def missing(self, writer: str, parts: Iterable[str]) -> list[str]:
-        """The given parts that do not exist."""
+        """Returns the given parts that do not exist."""
         return [part for part in parts if not self.path(writer, part).is_file()]
 
     def remove(self, writer: str, parts: Iterable[str]) -> None:

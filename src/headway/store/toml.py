@@ -21,7 +21,7 @@ class BadConfig(ConfigError):
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises BadConfig."""
+    """Returns the text of a file. Raises BadConfig."""
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)

@@ -69,8 +69,8 @@ def _same_pieces(data: bytes, header: bytes, pos: int, size: int, trailer: bytes
 
 
 def equal_pieces(data: bytes, start: int, size: int, step: int, count: int) -> tuple[bytes, ...]:
-    """``count`` pieces of ``size`` bytes, each ``step`` bytes after the one before. It takes less than half the time of
-    as many slices."""
+    """Returns ``count`` pieces of ``size`` bytes, each ``step`` bytes after the one before. It takes less than half the
+    time of as many slices."""
     form = f"{size}s{step - size}x" * (count - 1) + f"{size}s" if count else ""
     return Struct(form).unpack_from(data, start)
 

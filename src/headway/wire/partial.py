@@ -51,7 +51,7 @@ class BytesReader(ABC):
     @staticmethod
     @abstractmethod
     def malformed(text: str) -> ProtocolError:
-        """The protocol's error for bytes that do not parse."""
+        """Returns the protocol's error for bytes that do not parse."""
 
     def take(self, size: int, what: str) -> int:
         """Skips ``size`` bytes and returns their start."""

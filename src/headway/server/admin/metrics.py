@@ -37,7 +37,7 @@ class _Families(Collector):
 
 
 def label(text: str) -> str:
-    """The text as a label: a long one is cut, and a checksum tells it from others with the same beginning."""
+    """Returns the text as a label: a long one is cut, and a checksum tells it from others with the same beginning."""
     if len(text) <= LABEL_CHARS_MAX:
         return text
     return f"{text[: LABEL_CHARS_MAX - 10]}…{crc32(text.encode()):08x}"
@@ -69,12 +69,12 @@ class Metrics:
         return _text(list(self._whole(census)))
 
     async def consumers(self) -> bytes:
-        """The series of the consumers with the most lag."""
+        """Returns the series of the consumers with the most lag."""
         told = await self._listings.consumers()
         return await self._written(list(consumer_families(told["consumers"])))
 
     async def queues(self) -> bytes:
-        """The series of the longest queues."""
+        """Returns the series of the longest queues."""
         told = await self._listings.queues()
         return await self._written(list(queue_families(told["queues"])))
 

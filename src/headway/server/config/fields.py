@@ -88,7 +88,7 @@ def shown(value: object) -> str:
 
 
 def _reads(parse: Callable[[Any], T]) -> PlainValidator:
-    """A field read by ``parse``, whose ConfigError becomes the field's own error."""
+    """Returns a field read by ``parse``, whose ConfigError becomes the field's own error."""
 
     def read(value: Any) -> T:
         try:

@@ -14,7 +14,7 @@ from headway.server.config.settings import Settings, SourceTable, TopicTable, Vi
 
 
 def key_of(view: ViewTable) -> KeyExtractor:
-    """The key of a view's topic: the column ``key``."""
+    """Returns the key of a view's topic: the column ``key``."""
     return compile_key("/" + view.key.replace("~", "~0").replace("/", "~1"))
 
 

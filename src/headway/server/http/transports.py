@@ -6,7 +6,7 @@ from aiohttp import web
 
 
 def is_gone(request: web.Request) -> bool:
-    """The client has closed its connection."""
+    """Returns whether the client has closed its connection."""
     return request.transport is None or request.transport.is_closing()
 
 

@@ -18,12 +18,12 @@ def _status_bytes(field: str) -> int:
 
 
 def memory_rss_bytes() -> int:
-    """Resident memory now."""
+    """Returns the resident memory now."""
     return _status_bytes("VmRSS:")
 
 
 def memory_peak_bytes() -> int:
-    """Highest resident memory so far."""
+    """Returns the highest resident memory so far."""
     return _status_bytes("VmHWM:")
 
 

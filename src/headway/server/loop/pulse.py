@@ -151,7 +151,7 @@ class Pulse:
         return shares
 
     def _words(self, shares: dict[str, float]) -> str:
-        """``read 1,700 ms, turn 200 ms; the longest was read of display-7, 1,690 ms``."""
+        """Returns a text such as ``read 1,700 ms, turn 200 ms; the longest was read of display-7, 1,690 ms``."""
         order = sorted(shares, key=shares.__getitem__, reverse=True)
         words = ", ".join(f"{cause} {shares[cause] * 1000:,.0f} ms" for cause in order if shares[cause] >= 0.001)
         cause, who = self._worst

@@ -51,7 +51,7 @@ def compact(settings: Settings) -> dict[str, tuple[int, int]]:
 
 
 def _check_nothing_was_dropped(broker: Broker) -> None:
-    """A snapshot would not repeat records that the restored broker dropped. Raises ConfigError."""
+    """Raises ConfigError if the restored broker dropped records: a snapshot would not repeat these."""
     dropped = {reason for queue in stats.queues(broker, time.monotonic()) for reason in queue.dropped_records}
     if broker.verdicts.made or dropped & {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.SPILL_FAILED}:
         raise ConfigError("the unsettled records do not fit into memory; nothing was changed")
@@ -94,7 +94,7 @@ def _trim(streams: Mapping[str, Stream], settings: Settings, restored: RestoredB
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The bytes on disk of each stream."""
+    """Returns the bytes on disk of each stream."""
     return {
         path.name: sum(file.stat().st_size for file in path.iterdir() if file.is_file())
         for path in sorted(folder.iterdir()) if path.is_dir()

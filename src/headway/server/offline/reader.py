@@ -29,8 +29,8 @@ class StreamSummary(NamedTuple):
 
 
 def settings_for(folder: Path | None, config: Path | None) -> Settings:
-    """The settings to read a journal with, from its folder or its broker's config. The broker's limits are lifted, so
-    that nothing is left out. Raises ConfigError."""
+    """Returns the settings to read a journal with, from its folder or its broker's config. The broker's limits are
+    lifted, so that nothing is left out. Raises ConfigError."""
     if (folder is None) == (config is None):
         raise ConfigError("name the journal's folder, or the config of its broker: --config FILE")
     settings = parse_settings("") if config is None else load_settings(config)
@@ -98,8 +98,8 @@ def describe_streams(settings: Settings) -> list[StreamSummary]:
 
 
 def open_recorded(settings: Settings, topic: str, key: KeyExtractor | None) -> tuple[list[RecordedStream], list[str]]:
-    """The streams with the records of a topic or filter, and a sentence for each unreadable part. ``key`` overrides the
-    config. Without a config all recorded streams are read. Raises ConfigError, OSError."""
+    """Returns the streams with the records of a topic or filter, and a sentence for each unreadable part. ``key``
+    overrides the config. Without a config all recorded streams are read. Raises ConfigError, OSError."""
     try:
         validate_filter(topic)
     except BadTopic as error:

@@ -16,7 +16,7 @@ class NotRecorded(Exception):
 
 
 def filters_of(topic: str, recorded: Collection[str]) -> list[str]:
-    """The recorded filters that overlap the topic. Raises NotRecorded unless one of them covers it."""
+    """Returns the recorded filters that overlap the topic. Raises NotRecorded unless one of them covers it."""
     if not any(covers(filter, topic) for filter in recorded):
         raise NotRecorded(topic, recorded)
     return [filter for filter in recorded if overlaps(filter, topic)]

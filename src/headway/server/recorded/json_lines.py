@@ -42,7 +42,7 @@ def to_json_lines(parts: Iterable[RunPart]) -> Iterator[bytes]:
 
 
 def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
-    """The records of a part, as objects for JSON."""
+    """Yields the records of a part, as objects for JSON."""
     run = part.run
     if run is None:
         return
@@ -56,7 +56,7 @@ def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
 
 
 def properties_of(run: Run) -> dict[str, Any]:
-    """The properties that are set."""
+    """Returns the properties that are set."""
     said = run.properties
     found: dict[str, Any] = {"qos": run.qos, "retain": run.retain}
     if said.content_type is not None:

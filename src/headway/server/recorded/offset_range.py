@@ -61,7 +61,7 @@ class OffsetGone(Exception):
 
 
 def parse_position(text: str, name: str, now_us: int) -> Position:
-    """``12408``, ``2026-01-31T12:00:00Z`` (without a zone: UTC), ``-5m``. Raises ConfigError."""
+    """Reads an offset: ``12408``, ``2026-01-31T12:00:00Z`` (without a zone: UTC), ``-5m``. Raises ConfigError."""
     text = text.strip()
     if _OFFSET.fullmatch(text):
         if int(text) > OFFSET_MAX:

@@ -55,25 +55,26 @@ class Trimmed(Exception):
 
 
 def earliest(streams: Sequence[ReadableStream]) -> int:
-    """The first offset from which nothing is deleted in any of the streams, and before which they have nothing."""
+    """Returns the first offset from which nothing is deleted in any of the streams, and before which they have
+    nothing."""
     gone = deleted(streams)
     return max(gone + 1 if gone else 0, min((stream.first_sequence for stream in streams), default=1))
 
 
 def deleted(streams: Iterable[ReadableStream]) -> int:
-    """The last offset up to which records are deleted; 0: none are."""
+    """Returns the last offset up to which records are deleted; 0: none are."""
     return max((stream.freed_upto for stream in streams), default=0)
 
 
 def latest(streams: Iterable[ReadableStream], on_disk: int | None = None) -> int:
-    """The offset after the last record. ``on_disk``: records behind this offset may not be on disk yet."""
+    """Returns the offset after the last record. ``on_disk``: records behind this offset may not be on disk yet."""
     last = max((stream.last_sequence for stream in streams), default=0)
     return (last if on_disk is None else min(last, on_disk)) + 1
 
 
 def read_parts(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[RunPart]:
-    """The records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt, OSError.
-    """
+    """Yields the records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt,
+    OSError."""
     matches = matcher(filter)
     yield from merge(*(_of_one(source, matches, first, stop - 1) for source in sources), key=_order)
 
@@ -104,8 +105,8 @@ def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int
 
 
 def limited_stop(found: Iterable[RunPart], bytes_max: int) -> int | None:
-    """The offset to stop before, so that payloads stay within ``bytes_max`` but at least one record comes; None: all of
-    them fit."""
+    """Returns the offset to stop before, so that payloads stay within ``bytes_max`` but at least one record comes;
+    None: all of them fit."""
     looked = size = 0
     for part in found:
         looked += part.scanned_bytes

@@ -175,7 +175,8 @@ class WriterHandlers:
             raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
 
     async def _publication(self, name: str, number: int, parts: tuple[str, ...]) -> Publication | None:
-        """The publication of this batch, running or done; None: published long ago, or empty. Raises Refusal."""
+        """Returns the publication of this batch, running or done; None: published long ago, or empty. Raises
+        Refusal."""
         running = self._publications.get(name)
         if running is not None and running.number == number:
             await self._drop(name, [part for part in parts if part not in running.parts])

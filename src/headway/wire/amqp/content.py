@@ -18,19 +18,19 @@ class Content:
         """The largest part of a body that fits into a frame."""
 
     def header_lead(self, header_bytes: int) -> bytes:
-        """The bytes before a header."""
+        """Returns the bytes before a header."""
         return self._header + header_bytes.to_bytes(4, "big")
 
     def header(self, header: bytes) -> bytes:
-        """The header frame. ``header``: class, weight, size of the body, properties."""
+        """Returns the header frame. ``header``: class, weight, size of the body, properties."""
         return self.header_lead(len(header)) + header + FRAME_END
 
     def body_lead(self, body_bytes: int) -> bytes:
-        """The bytes before a body that fits into one frame."""
+        """Returns the bytes before a body that fits into one frame."""
         return self._body + body_bytes.to_bytes(4, "big")
 
     def body(self, body: bytes) -> bytes:
-        """The body in as many frames as it needs; an empty body needs none."""
+        """Returns the body in as many frames as it needs; an empty body needs none."""
         most = self.most
         if len(body) <= most:
             return self.body_lead(len(body)) + body + FRAME_END if body else b""

@@ -90,7 +90,7 @@ def write_address(exchange: str, key: str) -> bytes:
 
 
 def properties_of(properties: Properties, qos: int) -> bytes:
-    """The properties as their publisher wrote them; those of other protocols are written anew."""
+    """Returns the properties as their publisher wrote them; those of other protocols are written anew."""
     return write(properties, qos) if properties.native is None else properties.native
 
 
@@ -122,7 +122,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
     def decode(self, frame: bytes) -> Record:
-        """The record with all properties of its publisher except its lifetime."""
+        """Returns the record with all properties of its publisher except its lifetime."""
         return read_message(frame).record()
 
     def encode_record(
@@ -135,7 +135,7 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """The record as it is in a lane, without the parts of a delivery."""
+        """Returns the record as it is in a lane, without the parts of a delivery."""
         return self.encode(record.run(), record.sequence).data
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:

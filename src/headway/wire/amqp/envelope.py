@@ -1,4 +1,4 @@
-"""Deliveries to one consumer of AMQP, from the bytes of a lane (lane.py).
+"""Deliveries to one consumer of AMQP, from the bytes of a lane (dialect.py).
 
 A delivery is a method frame (consumer tag, delivery tag, redelivered, address), a header frame, and body frames of
 limited size. Only the consumer tag and the delivery tag differ between consumers::
@@ -110,7 +110,7 @@ class AmqpEnvelope:
         return [end - before + own * number for number, end in enumerate(cut.ends[start:stop], 1)]
 
     def _before(self, address_bytes: int) -> bytes:
-        """The bytes before the delivery tag."""
+        """Returns the bytes before the delivery tag."""
         size = self._size + address_bytes
         return b"\x01" + self.shape[0].to_bytes(2, "big") + size.to_bytes(4, "big") + self._method
 
@@ -190,7 +190,8 @@ class _Lead:
         self._content = content
 
     def rest(self, body_bytes: int) -> bytes:
-        """The bytes between the delivery tag and the body, if the body has one frame; else those before its frames."""
+        """Returns the bytes between the delivery tag and the body, if the body has one frame; else those before its
+        frames."""
         found = self.rests.get(body_bytes)
         if found is None:
             found = b"".join((self._front, body_bytes.to_bytes(8, "big"), self.behind, FRAME_END))

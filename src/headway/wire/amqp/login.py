@@ -26,7 +26,7 @@ def read_login(mechanism: str, response: str | bytes) -> Login | None:
 
 
 def _plain(raw: bytes) -> Login:
-    """PLAIN (RFC 4616): authorization identity, which is ignored, user and password, separated by NUL."""
+    """Reads PLAIN (RFC 4616): authorization identity, which is ignored, user and password, separated by NUL."""
     parts = raw.split(b"\0", 2)
     if len(parts) != 3:
         raise malformed("has no user and password in its response")

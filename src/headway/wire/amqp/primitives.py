@@ -38,7 +38,7 @@ _TIMESTAMP_MAX = 253_402_300_799
 
 
 def malformed(text: str) -> ProtocolError:
-    """The error for bytes that do not parse."""
+    """Returns the error for bytes that do not parse."""
     return ProtocolError(text, reason=Reason.MALFORMED, code=ReplyCode.SYNTAX_ERROR)
 
 
@@ -137,7 +137,7 @@ def read_bare_table(raw: bytes, what: str) -> dict[str, object]:
 
 
 def _time(value: int) -> datetime | int:
-    """A timestamp in seconds. A value beyond year 9999 stays an integer: some clients write milliseconds."""
+    """Reads a timestamp in seconds. A value beyond year 9999 stays an integer: some clients write milliseconds."""
     return datetime.fromtimestamp(value, UTC) if value <= _TIMESTAMP_MAX else value
 
 

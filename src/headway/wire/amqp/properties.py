@@ -85,14 +85,14 @@ class _Span(NamedTuple):
 
 @lru_cache(256)
 def _there(flags: int) -> tuple[tuple[str, int], ...]:
-    """The properties that the flags announce, and the size of each."""
+    """Returns the properties that the flags announce, and the size of each."""
     if flags & 3:
         raise malformed("has flags of properties that there are not")
     return tuple((name, _SIZES.get(name, -1)) for name, flag in _FLAGS.items() if flags & flag)
 
 
 def _places(raw: bytes) -> dict[str, _Span]:
-    """The position of each property's value."""
+    """Returns the position of each property's value."""
     n, pos = len(raw), 2
     if n < 2:
         raise malformed("ends within its property flags")
@@ -149,7 +149,7 @@ def _text(raw: bytes | None) -> str | None:
 
 
 def _topic(key: str | None) -> str | None:
-    """The topic of a routing key; None: there is no valid one."""
+    """Returns the topic of a routing key; None: there is no valid one."""
     if key is None:
         return None
     try:
@@ -167,7 +167,7 @@ def _milliseconds(raw: bytes | None) -> int | None:
 
 
 def _user_text(name: str, value: object) -> str | None:
-    """A header as the text of an MQTT user property; None: it has no text, or none that fits."""
+    """Returns a header as the text of an MQTT user property; None: it has no text, or none that fits."""
     match value:
         case bool():
             text = "true" if value else "false"

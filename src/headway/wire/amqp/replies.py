@@ -41,7 +41,7 @@ def _frame(channel: int, index: int, arguments: bytes) -> bytes:
 
 
 def shortened(text: str) -> str:
-    """The text, cut to the length of a short string."""
+    """Returns the text, cut to the length of a short string."""
     raw = text.encode()
     return text if len(raw) <= SHORT_BYTES_MAX else raw[: SHORT_BYTES_MAX - 3].decode(errors="ignore") + "..."
 
@@ -63,7 +63,8 @@ def write_start(version: Version, mechanisms: str = MECHANISMS) -> bytes:
 
 
 def write_close_connection(version: Version, code: ReplyCode, text: str, method: int = 0) -> bytes:
-    """``method``: class id << 16 | method id, in 0-9-1, of the method at fault; 0: none."""
+    """Writes ``connection.close``. ``method``: class id << 16 | method id, in 0-9-1, of the method at fault; 0:
+    none."""
     class_id, method_id = divmod(version.from_091(method), 1 << 16)
     return write_method(version, 0, commands.Connection.Close(
         reply_code=code, reply_text=reply_text(code, text), class_id=class_id, method_id=method_id,
@@ -78,7 +79,7 @@ def write_close_channel(version: Version, channel: int, code: ReplyCode, text: s
 
 
 def reply_text(code: ReplyCode, text: str) -> str:
-    """The code's name and the text, which is all that clients show."""
+    """Returns the code's name and the text, which is all that clients show."""
     return shortened(f"{code.word} - {text}")
 
 

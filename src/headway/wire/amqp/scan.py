@@ -47,7 +47,8 @@ class Whole(NamedTuple):
 def find_whole(
     data: bytes, start: int, publish_end: int, payload_bytes_max: int, frame_bytes_max: int
 ) -> Whole | None:
-    """The message whose publish frame is ``data[start:publish_end]``; None: it is incomplete, or cannot be in a run."""
+    """Returns the message whose publish frame is ``data[start:publish_end]``; None: it is incomplete, or cannot be in a
+    run."""
     n = len(data)
     if publish_end + 7 > n or data[publish_end] != 2 or not _same_channel(data, start, publish_end):
         return None

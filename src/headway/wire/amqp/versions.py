@@ -29,7 +29,7 @@ class Version(NamedTuple):
     """Clients ask for access tickets."""
 
     def to_091(self, index: int) -> int:
-        """The method's index in 0-9-1; -1: this version has no such method."""
+        """Returns the method's index in 0-9-1; -1: this version has no such method."""
         if index in self.own:
             return -1
         return next((new for new, old in self.own.items() if old == index), index)
@@ -60,5 +60,5 @@ _HEADERS = {
 
 
 def version_asked(header: bytes) -> Version | None:
-    """The version that the first eight bytes of a connection ask for; None: an unknown version."""
+    """Returns the version that the first eight bytes of a connection ask for; None: an unknown version."""
     return _HEADERS.get(header)

@@ -110,19 +110,19 @@ _CLOSE_SILENTLY = frozenset({
 
 
 def find_code(reason: Reason) -> ReasonCode:
-    """The code of a reason. All reasons of slow consumers have the code *quota exceeded*."""
+    """Returns the code of a reason. All reasons of slow consumers have the code *quota exceeded*."""
     return _CODE_OF.get(reason, ReasonCode.QUOTA_EXCEEDED)
 
 
 def connack_code(code: int) -> int:
-    """``code`` if a CONNACK of MQTT 5 may carry it, else the closest code that it may carry."""
+    """Returns ``code`` if a CONNACK of MQTT 5 may carry it, else the closest code that it may carry."""
     if code in CONNACK_CODES:
         return code
     return _CONNACK_INSTEAD.get(code, ReasonCode.UNSPECIFIED_ERROR)
 
 
 def connack_code_3_1_1(code: int) -> int | None:
-    """The return code of a 3.1.1 CONNACK; None: that version closes the connection without a CONNACK."""
+    """Returns the return code of a 3.1.1 CONNACK; None: that version closes the connection without a CONNACK."""
     if code in _CLOSE_SILENTLY:
         return None
     return _CONNACK_3_1_1.get(code, 3)

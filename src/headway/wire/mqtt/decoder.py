@@ -268,7 +268,7 @@ class MqttDecoder:
         return stop
 
     def _resolve(self, raw: bytes, alias: int) -> str:
-        """The topic of a message with a topic alias."""
+        """Returns the topic of a message with a topic alias."""
         if alias > self.topic_alias_max:
             raise violation(
                 f"has the topic alias {alias} (at most {self.topic_alias_max})", ReasonCode.TOPIC_ALIAS_INVALID

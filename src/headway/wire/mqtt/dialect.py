@@ -49,7 +49,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return 2
 
     def qos_of(self, qos: int) -> int:
-        """The QoS at which a record of that QoS is delivered; 0 needs no delivery id."""
+        """Returns the QoS at which a record of that QoS is delivered; 0 needs no delivery id."""
         return min(qos, self.qos)
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
@@ -101,7 +101,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         )
 
     def _block(self, properties: Properties, expires: bytes | None) -> bytes:
-        """The properties that are the same for each record of a run."""
+        """Returns the properties that are the same for each record of a run."""
         block = write_message(properties)
         if expires is not None:
             block = b"\x02" + expires + block
@@ -110,7 +110,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         return block
 
     def decode(self, frame: bytes) -> Record:
-        """The record without the dialect's additions: identifier, offset, remaining lifetime."""
+        """Returns the record without the dialect's additions: identifier, offset, remaining lifetime."""
         first = frame[0]
         reader = MqttReader(frame, 1)
         reader.varint("remaining length")
@@ -136,7 +136,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """A complete frame, without holes. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
+        """Returns a complete frame, without holes. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
         qos = min(record.qos, self.qos) if delivery_id else 0
         first = 0x30 | qos << 1 | retain | (8 if redelivered and qos else 0)
         before = write_text(record.topic) + (delivery_id.to_bytes(2, "big") if qos else b"")
@@ -176,7 +176,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
 
 
 def remaining_seconds(expires_s: float, now: float) -> int:
-    """The remaining lifetime in whole seconds, rounded up, and not below 0."""
+    """Returns the remaining lifetime in whole seconds, rounded up, and not below 0."""
     return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)
 
 

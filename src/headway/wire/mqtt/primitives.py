@@ -20,12 +20,12 @@ _TOPIC_CACHE_BYTES = 256
 
 
 def malformed(text: str) -> ProtocolError:
-    """The error for bytes that do not parse."""
+    """Returns the error for bytes that do not parse."""
     return ProtocolError(text, reason=Reason.MALFORMED, code=ReasonCode.MALFORMED_PACKET)
 
 
 def violation(text: str, code: int = ReasonCode.PROTOCOL_ERROR) -> ProtocolError:
-    """The error for bytes that parse, but that the protocol does not allow."""
+    """Returns the error for bytes that parse, but that the protocol does not allow."""
     return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
 
 
@@ -79,7 +79,7 @@ class MqttReader(BytesReader):
 
 
 def read_text(raw: bytes, what: str) -> str:
-    """An MQTT string: well-formed UTF-8 without U+0000."""
+    """Returns an MQTT string: well-formed UTF-8 without U+0000."""
     if b"\0" in raw:
         raise malformed(f"has a null character in its {what}")
     try:
@@ -89,7 +89,7 @@ def read_text(raw: bytes, what: str) -> str:
 
 
 def read_topic(raw: bytes, what: str = "topic") -> str:
-    """A topic name: text, not empty, without wildcards."""
+    """Returns a topic name: text, not empty, without wildcards."""
     topic = _topics.get(raw)
     if topic is not None:
         return topic

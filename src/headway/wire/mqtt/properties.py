@@ -56,7 +56,7 @@ class Fields(msgspec.Struct):
     shared_available: int | None = None
 
     def message(self) -> Properties:
-        """The properties that belong to the message, and go to its consumers."""
+        """Returns the properties that belong to the message, and go to its consumers."""
         if (
             self.payload_format is None and self.content_type is None and self.response_topic is None
             and self.correlation_data is None and not self.user

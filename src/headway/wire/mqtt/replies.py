@@ -35,7 +35,7 @@ class Replies:
 
     @classmethod
     def to(cls, connect: Connect) -> Replies:
-        """The replies that a CONNECT asks for."""
+        """Returns the replies that a CONNECT asks for."""
         return cls(connect.version, connect.max_packet_bytes, connect.request_problem_info)
 
     def connack(self, code: int = 0, *, session_present: bool = False, fields: Fields | None = None) -> bytes | None:
@@ -71,7 +71,7 @@ class Replies:
         return self._fit(first, packet_id.to_bytes(2, "big") + bytes((code,)), fields)
 
     def suback(self, packet_id: int, codes: Sequence[int], reason: str = "", user: UserProperties = ()) -> bytes:
-        """``codes``: per filter of the SUBSCRIBE, the QoS granted or an error (in 3.1.1 always 0x80)."""
+        """Writes SUBACK. ``codes``: per filter of the SUBSCRIBE, the QoS granted or an error (in 3.1.1 always 0x80)."""
         if self.version == 4:
             return write_frame(0x90, packet_id.to_bytes(2, "big"), bytes(min(code, 0x80) for code in codes))
         return self._fit(0x90, packet_id.to_bytes(2, "big"), self._words(reason, user), bytes(codes))
@@ -98,12 +98,12 @@ class Replies:
         return self._fit(0xE0, bytes((code,)), fields)
 
     def disconnect_for(self, reason: Reason, text: str = "", user: UserProperties = ()) -> bytes | None:
-        """A DISCONNECT with the code of ``reason``; that of slow consumers is *quota exceeded*."""
+        """Returns a DISCONNECT with the code of ``reason``; that of slow consumers is *quota exceeded*."""
         return self.disconnect(find_code(reason), text, user)
 
     def refuse(self, error: ProtocolError, connected: bool) -> bytes | None:
-        """The last packet to a client that broke the protocol: DISCONNECT, or CONNACK if it is not connected yet. None:
-        close without a packet, as for a client whose first packet was no CONNECT (``version`` 0)."""
+        """Returns the last packet to a client that broke the protocol: DISCONNECT, or CONNACK if it is not connected
+        yet. None: close without a packet, as for a client whose first packet was no CONNECT (``version`` 0)."""
         if not self.version:
             return None
         code = error.code or find_code(error.reason)
@@ -112,7 +112,7 @@ class Replies:
         return self.connack(code, fields=Fields(reason_string=str(error)[:_REASON_CHARACTERS_MAX]))
 
     def auth(self, code: int, method: str, data: bytes | None = None, reason: str = "") -> bytes | None:
-        """AUTH, a step of an extended authentication (version 5)."""
+        """Writes AUTH, a step of an extended authentication (version 5)."""
         if self.version == 4:
             return None
         fields = self._words(reason, ())

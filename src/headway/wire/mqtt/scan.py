@@ -72,8 +72,8 @@ def extend_run(
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:
-    """The remaining length at ``pos``, and its end; (-1, pos): it is incomplete, (-2, pos): it is longer than allowed
-    or needed."""
+    """Returns the remaining length at ``pos``, and its end; (-1, pos): it is incomplete, (-2, pos): it is longer than
+    allowed or needed."""
     value = 0
     for shift in (0, 7, 14, 21):
         if pos >= n:

@@ -37,7 +37,7 @@ class Needs(SlicedPass):
         """The first sequence each place needed when it was looked at, by the place's number."""
 
     def _steps(self) -> Iterator[int]:
-        """To be advanced right after a commit."""
+        """Looks at places, then at chunks. To be advanced right after a commit."""
         while self._positions:
             self._look(self._positions.pop())
             yield 1
@@ -57,7 +57,7 @@ class Needs(SlicedPass):
                 self._look(self._ledger.positions[committed.number])
 
     def on_unload(self, sequence: int) -> None:
-        """The bytes of a chunk that begins with this sequence are only in the journal."""
+        """Notes that the bytes of a chunk that begins with this sequence are only in the journal."""
         self.unloaded = min(self.unloaded, sequence)
 
     def _look(self, position: DurablePosition) -> None:
@@ -73,5 +73,5 @@ class Needs(SlicedPass):
 
 
 def _reads(filter: str, position: DurablePosition) -> bool:
-    """Whether the place's owner may read topics that this filter matches."""
+    """Returns whether the place's owner may read topics that this filter matches."""
     return any(overlaps(filter, own) for own in position.filters() if own[0] != "$")

@@ -34,7 +34,7 @@ class RetainedLog:
         self._done = 0
 
     def entry(self, topic: str) -> Entry:
-        """An entry with the topic's current record."""
+        """Returns an entry with the topic's current record."""
         self._number += 1
         record = self._retained.get(topic) or Record(topic, b"", retain=True)
         run = record.run()

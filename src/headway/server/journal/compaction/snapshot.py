@@ -173,7 +173,8 @@ class Snapshot(SlicedPass):
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def entries(self, sequence: int, reserved: int) -> list[Entry]:
-        """The snapshot's entries, as of this sequence. Another thread may call this after the last ``on_commit``."""
+        """Returns the snapshot's entries, as of this sequence. Another thread may call this after the last
+        ``on_commit``."""
         first = encode_metadata(MetadataChange(sequence, "reserved", None, reserved), 0.0).data[0]
         entries = [Entry(SNAPSHOT_MARK, sequence, 1, (b"",))]
         entries += (Entry(SNAPSHOT_METADATA, sequence, 0, (data,)) for data in (first, *self._metadata()))
@@ -194,5 +195,5 @@ class Snapshot(SlicedPass):
 
 
 def _ends(binding: Binding) -> set[Destination]:
-    """Both ends, which are one if an exchange is bound to itself."""
+    """Returns both ends, which are one if an exchange is bound to itself."""
     return {Destination("exchange", binding.source), binding.destination}

@@ -42,7 +42,7 @@ class SnapshotSchedule:
         self._bytes += size // POSITIONS_WEIGHT
 
     def begin_if_due(self, *, segment_full: bool) -> bool:
-        """Whether a snapshot was begun."""
+        """Returns whether a snapshot was begun."""
         due = self.requested or segment_full or self._bytes > self._bytes_max
         if self.current is not None or not due:
             return False
@@ -56,7 +56,7 @@ class SnapshotSchedule:
             self.current.advance(SLICE_ITEMS)
 
     def take(self) -> Snapshot | None:
-        """The snapshot that is ready, to be written now."""
+        """Takes the snapshot that is ready, to be written now."""
         if not self.ready:
             return None
         snapshot, self.current = self.current, None
@@ -64,5 +64,5 @@ class SnapshotSchedule:
         return snapshot
 
     def written(self, size: int) -> None:
-        """The last snapshot has so many bytes."""
+        """Notes how many bytes the last snapshot has."""
         self._bytes_max = max(METADATA_BYTES, METADATA_FACTOR * size)

@@ -70,7 +70,7 @@ class Tidying:
                 passing.on_commit(positions)
 
     def on_unload(self, sequence: int) -> None:
-        """The bytes of a chunk that begins with this sequence are only in the journal from now on."""
+        """Notes that the bytes of a chunk that begins with this sequence are only in the journal from now on."""
         if self._needs is not None:
             self._needs.on_unload(sequence)
 
@@ -137,7 +137,7 @@ class Tidying:
         self._free(main, partial(main.free_between, {one.first for one in unneeded}, frozenset(self.snapshots)))
 
     def may_be_gone(self, chunk: Chunk) -> bool:
-        """Whether the journal may have removed some of the chunk's records."""
+        """Returns whether the journal may have removed some of the chunk's records."""
         first, last = chunk.sequence_of(0), chunk.sequence_of(len(chunk) - 1)
         at = bisect_right(self._freed_ranges, (last, inf)) - 1
         return first < self._freed_before or (at >= 0 and self._freed_ranges[at].last >= first)

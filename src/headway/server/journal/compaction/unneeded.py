@@ -32,7 +32,7 @@ class SequenceRange(NamedTuple):
 
 
 def snapshot_ranges(snapshots: Sequence[int], before: float) -> list[SequenceRange]:
-    """The ranges between neighbouring snapshots that end before this sequence."""
+    """Returns the ranges between neighbouring snapshots that end before this sequence."""
     return [SequenceRange(first, after - 1) for first, after in pairwise(snapshots) if after <= before]
 
 
@@ -70,7 +70,7 @@ class UnneededRanges(SlicedPass):
             yield self._look_at_position(position)
 
     def _is_behind(self, chunk: Chunk) -> bool:
-        """Whether the chunk, and so the rest of its lane, comes after all ranges."""
+        """Returns whether the chunk, and so the rest of its lane, comes after all ranges."""
         return len(chunk) > 0 and chunk.run_sequence[0] > self._ranges[-1].last
 
     def _look_at_chunk(self, chunk: Chunk) -> int:
@@ -94,7 +94,7 @@ class UnneededRanges(SlicedPass):
         return looked_at
 
     def _among(self, first: int, last: int) -> Sequence[SequenceRange]:
-        """The ranges that have some of these sequences."""
+        """Returns the ranges that have some of these sequences."""
         start = bisect_left(self._ranges, first, key=lambda range_: range_.last)
         return self._ranges[start : bisect_right(self._ranges, last, key=lambda range_: range_.first)]
 

@@ -25,14 +25,14 @@ BYTES_A_LOOK = 1024
 
 
 def stream_name(filter: str) -> str:
-    """The name of a recorded topic's stream: readable and unique."""
+    """Returns the name of a recorded topic's stream: readable and unique."""
     words = re.sub(r"[^a-z0-9]+", "-", filter.lower()).strip("-")[:40]
     return f"{PREFIX}{words}-{zlib.crc32(filter.encode()):08x}"
 
 
 def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
-    """The first offset at or after a time, with the precision of a commit; the one after all others if there is none.
-    """
+    """Returns the first offset at or after a time, to the precision of a commit; the one after all others if there is
+    none."""
     last = max((stream.last_sequence for stream in streams), default=0)
     found = ((stream.sequence_at(time_us), stream.last_sequence) for stream in streams)
     return min((first for first, its_last in found if first <= its_last), default=last + 1)
@@ -63,7 +63,7 @@ class Archive:
         self._tests.append((matcher(filter), name))
 
     def stream_of(self, topic: str) -> str:
-        """The name of the stream with a topic's records; empty: the topic is not recorded."""
+        """Returns the name of the stream with a topic's records; empty: the topic is not recorded."""
         return next((name for matches, name in self._tests if matches(topic)), "")
 
     def _of(self, filter: str) -> list[RecordedTopic]:
@@ -72,16 +72,17 @@ class Archive:
     # -- offsets ----------------------------------------------------------------------------------------------------
 
     def earliest(self, filter: str) -> int | None:
-        """The first offset from which no recorded record is deleted; None: the filter's topics are not recorded."""
+        """Returns the first offset from which no recorded record is deleted; None: the filter's topics are not
+        recorded."""
         found = self._of(filter)
         return max(recorded.stream.freed_upto for recorded in found) + 1 if found else None
 
     def complete(self, filter: str) -> bool:
-        """Whether every topic that the filter matches is recorded."""
+        """Returns whether every topic that the filter matches is recorded."""
         return any(covers(recorded.filter, filter) for recorded in self._of(filter))
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
-        """The lag of a reader at an offset, over all recorded topics that overlap the filter."""
+        """Returns the lag of a reader at an offset, over all recorded topics that overlap the filter."""
         last, size, oldest_us = 0, 0, None
         for recorded in self._of(filter):
             pending = recorded.pending[-1] if recorded.pending else None
@@ -94,7 +95,7 @@ class Archive:
         return ArchiveLag(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
-        """The last offset before a time (wall clock), with the precision of a commit."""
+        """Returns the last offset before a time (wall clock), with the precision of a commit."""
         return first_offset_at([one.stream for one in self._of(filter)], int(time_s * 1e6)) - 1
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -102,8 +103,8 @@ class Archive:
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
-        """The accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the source
-        of a backfill. Yields None after it has looked at many others. Raises OSError."""
+        """Yields the accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the
+        source of a backfill. Yields None after it has looked at many others. Raises OSError."""
         matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto):
             looks += 1 + len(run.data) // BYTES_A_LOOK
@@ -122,8 +123,8 @@ class Archive:
                 yield None
 
     def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        """The runs of recorded topics that overlap the filter, with their first offset and their time. The first and
-        the last run may have records outside of the range."""
+        """Yields the runs of recorded topics that overlap the filter, with their first offset and their time. The first
+        and the last run may have records outside of the range."""
         return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
 
     def _runs(self, recorded: RecordedTopic, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:

@@ -58,7 +58,7 @@ def _encode_header(
 
 
 def encode_run(kept: KeptRun, wall_offset_s: float) -> Entry:
-    """``wall_offset_s``: the wall clock less the monotonic one."""
+    """Encodes a run. ``wall_offset_s``: the wall clock less the monotonic one."""
     run = kept.run
     properties = None if run.properties is NO_PROPERTIES else run.properties
     head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, kept.publisher)
@@ -137,8 +137,8 @@ def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:
 
 
 def decode_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[DecodedRun]:
-    """The runs of a batch. Neighbours with the same header are merged, so that many small runs cost little. Nothing is
-    merged across a sequence of ``apart``, because metadata changed there."""
+    """Yields the runs of a batch. Neighbours with the same header are merged, so that many small runs cost little.
+    Nothing is merged across a sequence of ``apart``, because metadata changed there."""
     waiting: list[_RawRun] = []
     first = following = size = 0
     for stored in batch:

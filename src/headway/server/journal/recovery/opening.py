@@ -59,7 +59,7 @@ def start(
 
 
 def streams_in(folder: Path) -> list[str]:
-    """The names of the streams in a journal's folder."""
+    """Returns the names of the streams in a journal's folder."""
     if not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != STAGED)

@@ -25,11 +25,11 @@ class RecoveryProgress:
         self._say(f"{format_size(self._checked_bytes)} are checked")
 
     def read(self, facts: int) -> None:
-        """``facts``: how many were read so far."""
+        """Says how many facts were read so far."""
         self._say(f"{facts:,} changes of clients, queues and bindings are read")
 
     def made(self, records: int) -> None:
-        """``records``: how many were restored so far."""
+        """Says how many records were restored so far."""
         self._say(f"{records:,} records are back")
 
     def _say(self, text: str) -> None:

@@ -91,7 +91,8 @@ def restore(
     broker: Broker, streams: Mapping[str, ReadableStream], chunk_cache: ChunkCache, now: Callable[[], float],
     wall_offset_s: float, dialect: Dialect, progress: RecoveryProgress | None = None,
 ) -> Restored:  # fmt: skip
-    """``dialect``: the dialect of queues. Raises ConfigError, Corrupt, OSError."""
+    """Restores the broker from the journal's streams. ``dialect``: the dialect of queues. Raises ConfigError, Corrupt,
+    OSError."""
     metadata, progress = _MetadataReplay(), progress or RecoveryProgress()
     metadata.read(streams[MAIN], wall_offset_s, progress)
     restoring, change = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()

@@ -76,7 +76,7 @@ class CommitWaiter(Protocol):
     """A client of the writer that is told when a commit is on disk."""
 
     def on_commit(self, number: int) -> None:
-        """Everything up to this commit is on disk."""
+        """Tells the waiter that everything up to this commit is on disk."""
 
 
 class JournalWriter:
@@ -221,7 +221,7 @@ class JournalWriter:
             await asyncio.wait([self.next_commit()])
 
     def next_commit(self) -> asyncio.Future[None]:
-        """A future that is done when the next commit is on disk."""
+        """Returns a future that is done when the next commit is on disk."""
         if self._next is None:
             self._next = self._loop.create_future()
         return self._next
@@ -338,7 +338,8 @@ class JournalWriter:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def chunk(self, lane: Lane, chunk: Chunk) -> JournalChunk | None:
-        """A handle to the chunk's bytes in the journal; None: the journal may not have all of them, or not yet."""
+        """Returns a handle to the chunk's bytes in the journal; None: the journal may not have all of them, or not
+        yet."""
         if not chunk.journaled or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
         if self._tidying.may_be_gone(chunk):

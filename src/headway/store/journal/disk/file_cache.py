@@ -34,7 +34,7 @@ class FileCache:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[int]:
-        """The file's descriptor, good until the end of the block. Raises OSError."""
+        """Yields the file's descriptor, good until the end of the block. Raises OSError."""
         file = self._hold(path)
         try:
             yield file.fd

@@ -16,7 +16,7 @@ class Files(Protocol):
     """Calls on files. All raise OSError. A file is a descriptor; offsets are in bytes."""
 
     def create(self, path: Path) -> int:
-        """A new file, to read and write. Raises FileExistsError."""
+        """Returns a new file, to read and write. Raises FileExistsError."""
 
     def open(self, path: Path, *, read_only: bool = False) -> int: ...
 
@@ -24,7 +24,7 @@ class Files(Protocol):
         """Returns how many bytes were written, possibly fewer than given."""
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """At most ``size`` bytes, which may be fewer; none at the end."""
+        """Returns at most ``size`` bytes, which may be fewer; none at the end."""
 
     def sync(self, fd: int) -> None:
         """Syncs the file's data and size to disk. After an error nothing is known of what was not synced
@@ -44,7 +44,7 @@ class Files(Protocol):
     def remove(self, path: Path) -> None: ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """``new`` is replaced if it is there."""
+        """Renames a file; ``new`` is replaced if it is there."""
 
     def sync_folder(self, path: Path) -> None:
         """Brings the names in a folder to disk."""
@@ -137,7 +137,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
 
 
 def read_all(files: Files, fd: int, size: int, offset: int) -> bytes:
-    """So many bytes, or as many as there are before the end of the file."""
+    """Returns so many bytes, or as many as there are before the end of the file."""
     data = files.read(fd, size, offset)
     if len(data) == size or not data:
         return data

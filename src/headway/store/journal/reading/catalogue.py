@@ -85,7 +85,7 @@ class Catalogue:
         return self._segments[0]
 
     def __len__(self) -> int:
-        """The number of segments."""
+        """Returns the number of segments."""
         return len(self._segments)
 
     def add_segment(self, segment: SegmentIndex) -> None:
@@ -195,7 +195,8 @@ class Catalogue:
             ]
 
     def sequence_at(self, time_us: int) -> int:
-        """Where the file cannot be read, returns the entry's first sequence; reading from there reports the damage."""
+        """Returns the first sequence of the first batch at or after that time; where the file cannot be read, the
+        entry's first sequence: reading from there reports the damage."""
         while True:
             with self._lock:
                 each = ((segment, segment.find_time(time_us)) for segment in self._segments)
@@ -214,7 +215,8 @@ class Catalogue:
                         return place.first_sequence
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Bytes from this sequence on, with the precision of an index entry, and when the first of them was written."""
+        """Returns how many bytes there are from this sequence on, to the precision of an index entry, and when the first
+        was written."""
         size, time_us = 0, None
         with self._lock:
             for segment in reversed(self._segments):
@@ -243,7 +245,7 @@ class Catalogue:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def batch_with(self, sequence: int) -> Decoded | None:
-        """The batch with this sequence, or the next batch after it. Raises Corrupt, OSError."""
+        """Returns the batch with this sequence, or the next batch after it. Raises Corrupt, OSError."""
         while True:
             with self._lock:
                 found = self._find(sequence)

@@ -45,13 +45,14 @@ class ReadableStream:
         return self._catalogue.stats()
 
     def batch_with(self, sequence: int) -> list[StoredEntry] | None:
-        """The batch that covers this sequence, or the next one after it; None at the end. Raises Corrupt, OSError."""
+        """Returns the batch that covers this sequence, or the next one after it; None at the end. Raises Corrupt,
+        OSError."""
         found = self._catalogue.batch_with(sequence)
         return None if found is None else found.entries
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, list[StoredEntry]]]:
-        """The batches that overlap these sequences, in order, each with its time. Skips batches without sequences, and
-        those that are freed meanwhile. Raises Corrupt, OSError."""
+        """Yields the batches that overlap these sequences, in order, each with its time. Skips batches without
+        sequences, and those that are freed meanwhile. Raises Corrupt, OSError."""
         while first <= last:
             found = self._catalogue.batch_with(first)
             if found is None or found.header.first_sequence > last:
@@ -60,15 +61,17 @@ class ReadableStream:
             first = found.header.last_sequence + 1
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Bytes from this sequence on, with the precision of an index entry, and when the first of them was written."""
+        """Returns how many bytes there are from this sequence on, to the precision of an index entry, and when the first
+        was written."""
         return self._catalogue.behind(sequence)
 
     def sequence_at(self, time_us: int) -> int:
-        """The first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is none."""
+        """Returns the first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is
+        none."""
         return self._catalogue.sequence_at(time_us)
 
     def scan(self, kinds: Collection[int] | None = None) -> Iterator[tuple[int, list[StoredEntry]]]:
-        """Every batch in order, each with its time and its entries of these kinds, which may be none. For start-up:
-        nothing may be written or freed meanwhile. Raises Corrupt, OSError."""
+        """Yields every batch in order, each with its time and its entries of these kinds, which may be none. For
+        start-up: nothing may be written or freed meanwhile. Raises Corrupt, OSError."""
         for found in self._catalogue.scan(kinds):
             yield found.header.time_us, found.entries

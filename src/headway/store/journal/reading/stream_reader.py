@@ -53,7 +53,7 @@ class StreamReader(ReadableStream):
 
 
 def indexed(files: Files, folder: Path) -> tuple[list[SegmentIndex], list[str]]:
-    """Where the batches of a stream's folder stand, by their headers, and what is wrong. Raises OSError."""
+    """Returns where the batches of a stream's folder stand, by their headers, and what is wrong. Raises OSError."""
     accepted = read_losses(files, folder)
     said: list[str] = []
     with ExitStack() as stack:

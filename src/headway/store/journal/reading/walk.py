@@ -9,9 +9,9 @@ TIME_MAX = 2**63 - 1
 
 
 def walk(files: Files, fd: int, segment: SegmentIndex, entry: IndexEntry) -> SegmentIndex:
-    """An index of each batch of the entry that has sequences. A damaged batch is in it with all sequences that are
-    missing there, because its header may be wrong about them. So reading one of these reports the damage, and the other
-    batches are found as usual. Raises OSError."""
+    """Returns an index of each batch of the entry that has sequences. A damaged batch is in it with all sequences that
+    are missing there, because its header may be wrong about them. So reading one of these reports the damage, and the
+    other batches are found as usual. Raises OSError."""
     header = segment.header._replace(first_number=entry.number, last_sequence=max(0, entry.first_sequence - 1))
     index = SegmentIndex(segment.path, header)
     damaged: tuple[int, BatchHeader] | None = None
@@ -29,8 +29,8 @@ def walk(files: Files, fd: int, segment: SegmentIndex, entry: IndexEntry) -> Seg
 
 
 def _batches(files: Files, fd: int, token: int, entry: IndexEntry) -> list[tuple[int, BatchHeader, bool]]:
-    """The offset of each batch, its header, and whether it is whole. An impossible header stands for the rest of the
-    entry, at an unknown time."""
+    """Returns the offset of each batch, its header, and whether it is whole. An impossible header stands for the rest
+    of the entry, at an unknown time."""
     data = memoryview(read_all(files, fd, entry.size, entry.offset))
     batches = []
     at = 0

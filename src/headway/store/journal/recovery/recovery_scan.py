@@ -140,7 +140,7 @@ class _Scanner:
     # -- headers ----------------------------------------------------------------------------------------------------
 
     def _headers(self) -> list[tuple[Path, SegmentHeader]]:
-        """The segments in order whose header is valid, or can be reconstructed."""
+        """Returns the segments in order whose header is valid, or can be reconstructed."""
         known: list[tuple[Path, SegmentHeader]] = []
         damaged: list[tuple[Path, int, str]] = []
         for name in sorted(self.files.names(self.folder)):
@@ -170,7 +170,7 @@ class _Scanner:
         return header
 
     def _guess(self, path: Path, ordinal: int, why: str) -> tuple[Path, SegmentHeader] | None:
-        """A header that fits the first whole batch of a segment without one."""
+        """Returns a header that fits the first whole batch of a segment without one."""
         with SegmentReader(self.files, path) as reader:
             size = reader.size
             try:
@@ -192,7 +192,8 @@ class _Scanner:
     # -- batches ----------------------------------------------------------------------------------------------------
 
     def _read(self, path: Path, header: SegmentHeader, limit: int | None) -> None:
-        """All batches of a segment below ``limit``: the least first number of those behind it; None for the last."""
+        """Reads all batches of a segment below ``limit``: the least first number of those behind it; None for the
+        last."""
         found = self.found
         index = SegmentIndex(path, header._replace(last_sequence=max(header.last_sequence, self.last_sequence)))
         with SegmentReader(self.files, path) as reader:
@@ -259,7 +260,7 @@ class _Scanner:
             self.waiting.clear()
 
     def _judged(self, index: SegmentIndex, losses: list[Loss]) -> list[Loss]:
-        """The confirmed losses of the last segment. From the first unconfirmed one on, its tail is torn."""
+        """Returns the confirmed losses of the last segment. From the first unconfirmed one on, its tail is torn."""
         found = self.found
         torn = self.tail
         for at, loss in enumerate(losses):

@@ -45,7 +45,7 @@ def verify(folder: Path, files: Files = REAL) -> StreamReport:
 
 
 def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
-    """The folders of a journal that have streams. Raises OSError."""
+    """Returns the folders of a journal that have streams. Raises OSError."""
     found = []
     for name in sorted(files.names(folder)):
         try:

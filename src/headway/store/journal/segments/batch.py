@@ -168,8 +168,8 @@ def _grouped(records: list[bytes], pieces: list[Buffer]) -> list[Buffer]:
 
 
 def header_of(data: Buffer, token: int | None) -> BatchHeader:
-    """The header at the beginning of ``data``. Checks only what can be checked without the body. ``token`` None accepts
-    any. Raises BadBatch."""
+    """Returns the header at the beginning of ``data``. Checks only what can be checked without the body. ``token`` None
+    accepts any. Raises BadBatch."""
     if len(data) < BATCH_HEADER_BYTES:
         raise BadBatch(f"the file ends after {len(data)} bytes of a batch's header")
     magic, version, _, *fields = _HEADER.unpack_from(data)
@@ -186,7 +186,7 @@ def header_of(data: Buffer, token: int | None) -> BatchHeader:
 
 
 def body_of(data: Buffer, header: BatchHeader) -> memoryview:
-    """The body of the batch at the beginning of ``data``. Raises BadBatch unless it is whole."""
+    """Returns the body of the batch at the beginning of ``data``. Raises BadBatch unless it is whole."""
     view = memoryview(data)[: BATCH_HEADER_BYTES + header.length]
     if len(view) < BATCH_HEADER_BYTES + header.length:
         raise BadBatch(f"the file ends after {len(view)} of {BATCH_HEADER_BYTES + header.length} bytes of a batch")
@@ -196,7 +196,7 @@ def body_of(data: Buffer, header: BatchHeader) -> memoryview:
 
 
 def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:
-    """The entries of a whole batch, or those of the given kinds, as views of the body. Raises BadBatch."""
+    """Returns the entries of a whole batch, or those of the given kinds, as views of the body. Raises BadBatch."""
     position = header.entries * RECORD_BYTES
     found = []
     for sequence, count, size, kind in _RECORD.iter_unpack(body[:position]):

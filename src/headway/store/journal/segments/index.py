@@ -66,7 +66,7 @@ class SegmentIndex:
         """Batches per entry; empty until the index is thinned: each entry is one batch."""
 
     def __len__(self) -> int:
-        """The number of entries; as many as batches, until the index is thinned."""
+        """Returns the number of entries; as many as batches, until the index is thinned."""
         return len(self._offset)
 
     def add(self, offset: int, header: BatchHeader) -> None:
@@ -138,8 +138,8 @@ class SegmentIndex:
         self._batches = array("I", [each.stop - each.start for each in groups])
 
     def _group_end(self, start: int) -> int:
-        """The position after the last batch that can share an entry with this one. Batches at a hole, which damage
-        left, have entries of their own."""
+        """Returns the position after the last batch that can share an entry with this one. Batches at a hole, which
+        damage left, have entries of their own."""
         limit = self._offset[start] + THIN_BYTES
         stop = bisect_right(self._offset, limit)
         if stop < len(self) or self.end > limit:
@@ -153,13 +153,13 @@ class SegmentIndex:
         return max((time for time, first in both if first), default=self._time[group.start])
 
     def last_sequence_before(self, number: int) -> int:
-        """The stream's last sequence before the batch with this number. Not for a thinned index."""
+        """Returns the stream's last sequence before the batch with this number. Not for a thinned index."""
         at = self.position_of(number)
         return self._last[at - 1] if at else self.header.last_sequence
 
     def position_of(self, number: int) -> int:
-        """Position of the first batch with this number or a later one; the length if there is none. Not for a thinned
-        index."""
+        """Returns the position of the first batch with this number or a later one; the length if there is none. Not for
+        a thinned index."""
         return bisect_left(self._number, max(0, number - self.header.first_number))
 
     def entry(self, at: int) -> IndexEntry:
@@ -173,21 +173,22 @@ class SegmentIndex:
         )
 
     def find(self, sequence: int) -> IndexEntry | None:
-        """The entry with this sequence, or the next one with sequences."""
+        """Returns the entry with this sequence, or the next one with sequences."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
         return self.entry(at) if at < len(self) else None
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Bytes from the entry with this sequence on, and its time; None: there is no such entry."""
+        """Returns how many bytes there are from the entry with this sequence on, and its time; None: there is none."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
         return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
 
     def find_time(self, time_us: int) -> IndexEntry | None:
-        """The first entry with sequences at or after a time. Searches all entries, because clocks may be set back."""
+        """Returns the first entry with sequences at or after a time. Searches all entries, because clocks may be set
+        back."""
         if self.time_max_us is None or self.time_max_us < time_us:
             return None
         for at, (time, first) in enumerate(zip(self._time, self._first, strict=True)):

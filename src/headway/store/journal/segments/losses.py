@@ -22,7 +22,7 @@ Numbers = tuple[int, int]
 
 
 def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]:
-    """The ranges in a file; none if there is no file. Raises OSError."""
+    """Returns the ranges in a file; none if there is no file. Raises OSError."""
     try:
         fd = files.open(folder / name, read_only=True)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def is_accepted(losses: list[Numbers], numbers: Numbers) -> bool:
 
 
 def joined(ranges: list[Numbers]) -> list[Numbers]:
-    """The ranges in order; neighbours are merged."""
+    """Returns the ranges in order; neighbours are merged."""
     found: list[Numbers] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

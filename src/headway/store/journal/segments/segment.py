@@ -77,7 +77,7 @@ def file_name(ordinal: int) -> str:
 
 
 def ordinal_of(name: str) -> int | None:
-    """The ordinal of the segment in a file of this name; None if it is no segment's name."""
+    """Returns the ordinal of the segment in a file of this name; None if it is no segment's name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -127,7 +127,7 @@ class SegmentReader:
         self._files.close(self._fd)
 
     def view(self, offset: int, size: int) -> memoryview:
-        """The bytes at an offset, fewer at the end of the file. Raises OSError."""
+        """Returns the bytes at an offset, fewer at the end of the file. Raises OSError."""
         if offset < self._start or offset + size > self._start + len(self._data):
             wanted = max(0, min(max(size, READ_BYTES), self.size - offset))
             self._data = read_all(self._files, self._fd, wanted, offset)
@@ -140,7 +140,7 @@ class SegmentReader:
         return unpack_header(self.view(0, SEGMENT_HEADER_BYTES))
 
     def batch_at(self, offset: int, token: int | None) -> SegmentBatch:
-        """The batch that begins at an offset. Raises BadBatch, OSError."""
+        """Returns the batch that begins at an offset. Raises BadBatch, OSError."""
         header = batch.header_of(self.view(offset, batch.BATCH_HEADER_BYTES), token)
         size = batch.BATCH_HEADER_BYTES + header.length
         if offset + size > self.size:
@@ -148,8 +148,8 @@ class SegmentReader:
         return SegmentBatch(offset, header, batch.body_of(self.view(offset, size), header))
 
     def next_whole(self, offset: int, token: int, number_min: int) -> SegmentBatch | None:
-        """The first whole batch from ``offset`` on with this number or a later one, to go on with after damage. Raises
-        OSError."""
+        """Returns the first whole batch from ``offset`` on with this number or a later one, to go on with after damage.
+        Raises OSError."""
         pattern = token.to_bytes(8, "little")
         while True:
             found = self._find(pattern, offset + batch.TOKEN_AT)
@@ -164,7 +164,7 @@ class SegmentReader:
             offset = found - batch.TOKEN_AT + 1
 
     def _find(self, pattern: bytes, offset: int) -> int | None:
-        """The next position of the pattern, from ``offset`` on."""
+        """Returns the next position of the pattern, from ``offset`` on."""
         while len(self.view(offset, len(pattern))) == len(pattern):
             at = self._data.find(pattern, offset - self._start)
             if at >= 0:

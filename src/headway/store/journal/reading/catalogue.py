@@ -215,7 +215,7 @@ class Catalogue:
                         return place.first_sequence
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Returns how many bytes there are from this sequence on, to the precision of an index entry, and when the first
+        """Returns how many bytes there are from this sequence on, to the precision of an entry, and when the first
         was written."""
         size, time_us = 0, None
         with self._lock:

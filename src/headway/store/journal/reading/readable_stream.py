@@ -61,7 +61,7 @@ class ReadableStream:
             first = found.header.last_sequence + 1
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Returns how many bytes there are from this sequence on, to the precision of an index entry, and when the first
+        """Returns how many bytes there are from this sequence on, to the precision of an entry, and when the first
         was written."""
         return self._catalogue.behind(sequence)
 

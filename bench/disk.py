@@ -12,8 +12,8 @@ BLOCK_BYTES, SYNCS = 4096, 20
 
 
 def sync_ns(folder: Path) -> int:
-    """How long it takes to add 4 KiB to a file in this folder so that the disk has it; the median of some. Next to
-    nothing is a folder in memory: a broker's confirms are not worth much there either."""
+    """Measures how long it takes to add 4 KiB to a file in this folder so that the disk has it; the median of some.
+    Next to nothing is a folder in memory: a broker's confirms are not worth much there either."""
     took = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for number in range(SYNCS):

@@ -2,7 +2,7 @@
 
 
 class BenchError(Exception):
-    """Somebody's mistake, or a peer that did not behave: ``str()`` is one line for whoever runs the bench."""
+    """A mistake of the user, or a peer that did not behave: ``str()`` is one line for whoever runs the bench."""
 
 
 class PeerFailed(BenchError):

@@ -35,7 +35,7 @@ then = "disconnect"
 
 
 def configured(args: argparse.Namespace, telemetry: bool) -> Headway:
-    """Headway as it is compared with its peers, but for what was asked."""
+    """Returns Headway as it is compared with its peers, but for the options given."""
     peer = Headway()
     peer.config = peer.config.replace('memory = "32MB"', f'memory = "{args.memory}"')
     peer.config += DISCONNECT if args.disconnect else ""
@@ -44,7 +44,7 @@ def configured(args: argparse.Namespace, telemetry: bool) -> Headway:
 
 
 def one_round(args: argparse.Namespace, stuck: int, telemetry: bool = False) -> dict[str, Any]:
-    """One broker, one measurement."""
+    """Measures once, with a broker of its own."""
     with start(configured(args, telemetry)) as running:
         figures = flood(running, Crowd(TOPIC, [TOPIC], args.healthy, stuck, args.bytes), args.seconds)
         told = ask(running, "/v1/broker")
@@ -84,8 +84,8 @@ def main() -> None:
 
 
 def compare(numbers: list[int], rounds: list[dict[str, Any]]) -> None:
-    """With telemetry as a share of without, round by round. What a second of the broker's own CPU delivers depends less
-    on who else wants the machine."""
+    """Prints the rate with telemetry as a share of that without, round by round; also per second of the broker's CPU,
+    which depends less on who else wants the machine."""
     print(f"\n{'stuck':>6} {'with/without':>13} {'per CPU s':>10} {'rows':>6} {'turn ms':>9} {'with':>6}  each round")
     for stuck in numbers:
         off, on = ([row for row in rounds if row["stuck"] == stuck and row["telemetry"] is t] for t in (False, True))
@@ -100,7 +100,7 @@ def compare(numbers: list[int], rounds: list[dict[str, Any]]) -> None:
 
 
 def report(args: argparse.Namespace, numbers: list[int], rounds: list[dict[str, Any]]) -> None:
-    """Medians, and the ratio to the first number of stuck subscribers."""
+    """Prints medians, and the ratio to the first number of stuck subscribers."""
     def middle(stuck: int, what: str) -> float:
         return float(statistics.median(row[what] for row in rounds if row["stuck"] == stuck))
 

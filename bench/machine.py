@@ -9,7 +9,8 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """CPU model, cores, memory in bytes, kernel, Python, and its load before the bench began (1 minute's average)."""
+    """Returns CPU model, cores, memory in bytes, kernel, Python, and its load before the bench began (1 minute's
+    average)."""
     cpu = _field(Path("/proc/cpuinfo"), "model name") or platform.machine()
     memory = _field(Path("/proc/meminfo"), "MemTotal") or "0 kB"
     return {

@@ -25,7 +25,7 @@ Run = dict[str, Any]
 
 
 def load(path: Path) -> Document:
-    """BenchError: one line, when it is not such a document."""
+    """Reads a document. Raises BenchError, one line, when it is not such a document."""
     try:
         document: Document = json.loads(path.read_text())
     except OSError as error:
@@ -37,7 +37,7 @@ def load(path: Path) -> Document:
 
 
 def check(document: Any, name: str = "results") -> None:
-    """BenchError: what is wrong with it."""
+    """Raises BenchError with what is wrong with it."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise BenchError(f"{name} is not a result of this bench (schema {SCHEMA})")
     if missing := FIELDS - document.keys():
@@ -50,7 +50,7 @@ def check(document: Any, name: str = "results") -> None:
 
 
 def save(document: Document, path: Path) -> None:
-    """Written whole."""
+    """Writes the document whole."""
     check(document)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(document, indent=1) + "\n")
@@ -58,13 +58,13 @@ def save(document: Document, path: Path) -> None:
 
 
 def merge(first: Document, second: Document) -> Document:
-    """Two documents of the same bench as one: the workloads of both."""
+    """Merges two documents of the same bench: the workloads of both."""
     versions = first["versions"] | second["versions"]
     return first | {"versions": versions, "runs": first["runs"] + second["runs"]}
 
 
 def figures_of(document: Document, workload: str, case: str, peer: str) -> list[dict[str, Any]]:
-    """One dict per round that succeeded."""
+    """Returns one dict per round that succeeded."""
     return [run["figures"] for run in matching(document, workload, case, peer) if "figures" in run]
 
 

@@ -34,7 +34,7 @@ def steps(workloads: Sequence[Workload], peers: Sequence[Peer], rounds: int, tin
 
 
 def perform(plan: Sequence[Step], seconds: float, tell: Callable[[Step], Any]) -> Iterator[Run]:
-    """One run after the other. What a peer fails of is kept in its run, and the rest goes on."""
+    """Yields one run after the other. A peer's failure is kept in its run, and the rest goes on."""
     for step in plan:
         tell(step)
         run: Run = {

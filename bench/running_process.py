@@ -50,21 +50,21 @@ class RunningProcess:
         return sum(_status_bytes(pid, "VmRSS:") for pid in self.pids)
 
     def peak_bytes(self) -> int:
-        """The most memory each of its processes has had since ``forget_peak``, summed."""
+        """Returns the most memory each of its processes has had since ``forget_peak``, summed."""
         return sum(_status_bytes(pid, "VmHWM:") for pid in self.pids)
 
     def forget_peak(self) -> None:
-        """From now on the peak is counted from what they have now."""
+        """Has the peak counted anew, from the memory of this moment."""
         for pid in self.pids:
             with contextlib.suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
 
     def cpu_s(self) -> float:
-        """User and system time of its processes so far, seconds."""
+        """Returns user and system time of its processes so far, seconds."""
         return cpu_s(self.pids)
 
     def stop(self) -> None:
-        """The end of all of it, now."""
+        """Ends all of it, now."""
         assert self._keeper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._keeper.stdin.close()
@@ -72,7 +72,7 @@ class RunningProcess:
 
 
 def family(root: int) -> tuple[list[int], list[int]]:
-    """All that descend from a process: the living, and those of its own children that nobody has waited for."""
+    """Returns all that descend from a process: the living, and those of its own children that nobody has waited for."""
     children: dict[int, list[int]] = {}
     dead: list[int] = []
     for entry in os.listdir("/proc"):
@@ -92,7 +92,7 @@ def family(root: int) -> tuple[list[int], list[int]]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """User and system time so far, seconds."""
+    """Returns user and system time so far, seconds."""
     return sum((int(fields[11]) + int(fields[12])) / TICKS_PER_S for pid in pids if (fields := _stat(pid)))
 
 

@@ -27,7 +27,7 @@ Chosen = TypeVar("Chosen")
 
 
 def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """The exit code. BenchError: nothing of it can be done."""
+    """Runs the bench and returns the exit code. Raises BenchError where nothing of it can be done."""
     workloads = list(WORKLOADS.values()) if given.workloads == "all" else choose("workload", given.workloads, WORKLOADS)
     wanted = choose("peer", given.peers, PEERS) if given.peers else list(PEERS.values())
     peers = [peer for peer in wanted if peer.find()]
@@ -70,7 +70,7 @@ def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def fitting(told: tables.Table, width: int) -> Table:
-    """As many of its columns as there is room for: the first are the ones that matter."""
+    """Makes a table of as many columns as there is room for: the first are the ones that matter."""
     widths = [max(len(row[number]) for row in [told.head, *told.rows]) + 2 for number in range(len(told.head))]
     count = len(told.head)
     while sum(widths[:count]) > width and count > COLUMNS_MIN:
@@ -89,7 +89,7 @@ def fitting(told: tables.Table, width: int) -> Table:
 
 
 def choose(what: str, text: str, every: Mapping[str, Chosen]) -> list[Chosen]:
-    """Names with commas between. BenchError: one that is unknown."""
+    """Reads names with commas between. Raises BenchError for one that is unknown."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in every:
@@ -100,13 +100,13 @@ def choose(what: str, text: str, every: Mapping[str, Chosen]) -> list[Chosen]:
 
 
 def raise_file_limit() -> None:
-    """As many open files as may be, for the driver and, inherited, for the peers."""
+    """Raises the limit of open files as far as may be, for the driver and, inherited, for the peers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def show(document: results.Document) -> None:
-    """The tables, on the terminal."""
+    """Prints the tables on the terminal."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)

@@ -50,7 +50,7 @@ class Recording(Headway):
 
 
 def fill(running: Running, records: int, size: int) -> None:
-    """Publish so many, of random bytes, and wait until they are on disk."""
+    """Publishes so many, of random bytes, and waits until they are on disk."""
     wire = running.peer.wire
     sock = wire.open(running.port, "publisher")
     for at in range(0, records, AT_ONCE):
@@ -65,13 +65,13 @@ def fill(running: Running, records: int, size: int) -> None:
 
 
 def latest(running: Running) -> int:
-    """The next offset to come."""
+    """Returns the next offset to come."""
     (topic,) = ask(running, "/v1/topics")["topics"]
     return int(topic["latest"])
 
 
 def measured(job: Callable[[DataFrame], Any], rows: DataFrame, running: Running) -> dict[str, float]:
-    """Seconds, and how much of the CPU they were: the broker's, and what is Spark's."""
+    """Returns the seconds that a job took, and the CPU seconds of the broker and of Spark in it."""
     before, began = spent(running), time.monotonic()
     job(rows)
     seconds = time.monotonic() - began
@@ -79,7 +79,7 @@ def measured(job: Callable[[DataFrame], Any], rows: DataFrame, running: Running)
 
 
 def spent(running: Running) -> dict[str, float]:
-    """CPU seconds so far of the broker, and of all else that this process has started."""
+    """Returns CPU seconds so far of the broker, and of all else that this process has started."""
     ours = running.process.pids
     return {
         "broker_cpu_s": cpu_s(ours),
@@ -88,7 +88,7 @@ def spent(running: Running) -> dict[str, float]:
 
 
 def rounds_of(args: argparse.Namespace, running: Running, folder: Path) -> list[dict[str, Any]]:
-    """Those that do not count, for the session to be warm, and then as many as are wanted."""
+    """Runs some rounds that do not count, for the session to be warm, and then as many as are wanted."""
     done = []
     with open_session("bench source", master=f"local[{args.cores}]") as spark:
         source = spark.read.format("headway").option("topic", "bench/#").option("admin", admin(running))
@@ -104,7 +104,7 @@ def rounds_of(args: argparse.Namespace, running: Running, folder: Path) -> list[
 
 
 def report(args: argparse.Namespace, rounds: list[dict[str, Any]]) -> None:
-    """Medians, and the ratio to Parquet round by round."""
+    """Prints medians, and the ratio to Parquet round by round."""
     print(f"{args.records:,} records of {args.bytes} B, {args.cores} cores, {args.partitions} partitions, "
           f"medians of {args.rounds} rounds")
     print(f"{'job':>5} {'of':>8} {'seconds':>8} {'records/s':>11} {'broker CPU s':>13} {'Spark CPU s':>12}  ratios")

@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 
 def tables(document: Document) -> Iterator[Table]:
-    """One for each workload that the document has."""
+    """Yields a table for each workload that the document has."""
     done = {run["workload"] for run in document["runs"]}
     for name, workload in WORKLOADS.items():
         if name in done:
@@ -54,7 +54,7 @@ def _table(document: Document, workload: Workload) -> Table:
 
 
 def headline_of(document: Document, workload: Workload, case: str) -> Column | None:
-    """The first column that anybody has a figure for in this case."""
+    """Returns the first column that any peer has a figure for in this case."""
     for column in workload.columns:
         for peer in PEERS:
             if value(document, workload.name, case, peer, column.key) is not None:
@@ -63,13 +63,13 @@ def headline_of(document: Document, workload: Workload, case: str) -> Column | N
 
 
 def value(document: Document, workload: str, case: str, peer: str, key: str) -> float | None:
-    """The median over the rounds; None: not measured, or never."""
+    """Returns the median over the rounds; None: not measured, or never."""
     found = [row[key] for row in figures_of(document, workload, case, peer) if isinstance(row.get(key), int | float)]
     return median(found) if found else None
 
 
 def best(document: Document, workload: str, case: str, column: Column) -> tuple[str, float] | None:
-    """The best of the others: neither Headway nor the limit."""
+    """Returns the best of the others: neither Headway nor the limit."""
     values = [
         (peer, found)
         for peer, about in PEERS.items()
@@ -96,7 +96,7 @@ def ratio(own: float | None, other: float | None) -> str:
 
 
 def _present(document: Document, workload: Workload, cases: list[str]) -> list[Column]:
-    """The columns that anybody has a figure for."""
+    """Returns the columns that any peer has a figure for."""
     every = [row for case in cases for peer in PEERS for row in figures_of(document, workload.name, case, peer)]
     return [column for column in workload.columns if any(column.key in row for row in every)]
 
@@ -139,7 +139,7 @@ def _time_ns(number: float) -> str:
 
 
 def _short(number: float) -> str:
-    """Three digits."""
+    """Writes three digits."""
     return f"{number:.0f}" if abs(number) >= 100 else f"{number:.1f}" if abs(number) >= 10 else f"{number:.2f}"
 
 
@@ -150,7 +150,7 @@ SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def heading(document: Document) -> list[str]:
-    """The machine's line, the versions, and what was left out."""
+    """Returns the machine's line, the versions, and what was left out."""
     versions = [f"{PEERS[peer].title} {version}" for peer, version in document["versions"].items() if peer != LIMIT]
     return [
         machine_line(document["machine"]),
@@ -171,7 +171,7 @@ def _unsuited(document: Document) -> Iterator[str]:
 
 
 def insert(text: str, page: Path) -> None:
-    """Put it between the page's marks. BenchError: it has none."""
+    """Puts the text between the page's marks. Raises BenchError where it has none."""
     try:
         before, _, rest = page.read_text().partition(MARKS[0])
     except OSError as error:

@@ -55,7 +55,7 @@ class Viewed(Headway):
 
 @contextmanager
 def viewing(running: Running) -> Iterator[None]:
-    """``headway pipeline views`` over its config."""
+    """Runs ``headway pipeline views`` over its config."""
     folder = running.instance.folder
     command = [sys.executable, "-m", "headway", "pipeline", "views", "-c", str(folder / "headway.toml")]
     with (folder / "views.log").open("w") as log:

@@ -19,7 +19,7 @@ UPDATE = re.compile(re.escape(MARK) + b"(.{%d})" % STAMP.size, re.DOTALL)
 def catch_up(
     pipe: Connection, wire: Wire, port: int, filter: Levels, conflate: str | None, updates: int, keys: int
 ) -> dict[str, Any]:
-    """Update n is for key n modulo ``keys``; update ``updates``, the last of all, says that it is current.
+    """Reads until it is current. Update n is for key n modulo ``keys``; ``updates`` is the number of the last of all.
 
     ``current``: whether that one came. ``keys_current``: of how many keys the last value there is has come last.
     """

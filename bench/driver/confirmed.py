@@ -31,8 +31,8 @@ def flood(
     pipe: Connection, wire: AmqpDurable, port: int, queue: Levels, payload_bytes: int, number: int, window: int,
     seconds: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """``number`` publishers to one queue for so long; once it is told how that went, what is unconfirmed is waited for.
-    What had been confirmed when the time was over is what counts."""
+    """Runs ``number`` publishers to one queue for so long, and says how that went; then waits for what is unconfirmed.
+    The messages confirmed when the time was over are what counts."""
     publishers = [opened(wire, port, queue, payload_bytes, window) for _ in range(number)]
     say(pipe, "ready")
     pipe.recv()
@@ -53,8 +53,8 @@ def flood(
 def steady(
     pipe: Connection, wire: AmqpDurable, port: int, queue: Levels, payload_bytes: int, rate_per_s: int, window: int
 ) -> dict[str, Any]:
-    """One publisher, so many a second, until it is told to stop. How long confirms took is counted from when a message
-    was sent; a window that is full holds up the publisher."""
+    """Runs one publisher, so many a second, until it is told to stop. How long confirms took is counted from when a
+    message was sent; a window that is full holds up the publisher."""
     publisher = opened(wire, port, queue, payload_bytes, window)
     say(pipe, "ready")
     pipe.recv()
@@ -77,8 +77,8 @@ def steady(
 def fill(
     pipe: Connection, wire: AmqpDurable, port: int, queues: list[Levels], payload_bytes: int, each: int, window: int
 ) -> dict[str, Any]:
-    """``each`` messages to each queue in turn, a whole window to one; each message of a queue has its number, from 0
-    on. All are confirmed when it is done."""
+    """Publishes ``each`` messages to each queue in turn, a whole window to one; each message of a queue has its number,
+    from 0 on. All are confirmed when it is done."""
     publishers = [opened(wire, port, queue, payload_bytes, window, numbered=True) for queue in queues]
     say(pipe, "ready")
     pipe.recv()
@@ -96,7 +96,7 @@ def fill(
 def opened(
     wire: AmqpDurable, port: int, queue: Levels, payload_bytes: int, window: int, *, numbered: bool = False
 ) -> Publisher:
-    """Connected, its queue there, and asked for confirms. ``numbered``: the payload begins with the message's number
+    """Connects, declares the queue and asks for confirms. ``numbered``: the payload begins with the message's number
     from 0 on, 8 bytes."""
     sock = wire.open(port, "publisher")
     wire.declare(sock, queue)
@@ -125,7 +125,7 @@ class Publisher:
         self._sent: deque[tuple[int, int]] = deque()
 
     def publish(self, most: int | None = None) -> None:
-        """As many as there is room for in the window, and no more than ``most``."""
+        """Publishes as many as there is room for in the window, and no more than ``most``."""
         room = self._window - (self.published - self.confirms.count)
         count = room if most is None else min(room, most)
         if count > 0 and self.finish():
@@ -135,7 +135,7 @@ class Publisher:
             self.finish()
 
     def finish(self) -> bool:
-        """Send on what is begun; whether all of that went."""
+        """Sends on what is begun; returns whether all of that went."""
         try:
             while self._rest:
                 self._rest = self._rest[self.sock.send(self._rest) :]
@@ -172,7 +172,7 @@ class _Round:
         return sum(publisher.confirms.count for publisher in self._publishers.values())
 
     def read(self, within_s: float) -> list[Publisher]:
-        """Those that were told something, or can be written to."""
+        """Reads for so long; returns the publishers that were told something, or can be written to."""
         told = [self._publishers[fd] for fd, _ in self._poll.poll(max(0.0, within_s))]
         for publisher in told:
             publisher.finish()
@@ -180,7 +180,7 @@ class _Round:
         return told
 
     def finish(self) -> None:
-        """Until everything is confirmed. PeerFailed: the broker does not say it."""
+        """Waits until everything is confirmed. Raises PeerFailed where the broker does not confirm."""
         until = time.monotonic() + UNCONFIRMED_S
         while any(publisher.confirms.count < publisher.published for publisher in self._publishers.values()):
             if time.monotonic() > until:

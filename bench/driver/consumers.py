@@ -28,8 +28,8 @@ def work(
     pipe: Connection, wire: AmqpQueue, port: int, queue: Levels, number: int, payload_bytes: int, frame_bytes: int,
     seconds: float, pause_s: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; once it is told how
-    that went, what is in the queue is delivered."""
+    """Runs ``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; says how that
+    went, and then has the rest of the queue delivered."""
     socks = opened(wire, port, [queue], number)
     sock = publisher_opened(wire, port)
     sock.setblocking(False)
@@ -82,12 +82,12 @@ class Publisher:
         return self._sent_bytes // self._size_bytes
 
     def publish(self, delivered: int) -> None:
-        """As many batches as there is room for, so many having been delivered."""
+        """Publishes as many batches as there is room for, so many having been delivered."""
         while self.finish() and self.published + STEP - delivered <= AHEAD:
             self._rest = self._batch
 
     def finish(self) -> bool:
-        """Send on what is begun; whether all of that went."""
+        """Sends on what is begun; returns whether all of that went."""
         try:
             while self._rest:
                 sent = self._sock.send(self._rest)

@@ -38,7 +38,7 @@ class Crowd(NamedTuple):
 
 
 def flood(running: Running, crowd: Crowd, seconds: float) -> dict[str, Any]:
-    """Published as fast as the broker takes it.
+    """Publishes as fast as the broker takes it.
 
     Throughput counts the deliveries until the publisher stopped; what came after that is only drained. Lost is what was
     published for each healthy subscriber and had not been delivered when all had drained.
@@ -56,7 +56,7 @@ def flood(running: Running, crowd: Crowd, seconds: float) -> dict[str, Any]:
 
 
 def pace(running: Running, crowd: Crowd, seconds: float, rate_per_s: int, warm_up_s: float) -> dict[str, Any]:
-    """Published at a rate; how late the deliveries are, once warmed up."""
+    """Publishes at a rate; measures how late the deliveries are, once warmed up."""
     wire, port, topic = running.peer.wire, running.port, crowd.topic
     frame = measure(wire, port, topic, crowd.payload_bytes)
     warm_up(running, seconds)
@@ -92,7 +92,7 @@ def warm_up(running: Running, seconds: float) -> None:
 
 
 def fill(running: Running, topic: Levels) -> None:
-    """Publish so much, before anybody healthy is there, that those who do not read are stuck: until then the kernel
+    """Publishes so much, before anybody healthy is there, that those who do not read are stuck: until then the kernel
     takes in some megabytes for each, and the broker serves them as it serves all others."""
     with workers() as begin:
         writer = begin(publisher.keyed, running.peer.wire, running.port, [topic], FILL_BYTES, FILL_MESSAGES, topic)
@@ -110,7 +110,7 @@ def fill(running: Running, topic: Levels) -> None:
 
 
 def wait_until_read(running: Running) -> None:
-    """Until the broker has read all that was published, or does not read any more for its own reasons."""
+    """Waits until the broker has read all that was published, or does not read any more for its own reasons."""
     deadline = time.monotonic() + READ_S
     while stuck.unread_bytes(running.port) and time.monotonic() < deadline:
         time.sleep(LOOK_S)
@@ -131,7 +131,7 @@ def workers() -> Iterator[Any]:
 
 
 def watch(running: Running, writer: Worker, seconds: float, look: bool) -> dict[str, Any]:
-    """Wait for the publisher's end; meanwhile see that the broker lives, and ask if it has dealt with the stuck."""
+    """Waits for the publisher's end; meanwhile sees that the broker lives, and asks if it has dealt with the stuck."""
     began = time.monotonic()
     dealt: dict[str, Any] = {"dealt_s": None, "dealt": "never"}
     while not writer.has_answered(LOOK_S):
@@ -146,7 +146,7 @@ def watch(running: Running, writer: Worker, seconds: float, look: bool) -> dict[
 def _perform(
     running: Running, crowd: Crowd, reader: Worker, writer: Worker, holder: Worker | None, seconds: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures that all measurements have, and what the reader says."""
+    """Returns the figures that all measurements have, and what the reader says."""
     idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
     for worker in (reader, holder, writer):
         if worker is not None:

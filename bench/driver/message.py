@@ -28,18 +28,18 @@ class Template:
         self._next = 1
 
     def batch(self, size_bytes: int) -> bytearray:
-        """As many as fit, one at least."""
+        """Returns as many as fit, one at least."""
         return bytearray(self.frame * max(1, size_bytes // self.size_bytes))
 
     def number(self, batch: bytearray) -> None:
-        """The next numbers, where the protocol wants a message's own."""
+        """Sets the next numbers, where the protocol wants a message's own."""
         if self._number_at is not None:
             for at in range(self._number_at, len(batch), self.size_bytes):
                 STAMP.pack_into(batch, at, self._next)
                 self._next += 1
 
     def stamped(self, stamps: range) -> bytearray:
-        """One for each of these times."""
+        """Returns one message for each of these times."""
         batch = bytearray(self.frame * len(stamps))
         for stamp, at in zip(stamps, range(self._stamp_at, len(batch), self.size_bytes), strict=True):
             STAMP.pack_into(batch, at, stamp)
@@ -48,5 +48,5 @@ class Template:
 
 
 def keyed_payload(number: int, size_bytes: int) -> bytes:
-    """An update by its number, found again in any stream by its mark."""
+    """Makes an update with its number, to be found in any stream by its mark."""
     return (MARK + STAMP.pack(number)).ljust(size_bytes, b"x")

@@ -19,8 +19,8 @@ LAST_S = 20.0
 
 
 def ping(pipe: Connection, wire: Mqtt, port: int, seconds: float, every_s: float) -> dict[str, Any]:
-    """Percentiles of the round trips, ns, from when a ping was sent. ``sent_late_ns``: by how much the driver was
-    late itself at most, which shows what of a long round trip may be the machine's doing."""
+    """Measures percentiles of the round trips, ns, from when a ping was sent. ``sent_late_ns``: by how much the driver
+    was late itself at most, which shows what of a long round trip may be the machine's doing."""
     sock = wire.open(port, "ping")
     sock.setblocking(False)
     say(pipe, "ready")

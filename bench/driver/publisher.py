@@ -22,7 +22,8 @@ WAIT_S = 0.1
 def flood(
     pipe: Connection, wire: Wire, port: int, topic: Levels, payload_bytes: int, seconds: float
 ) -> dict[str, Any]:
-    """Publish as fast as the broker takes it, for so long. ``published`` counts whole messages handed to the kernel."""
+    """Publishes as fast as the broker takes it, for so long. ``published`` counts whole messages handed to the
+    kernel."""
     sock = opened(wire, port)
     template = Template(wire, sock, topic, payload_bytes)
     batch = template.batch(BATCH_BYTES)
@@ -48,8 +49,8 @@ def flood(
 def paced(
     pipe: Connection, wire: Wire, port: int, topic: Levels, payload_bytes: int, seconds: float, rate_per_s: int
 ) -> dict[str, Any]:
-    """Publish ``rate_per_s`` a second. Each message carries the time it was due (CLOCK_MONOTONIC, ns), so what it waits
-    because the publisher is held up counts as well."""
+    """Publishes ``rate_per_s`` a second. Each message carries the time it was due (CLOCK_MONOTONIC, ns), so what it
+    waits because the publisher is held up counts as well."""
     sock = opened(wire, port)
     template = Template(wire, sock, topic, payload_bytes)
     sock.settimeout(seconds + STALLED_S)
@@ -77,7 +78,7 @@ def paced(
 def keyed(
     pipe: Connection, wire: Wire, port: int, topics: list[Levels], payload_bytes: int, updates: int, last: Levels
 ) -> dict[str, Any]:
-    """Publish ``updates`` in turn over the topics, then, when told to, one on ``last``, each with ``keyed_payload``.
+    """Publishes ``updates`` in turn over the topics, then, when told to, one on ``last``, each with ``keyed_payload``.
 
     Should the broker take nothing for some seconds, ``held_up`` tells how much it had taken, and publishing goes on.
     """
@@ -114,7 +115,7 @@ def opened(wire: Wire, port: int) -> socket.socket:
 
 
 def _send(sock: socket.socket, data: memoryview, until: float) -> int:
-    """As a blocking ``sendall`` up to a point in time; how much went."""
+    """Sends as a blocking ``sendall`` does, up to a point in time; returns how much went."""
     done = 0
     sock.settimeout(WAIT_S)
     while done < len(data):

@@ -19,7 +19,7 @@ ESTABLISHED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:([0-9A-F]{4})
 def hold(
     pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int, look_s: float | None
 ) -> dict[str, Any]:
-    """``number`` of them. ``gone``: whose sockets the broker has closed, and when, seconds from ``go``.
+    """Holds ``number`` of them. ``gone``: how many sockets the broker has closed, and when, seconds from ``go``.
 
     Who does not read is not told that the other end is gone; so the kernel is asked, about the broker's ends, every
     ``look_s``. It takes some milliseconds to answer, so where these matter it is asked at the end only (None).
@@ -46,7 +46,7 @@ def hold(
 
 
 def stand(pipe: Connection, wire: Wire, port: int, topic: Levels, number: int) -> dict[str, Any]:
-    """``number`` connections; told to go on, each subscribes."""
+    """Opens ``number`` connections; told to go on, each subscribes."""
     began = time.monotonic()
     socks: list[socket.socket] = [wire.open(port, f"idle-{index}") for index in range(number)]
     say(pipe, "ready")
@@ -65,11 +65,11 @@ def unread_bytes(port: int) -> int:
 
 
 def served_by(port: int) -> set[int]:
-    """The far ports of the connections that a server on this port has open on the loopback."""
+    """Returns the far ports of the connections that a server on this port has open on the loopback."""
     return {int(far, 16) for near, far in ESTABLISHED.findall(_connections()) if int(near, 16) == port}
 
 
 def _connections() -> str:
-    """All TCP sockets, as the kernel writes them; Java's are IPv6 ones."""
+    """Returns all TCP sockets, as the kernel writes them; Java's are IPv6 ones."""
     tables = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
     return "".join(table.read_text() for table in tables if table.exists())

@@ -24,8 +24,8 @@ DRAIN_S = 30.0
 def count(
     pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int, frame_bytes: int
 ) -> dict[str, Any]:
-    """``number`` subscribers, in turn on the filters. Told that the publisher has stopped, it notes what has come until
-    then, and goes on until nothing more comes."""
+    """Runs ``number`` subscribers, in turn on the filters. Told that the publisher has stopped, it notes what has come
+    until then, and goes on until nothing more comes."""
     socks = opened(wire, port, filters, number)
     taken = dict.fromkeys(socks, 0)
     buffer = bytearray(BUFFER_BYTES)
@@ -45,7 +45,7 @@ def _acknowledging(
     wire: Wire, socks: dict[int, socket.socket], filters: list[Levels], frame_bytes: int,
     read: Callable[[int], bool], taken: dict[int, int],
 ) -> Callable[[int], bool]:  # fmt: skip
-    """``read``, and the acknowledgements that are due then."""
+    """Wraps ``read``: sends the acknowledgements that are due then."""
     every_bytes = wire.ack_every * frame_bytes
     answers = {fd: wire.acknowledgement(sock, filters[n % len(filters)]) for n, (fd, sock) in enumerate(socks.items())}
     due = dict.fromkeys(socks, every_bytes)
@@ -63,7 +63,7 @@ def _acknowledging(
 def stamps(
     pipe: Connection, wire: Wire, port: int, topic: Levels, number: int, frame: Frame, warm_up_s: float
 ) -> dict[str, Any]:
-    """``number`` subscribers that read the time stamp of each delivery; percentiles of all after the warm-up."""
+    """Runs ``number`` subscribers that read each delivery's time stamp; returns percentiles after the warm-up."""
     socks = opened(wire, port, [topic], number)
     buffer = bytearray(BUFFER_BYTES)
     view = memoryview(buffer)
@@ -133,7 +133,7 @@ class _Loop:
         self.disconnected = 0
 
     def run(self) -> dict[str, Any]:
-        """Told ``go`` it begins to count its CPU time; told how many deliveries are to be had in all, to end."""
+        """Begins to count its CPU time when told ``go``, and to end when told how many deliveries there are in all."""
         say(self._pipe, "ready")
         poll, read, control = self._poll.poll, self._read, self._pipe.fileno()
         stopped = last = 0.0

@@ -27,7 +27,7 @@ class Worker:
         far.close()
 
     def ready(self) -> None:
-        """Wait until it has its connections."""
+        """Waits until it has its connections."""
         self.answer(READY_S)
 
     def go(self, word: Any = "go") -> None:
@@ -55,7 +55,7 @@ class Worker:
 
 
 def say(pipe: Connection, what: Any) -> None:
-    """To the bench, while at work."""
+    """Sends something to the bench, while at work."""
     pipe.send(("said", what))
 
 

@@ -63,11 +63,11 @@ class Peer(ABC):
     is_ours = False
 
     def find(self) -> str | None:
-        """The program's path, None when it is not installed."""
+        """Returns the program's path, None when it is not installed."""
         return shutil.which(self.program) or shutil.which(self.program, path=FOLDERS)
 
     def version(self) -> str:
-        """As the program says it."""
+        """Returns the version, as the program says it."""
         done = subprocess.run(
             [self.find() or self.program, *self.version_arguments],
             capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
@@ -76,15 +76,15 @@ class Peer(ABC):
         return found[0] if found else "unknown"
 
     def tuned(self, workload: str) -> Peer:
-        """With other settings where its documentation advises them for what this workload is about."""
+        """Returns the peer with the settings that its documentation advises for such a workload."""
         return self
 
     def durable(self, *, journal: bool = True) -> Peer:
-        """As it is set up for ``durable_wire``; without a ``journal``: so, but nothing is kept."""
+        """Returns the peer as set up for ``durable_wire``; without a ``journal``, so that nothing is kept."""
         return self
 
     def durable_port(self, instance: Instance) -> int:
-        """Where ``durable_wire`` is spoken, once it is set up for that."""
+        """Returns the port on which ``durable_wire`` is spoken."""
         return instance.port
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Peer(ABC):
         return None
 
     def prepare(self, instance: Instance) -> None:
-        """Write what it reads when it starts."""
+        """Writes the file that it reads when it starts."""
         if self.config:
             (instance.folder / self.config_name).write_text(self.config.format(**instance._asdict()))
 
@@ -112,7 +112,7 @@ class Peer(ABC):
         return "\n\n".join(parts)
 
     def dealt_with(self, running: Running) -> str | None:
-        """Asked now and then while somebody is stuck: what the broker has done about it, in words; None: nothing."""
+        """Says what the broker has done about stuck subscribers, in words; None: nothing. Asked now and then."""
         return None
 
 
@@ -124,14 +124,14 @@ class Running:
         self.process = process
 
     def check(self) -> None:
-        """PeerFailed when it has died."""
+        """Raises PeerFailed when it has died."""
         if self.process.ended:
             raise PeerFailed(f"{self.peer.name} died: {last_words(self.instance.folder / 'log')}")
 
 
 @contextmanager
 def again(running: Running) -> Iterator[Running]:
-    """The same peer after it was killed without a word, all of its processes, and started again: same folder, same
+    """Kills all processes of the peer and starts it again: same folder, same
     ports. ``start_s`` is from then until its first answer."""
     for pid in running.process.pids:
         with suppress(ProcessLookupError):
@@ -146,7 +146,7 @@ def again(running: Running) -> Iterator[Running]:
 
 @contextmanager
 def start(peer: Peer) -> Iterator[Running]:
-    """The peer, on free ports of the loopback, its data in a temporary folder; gone at the end, whatever happened."""
+    """Runs the peer on free ports of the loopback, its data in a temporary folder; ends it after the block."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{peer.name}-", ignore_cleanup_errors=True) as folder:
         instance = Instance(Path(folder), *free_ports(3))
         peer.prepare(instance)
@@ -176,7 +176,7 @@ def wait_until_answers(peer: Peer, instance: Instance, process: RunningProcess) 
 
 
 def ends(process: RunningProcess) -> bool:
-    """Whether it has ended: somebody was hung up on, and it may take a moment yet."""
+    """Whether it has ended, or does within a moment: its connection was closed."""
     deadline = time.monotonic() + END_S
     while not (ended := process.ended) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -184,7 +184,7 @@ def ends(process: RunningProcess) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Free now; nothing holds them until the peer does."""
+    """Returns ports that are free now; nothing holds them until the peer does."""
     socks = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [sock.getsockname()[1] for sock in socks]
@@ -194,6 +194,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log that says something."""
+    """Returns the last line of a log that says something."""
     text = log.read_text(errors="replace").strip() if log.exists() else ""
     return text.splitlines()[-1][:300] if text else "without a word"

@@ -41,7 +41,7 @@ log.console.level = error
         return str(BIN / self.program) if (BIN / self.program).exists() and shutil.which("epmd", path=FOLDERS) else None
 
     def version(self) -> str:
-        """Without starting a node: the release's folder says it; and Erlang's."""
+        """Returns the release's version, from its folder's name without starting a node, and Erlang's."""
         release = next(BIN.parent.glob("lib/rabbitmq_server-*"), None)
         show = "io:put_chars(erlang:system_info(otp_release)), halt()."
         erlang = subprocess.run(["erl", "-noshell", "-eval", show], capture_output=True, text=True, timeout=60)

@@ -112,7 +112,7 @@ def _queue(offered: Ints, takes: Ints) -> Ints:
 
 
 def _through_window(offered: Ints, acks: Flags, window: int) -> tuple[Ints, WindowState]:
-    """Records that wait for one with a window, and the window itself."""
+    """Returns the records that wait for one with a window, and the window itself."""
     sent = settled = sent_at = full_at = 0
     was_full = False
     rows = [(0, 0, 0, 0)]
@@ -143,7 +143,7 @@ def _all_along(steps: int) -> tuple[tuple[int, int, str], ...]:
 
 
 def _pace(rate: float, factor: float, steps: int) -> Ints:
-    """Whole records at each second, at so many times the rate of the topic."""
+    """Returns whole records at each second, at so many times the rate of the topic."""
     records: Ints = np.floor(np.arange(steps + 1) * rate * factor).astype(np.int64)
     return np.diff(records)
 
@@ -202,7 +202,7 @@ def _late_acks(dice: np.random.Generator, rate: float, steps: int) -> _Habit:
 
 
 def _passing(dice: np.random.Generator, rate: float, steps: int) -> _Habit:
-    """Comes later and leaves, in the ordinary way or because it hangs; it may come back."""
+    """A consumer that comes later and leaves, in the ordinary way or because it hangs; it may come back."""
     takes = np.full(steps, _UNLIMITED)
     at = sorted(int(share * steps) for share in dice.random(3))
     hangs = dice.random() < 0.5

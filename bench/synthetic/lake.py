@@ -92,7 +92,7 @@ class _Plan(NamedTuple):
 def synthesize(
     spark: SparkSession, lake: str | Path, consumers: int, minutes: float, seed: int, topics: int | None = None
 ) -> SynthInfo:
-    """Write a recording of so many consumers over so many minutes into ``lake``, a folder that is empty or not there.
+    """Writes a recording of so many consumers over so many minutes into ``lake``, a folder that is empty or not there.
 
     ``topics``: how many topics they read; one for every ``READERS_USUAL`` consumers if not given. Executors need to
     see the folder under the same path. Raises ConfigError for numbers that make no sense and for a folder in use.
@@ -141,7 +141,7 @@ def _claim(lake: Path) -> None:
 
 
 def _grouped(lanes: list[SyntheticLane], minutes: float) -> list[list[SyntheticLane]]:
-    """Topics that are made together; what they cost is about the same for each group."""
+    """Groups topics that are made together; each group costs about the same."""
     groups: list[list[SyntheticLane]] = []
     room = 0.0
     for lane in lanes:
@@ -258,7 +258,7 @@ def _summed(lanes: DataFrame) -> dict[str, Ints]:
 
 
 def _write_broker(plan: _Plan, whole: dict[str, Ints]) -> Floats:
-    """Write the broker's rows and its config; the share of what is held that is on disk, at each second."""
+    """Writes the broker's rows and its config; returns the share of held bytes that is on disk, at each second."""
     held, rows = whole["held_bytes"], plan.steps + 1
     memory = np.minimum(held, int(MEMORY_LIMIT_BYTES * HIGH_WATER))
     disk = held - memory

@@ -48,7 +48,7 @@ class Traffic(NamedTuple):
 
 
 def chance(seed: int, what: str, number: int = 0) -> np.random.Generator:
-    """Dice of its own for each thing there is, the same wherever it is made."""
+    """Makes dice of its own for each thing there is, the same wherever it is made."""
     return np.random.default_rng([seed, *what.encode(), number])
 
 

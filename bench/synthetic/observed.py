@@ -58,7 +58,7 @@ class Series(NamedTuple):
 
 
 def observe(life: Life, traffic: Traffic) -> Series:
-    """Measure a life second by second, and judge it."""
+    """Measures a life second by second, and judges it."""
     ends = traffic.ends
     offered = ends[life.start : life.stop + 1] - ends[life.start]
     drained = offered - life.lag
@@ -85,7 +85,7 @@ def observe(life: Life, traffic: Traffic) -> Series:
 
 
 def _judge(series: Series, traffic: Traffic) -> Series:
-    """Let the policy look at it each second while records wait, or it is in flight, or is slow."""
+    """Lets the policy look at it each second while records wait, or it is in flight, or is slow."""
     life, rows = series.life, len(series.offered)
     slow, slow_count = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=np.int64)
     verdicts: list[Verdict] = []
@@ -110,7 +110,7 @@ def _judge(series: Series, traffic: Traffic) -> Series:
 
 
 def _samples_of(series: Series, traffic: Traffic, exhausted: Floats) -> Iterator[tuple[int, Sample]]:
-    """Samples for the governor: at each second while something waits, and at the first when nothing does."""
+    """Makes samples for the governor: at each second while something waits, and at the first when nothing does."""
     life, size = series.life, traffic.record_bytes
     taken = np.diff(series.drained, prepend=0) * size
     published = np.diff(series.offered, prepend=0) * size

@@ -67,7 +67,7 @@ def record(seed: int, lane: SyntheticLane, steps: int, run: str) -> TopicRows:
 
 
 def _shares(series: list[Series], record_bytes: int, steps: int) -> tuple[Ints, Floats]:
-    """(held bytes per life and second, share of slow ones per second).
+    """Returns (held bytes per life and second, share of slow ones per second).
 
     The furthest back alone needs the oldest stretch, the two furthest back share the next, and so on.
     """
@@ -208,7 +208,7 @@ def _verdict(verdict: Verdict, run: str, held_bytes: int) -> dict[str, Any]:
 
 
 def _lane(series: list[Series], traffic: Traffic, lane: SyntheticLane, steps: int) -> pa.RecordBatch:
-    """This topic's share of the whole, second by second."""
+    """Returns this topic's share of the whole, second by second."""
     columns = {name: np.zeros(steps + 1, dtype=np.int64) for name in _LANE_FIELDS}
     columns["lane"][:] = lane.number
     columns["second"] = np.arange(steps + 1)

@@ -12,7 +12,7 @@ SUBSCRIBE, SUBSCRIBED = b"S", b"k"
 
 
 class Bare(Wire):
-    """As many bytes as MQTT needs for the message, so that it is Headway's limit byte for byte."""
+    """The bare sender's client: sends as many bytes as MQTT needs for the message, so that the limit is exact."""
 
     def open(self, port: int, name: str) -> socket.socket:
         return dial(port)

@@ -37,7 +37,7 @@ class AmqpDurable(Amqp):
         self.exchange = exchange
 
     def declare(self, sock: socket.socket, levels: Levels) -> None:
-        """The queue is there, and stays."""
+        """Declares a queue that stays."""
         queue = short_string(routing_key(levels))
         sock.sendall(self.declaration(levels))
         expect(sock, 50, 11)
@@ -50,14 +50,14 @@ class AmqpDurable(Amqp):
         return method(1, 50, 10, b"\x00\x00" + short_string(routing_key(levels)) + bytes((DURABLE,)) + table())
 
     def count(self, sock: socket.socket, levels: Levels) -> int:
-        """How many messages wait in the queue. PeerFailed: it is not there."""
+        """Returns how many messages wait in the queue. Raises PeerFailed where there is none."""
         queue = short_string(routing_key(levels))
         sock.sendall(method(1, 50, 10, b"\x00\x00" + queue + bytes((PASSIVE | DURABLE,)) + table()))
         answer = expect(sock, 50, 11)
         return int.from_bytes(answer[1 + answer[0] :][:4], "big")
 
     def confirms(self, sock: socket.socket) -> None:
-        """From now on the broker says of each message that it has it, beginning with number 1."""
+        """Asks for confirms: from now on the broker confirms each message, beginning with number 1."""
         sock.sendall(method(1, 85, 10, b"\x00"))
         expect(sock, 85, 11)
 

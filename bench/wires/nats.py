@@ -35,7 +35,7 @@ def _subject(levels: Levels) -> str:
 
 
 def _pong(sock: socket.socket) -> None:
-    """Read up to the answer to our ping."""
+    """Reads up to the answer to our ping."""
     while (said := take(sock, 6)) != b"PONG\r\n":
         if said != b"PING\r\n":
             raise PeerFailed((said + take_line(sock)).decode("latin-1").strip())

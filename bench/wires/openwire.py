@@ -70,7 +70,7 @@ class Openwire(Wire):
 
 
 def _who(sock: socket.socket) -> bytes:
-    """The connection's name: as long for every connection."""
+    """Returns the connection's name, of one length for all connections."""
     return YES + _utf(f"bench-{sock.getsockname()[1]:05d}")
 
 
@@ -103,7 +103,7 @@ def _some_bytes(data: bytes) -> bytes:
 
 
 def _object(kind: int, *fields: bytes) -> bytes:
-    """Nested in another: there is one, its kind, its fields."""
+    """Encodes an object nested in another: a flag that there is one, its kind, its fields."""
     return YES + bytes((kind,)) + b"".join(fields)
 
 
@@ -116,7 +116,7 @@ def _command(kind: int, answer: bytes, *fields: bytes) -> bytes:
 
 
 def _ask(sock: socket.socket, kind: int, *fields: bytes) -> None:
-    """A command, and what comes up to its answer."""
+    """Sends a command, and reads up to its answer."""
     sock.sendall(_command(kind, YES, *fields))
     while True:
         (size,) = struct.unpack(">i", take(sock, 4))

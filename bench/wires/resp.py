@@ -26,7 +26,7 @@ class Resp(Wire):
         return _command(b"PUBLISH", _channel(levels), payload)
 
     def will_publish(self, sock: socket.socket) -> None:
-        """Without the number of receivers for each message: the publisher reads no answers."""
+        """Turns off the answers with the number of receivers: the publisher reads none."""
         sock.sendall(_command(b"CLIENT", b"REPLY", b"OFF"))
 
 

@@ -39,34 +39,34 @@ class Wire(ABC):
 
     @abstractmethod
     def open(self, port: int, name: str) -> socket.socket:
-        """Connected, its handshake answered."""
+        """Connects, and takes the answer to the handshake."""
 
     @abstractmethod
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        """Subscribed and confirmed: nothing but deliveries comes from now on. ``conflate``: where the peer has that."""
+        """Subscribes, confirmed: nothing but deliveries comes from now on. ``conflate``: where the peer has that."""
 
     @abstractmethod
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        """The bytes that publish one message on this connection, unconfirmed. ``number``, of 64 bits, for a protocol in
-        which the publisher counts its messages."""
+        """Returns the bytes that publish one message on this connection, unconfirmed. ``number``, of 64 bits, for a
+        protocol in which the publisher counts its messages."""
 
     def acknowledgement(self, sock: socket.socket, levels: Levels) -> bytes:
-        """The bytes that acknowledge the last ``ack_every`` deliveries of the subscription; none where none are."""
+        """Returns the bytes that acknowledge the last ``ack_every`` deliveries; none where none are needed."""
         return b""
 
     def will_publish(self, sock: socket.socket) -> None:  # noqa: B027  most need nothing
-        """Called once for a connection that only publishes from now on."""
+        """Prepares a connection that only publishes from now on."""
 
 
 def dial(port: int) -> socket.socket:
-    """A plain connection, with a limit on the wait for each answer."""
+    """Opens a plain connection, with a limit on the wait for each answer."""
     sock = socket.create_connection((HOST, port), ANSWER_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
 def take(sock: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes, and none of what stands behind them."""
+    """Reads exactly so many bytes, and none behind them."""
     parts = b""
     while len(parts) < count:
         try:
@@ -80,7 +80,7 @@ def take(sock: socket.socket, count: int) -> bytes:
 
 
 def take_line(sock: socket.socket) -> bytes:
-    """A line with its end, and nothing behind it."""
+    """Reads a line with its end, and nothing behind it."""
     line = b""
     while not line.endswith(b"\n"):
         line += take(sock, 1)
@@ -90,7 +90,7 @@ def take_line(sock: socket.socket) -> bytes:
 def measure(
     wire: Wire, port: int, topic: Levels, payload_bytes: int, filter: Levels | None = None, conflate: str | None = None
 ) -> Frame:
-    """Receive two deliveries of this topic and size; what they measure."""
+    """Receives two deliveries of this topic and size, and measures them."""
     first, second = os.urandom(payload_bytes), os.urandom(payload_bytes)
     subscriber, publisher = wire.open(port, "measure-in"), wire.open(port, "measure-out")
     try:

@@ -33,8 +33,8 @@ class Catchup(Workload):
         return not peer.is_limit and (case.values["conflate"] is None or peer.conflating_wire is not None)
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
-        """``published`` is what the broker took while the subscriber was away; should it stop to take any, the
-        subscriber comes back then. ``catchup_s`` is None for one that never gets current."""
+        """Measures one subscriber. ``published`` is what the broker took while the subscriber was away; should it stop
+        to take any, the subscriber comes back then. ``catchup_s`` is None for one that never gets current."""
         updates, keys, conflate = (case.values[key] for key in ("updates", "keys", "conflate"))
         wire = running.peer.wire
         reading_wire = wire if conflate is None else running.peer.conflating_wire

@@ -66,7 +66,7 @@ class Footprint(Workload):
 
 
 def settled(running: Running) -> int:
-    """The broker's memory, once it has stopped to change much."""
+    """Returns the broker's memory, once it has stopped to change much."""
     now = running.process.rss_bytes()
     for _ in range(LOOKS):
         time.sleep(SETTLE_S)

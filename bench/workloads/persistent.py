@@ -48,7 +48,7 @@ class Persistent(Workload):
         return peer.durable_wire is not None and peer.queue_wire is not None
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
-        """``lost`` is what was confirmed and could not be drained."""
+        """Measures confirmed publishing. ``lost``: messages that were confirmed and could not be drained."""
         assert running.peer.durable_wire is not None
         sync = sync_ns(running.instance.folder)
         frame = measure(running.peer.durable_wire, running.port, MEASURED, case.values["payload_bytes"])

@@ -59,7 +59,7 @@ class Restart(Workload):
         return peer.durable_wire is not None and (peer.queue_wire is None) == by_mqtt
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
-        """``records`` are different ones that were drained. ``counted``: what the broker says of all its queues."""
+        """Measures a restart. ``records``: different ones that were drained. ``counted``: the broker's own count."""
         topics = [topic(number) for number in range(case.values["topics"])]
         names = [f"away-{number:04d}" for number in range(case.values["sessions"])]
         sync, instance, each = sync_ns(running.instance.folder), running.instance, case.values["each"]
@@ -99,7 +99,7 @@ def _count(port: int, topics: list[Levels]) -> int:
 
 
 def _drain(running: Running, topics: list[Levels], names: list[str], frame: Frame, each: int) -> Figures:
-    """The first session of each topic, and the last topic's queue."""
+    """Drains the first session of each topic, and the last topic's queue."""
     instance = running.instance
     with workers() as begin:
         found = []

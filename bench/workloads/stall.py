@@ -71,7 +71,7 @@ class Stall(Workload):
         return peer.is_ours and peer.queue_wire is None
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
-        """``unanswered`` pings would be worse than any time."""
+        """Measures the round trips; ``unanswered`` pings would be worse than any time."""
         wire, port = running.peer.durable_wire, running.peer.durable_port(running.instance)
         rate = case.values["rate_per_s"]
         with workers() as begin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """The console script. What a command needs is imported when it is run."""
+    """Runs the console script. Commands import Spark, the offline tools and the server when they are run."""
     from headway.cli.app import app
 
     app()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from headway import __version__
+from headway.cli.admin import AdminClient, NotKnown
 from headway.cli.errors import NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
+from headway.cli.top import draw, take, watch
+from headway.cli.why import near, tell
 from headway.console import printable
 from headway.core.base import ConfigError
 from headway.pipeline.lab.plans.toml_text import toml_key
+from headway.server.config import PASSWORD_BYTES_MAX, describe, hash_password, load_settings, new_token, remarks
 
 app = typer.Typer(
     name="headway",
@@ -102,8 +108,6 @@ def serve(
       headway serve --config headway.toml
       headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
     """
-    from headway.server.config import load_settings, remarks
-
     settings = load_settings(config)
     if print_config:
         typer.echo(settings.text, nl=not settings.text.endswith("\n"))
@@ -135,16 +139,12 @@ def check(
       headway check headway.toml
       headway check headway.toml --against http://127.0.0.1:9883
     """
-    from headway.server.config import describe, load_settings, remarks
-
     settings = load_settings(file)
     typer.echo(clean_lines(describe(settings)))
     for line in remarks(settings):
         typer.echo(f"note: {printable(line)}")
     typer.echo(f"{file} is in order.")
     if against is not None:
-        from headway.cli.admin import AdminClient
-
         _preview(AdminClient(against).preview(settings.text))
 
 
@@ -190,11 +190,6 @@ def top(
       headway top --once
       headway top --json | jq '.consumers[] | select(.slow) | .client'
     """
-    from rich.console import Console
-
-    from headway.cli.admin import AdminClient
-    from headway.cli.top import draw, take, watch
-
     broker = AdminClient(admin)
     if as_json:
         typer.echo(take(broker).json())
@@ -226,13 +221,6 @@ def why(
       headway why display-7
       headway why display-7 --json | jq '.verdicts[0].readings'
     """
-    import json
-
-    from rich.console import Console
-
-    from headway.cli.admin import AdminClient, NotKnown
-    from headway.cli.why import near, tell
-
     broker = AdminClient(admin)
     try:
         answer = broker.why(name)
@@ -262,8 +250,6 @@ def passwd(
       pass show broker/alice | headway passwd alice >>users.toml
       headway passwd --token prometheus
     """
-    from headway.server.config import PASSWORD_BYTES_MAX, hash_password, new_token
-
     if not name.strip() or not name.isprintable():
         raise ConfigError("a user's name consists of printable characters")
     if token:
@@ -290,5 +276,5 @@ def demo() -> None:
 
 
 def clean_lines(text: str) -> str:
-    """``clean``, line by line."""
+    """Makes a text printable, line by line."""
     return "\n".join(printable(line) for line in text.splitlines())

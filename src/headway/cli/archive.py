@@ -60,7 +60,7 @@ def archive(
 
 
 def _chosen(settings: Settings, wanted: list[str]) -> list[str]:
-    """Raises ConfigError."""
+    """Returns the filters to archive. Raises ConfigError."""
     recorded = [topic.filter for topic in settings.topics if topic.keep is not None]
     if not recorded:
         raise ConfigError('nothing is recorded: add [journal], and a [[topic]] with keep = "7d", or so')

@@ -25,7 +25,7 @@ _ADDRESS_TROUBLE = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
 
 
 def plainly(command: Callable[P, T]) -> Callable[P, T]:
-    """Mistakes end a command with their lines on stderr, not with a stack trace. Ctrl-C ends it without a word."""
+    """Decorates a command: mistakes end it with their lines on stderr, Ctrl-C ends it without a word."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,7 +46,7 @@ def plainly(command: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Around imports of what only an extra of ours installs."""
+    """Wraps imports of packages that only an extra of ours installs."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -57,6 +57,6 @@ def needing(extra: str, what: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Every line of it on stderr, with our name in front."""
+    """Prints every line on stderr, with our name in front."""
     for line in text.splitlines():
         print(f"headway: {printable(line)}", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.admin import AdminClient
 from headway.cli.errors import NOTHING_FOUND, needing, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
@@ -103,7 +104,7 @@ def _format(format: str | None, output: Path | None) -> str:
 
 def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | None, config: Path | None,
                  key: str | None, output: Path | None) -> bool:  # fmt: skip
-    """Whether all of it could be read."""
+    """Exports from a journal's files; returns whether all of it could be read."""
     from headway.core.message import BadKey, compile_key
     from headway.server.offline import open_recorded, settings_for
     from headway.server.recorded import (
@@ -165,9 +166,7 @@ def _columns(found: Iterable[RunPart]) -> Iterator[tuple[Any, int, int, Any]]:
 
 
 def _from_broker(topic: str, start: str, stop: str, form: str, admin: str | None, output: Path | None) -> bool:
-    """Whether all of it came."""
-    from headway.cli.admin import AdminClient
-
+    """Exports from a broker; returns whether all of it came."""
     query = {name: value for name, value in (("from", start), ("to", stop)) if value}
     broker, progress = AdminClient(admin, ANSWER_S), ExportProgress()
     if form == "json":
@@ -190,7 +189,7 @@ def _from_broker(topic: str, start: str, stop: str, form: str, admin: str | None
 
 @contextmanager
 def _coming() -> Iterator[None]:
-    """Around reading an answer: one that ends too early is said in plain words."""
+    """Wraps the reading of an answer: one that ends too early is reported in plain words."""
     try:
         yield
     except BrokenPipeError:
@@ -226,7 +225,7 @@ def _write_lines(chunks: Iterable[bytes], output: Path | None) -> None:
 
 
 def _write(output: Path | None, fill: Callable[[Path], None]) -> None:
-    """The file is there whole, or not at all."""
+    """Writes the file whole, or not at all."""
     from headway.store.atomic_write import atomic_write
 
     assert output is not None
@@ -256,7 +255,7 @@ class ExportProgress:
         self._look()
 
     def at(self, share: float) -> None:
-        """How far of all there is to look at."""
+        """Notes how much of the range was looked at."""
         self._share = min(1.0, share)
         self._look()
 

@@ -29,7 +29,7 @@ def total(counts: Any) -> int:
 
 
 def ago(wall_s: float, now: float | None = None) -> str:
-    """``12 s``; clocks that differ do not make a negative age."""
+    """Returns an age such as ``12 s``; clocks that differ do not make it negative."""
     return format_duration(max(0.0, round((time.time() if now is None else now) - wall_s)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +90,7 @@ def _show_streams(lines: list[StreamSummary], with_segments: bool) -> None:
 
 
 def _where(segments: list[SegmentStats]) -> tuple[str, str]:
-    """Offsets and times."""
+    """Returns a stream's offsets and times."""
     offsets = [one for one in segments if one.first_sequence]
     times = [one for one in segments if one.first_time_us is not None]
     return (
@@ -203,7 +204,5 @@ def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
 
 
 def _time(time_us: int | None) -> str:
-    from datetime import UTC, datetime
-
     assert time_us is not None
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from headway.cli.errors import needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
@@ -16,8 +19,6 @@ from headway.core.base import ConfigError, format_count, format_duration, format
 from headway.server.loop import called_as
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.pipeline.lab.score import Score
 
 SHOWN_MAX = 12
@@ -71,7 +72,6 @@ def run(
         from headway.pipeline.lab.run import run_lab
         from headway.pipeline.lake import check_lake
         from headway.pipeline.session import open_session
-    from rich.console import Console
 
     plan = load_plan(candidates)
     check_lake(lake)
@@ -92,9 +92,6 @@ def run(
 
 def _table(scores: Sequence[Score]) -> Table:
     """Prints the policy that ran, the recommended one, and the best of the others."""
-    from rich.table import Table
-    from rich.text import Text
-
     columns = ("CANDIDATE", "HIT", "WRONGLY", "UNKNOWN", "MISSED", "NOT GIVEN", "MEMORY", "DISK", "STALL")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

@@ -46,7 +46,8 @@ def take(admin: AdminClient) -> Picture:
 def watch(
     admin: AdminClient, console: Console, interval_s: float, wait: Callable[[float], object] = time.sleep
 ) -> None:
-    """Draw until interrupted. A broker that stops answering leaves its last picture on the screen, and a line below."""
+    """Draws until interrupted. A broker that stops answering leaves its last picture on the screen, and a line
+    below."""
     before = picture = take(admin)
     with Live(draw(picture, None, console), console=console, screen=console.is_terminal, auto_refresh=False) as live:
         live.refresh()
@@ -112,7 +113,7 @@ def _of(broker: dict[str, Any], name: str) -> str:
 
 
 def _flow(picture: Picture, before: Picture | None, what: str) -> str:
-    """Records and bytes per second since the picture before; without one, or after a restart, all there were."""
+    """Returns records and bytes per second since the picture before; without one, or after a restart, all."""
     records, volume = picture.broker.get(f"{what}_records", 0), picture.broker.get(f"{what}_bytes", 0)
     if before is not None and picture.time_s > before.time_s:
         seconds = picture.time_s - before.time_s

@@ -105,7 +105,7 @@ class Troubles:
 
 
 class Plain(Troubles):
-    """And on stdout how a view stands, when that has changed."""
+    """Says also on stdout how a view stands, when that has changed."""
 
     def __init__(self) -> None:
         super().__init__()

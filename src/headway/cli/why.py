@@ -69,7 +69,7 @@ def _tell_end(console: Console, end: dict[str, Any]) -> None:
 
 
 def near(admin: AdminClient, name: str) -> list[str]:
-    """Clients with names like this one."""
+    """Returns clients with names like this one."""
     try:
         known = {str(one.get("client", "")) for one in [*admin.consumers(), *admin.publishers()]}
     except ConfigError:

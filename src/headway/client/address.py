@@ -1,4 +1,5 @@
-"""Where a broker's admin API is, and who asks there, as people write it: on the command line, in options of Spark.
+"""Addresses of admin APIs, with the login of whoever asks, as people write them: on the command line, in options of
+Spark.
 
 A login stands in the address (``http://alice:secret@127.0.0.1:9883``; a token as a password without a name,
 ``http://:TOKEN@...``) or in the environment, from where it is put into the address: so it goes with it to other
@@ -32,8 +33,8 @@ class Door(NamedTuple):
 
 
 def read_admin_url(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Without a slash at its end, and with a login if there is any; a host and port alone will do. Raises
-    ConfigError."""
+    """Returns the address without a slash at its end, and with a login if there is any; a host and port alone will do.
+    Raises ConfigError."""
     full = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(full)
@@ -53,7 +54,7 @@ def default_admin_url() -> str:
 
 
 def door(url: str) -> Door:
-    """``url``: from :func:`read_admin_url`."""
+    """Takes an address apart. ``url``: from :func:`read_admin_url`."""
     parts = urlsplit(url)
     login, at, place = parts.netloc.rpartition("@")
     bare = parts._replace(netloc=place).geturl()
@@ -67,7 +68,7 @@ def door(url: str) -> Door:
 
 
 def _login(environment: Mapping[str, str]) -> str:
-    """As it stands in front of the host. Raises ConfigError."""
+    """Returns the login as it stands in front of the host. Raises ConfigError."""
     token, user = environment.get(TOKEN, ""), environment.get(USER, "")
     if token:
         return f":{quote(token, safe='')}@"

@@ -53,7 +53,7 @@ _READ = {
 
 
 def define(spark: SparkSession, lake: Path, nothing: Path) -> None:
-    """Define all of it in the pipeline that is being registered. ``nothing`` is an empty folder."""
+    """Defines tables and measures in the pipeline that is being registered. ``nothing`` is an empty folder."""
     for table in KEPT:
         _keep(spark, table, lake / table if (lake / table).is_dir() else nothing)
 

@@ -15,7 +15,7 @@ _STATE = re.compile(r"\.?\s*SQLSTATE: \w{5}")
 
 
 def error_text(error: BaseException | str) -> str:
-    """Without the stack, class names and codes that go with it."""
+    """Returns the error's line without its stack, class names and codes."""
     text = _END.split(str(error))[0]
     for pattern in (_OURS, _RAISED):
         if found := pattern.findall(text):

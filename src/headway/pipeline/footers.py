@@ -77,14 +77,14 @@ def check_lake(lake: str | Path) -> LakeInfo:
 
 
 def check_folder(folder: Path) -> None:
-    """Spark takes some characters in the name of a folder for patterns; ConfigError if there is one of them."""
+    """Raises ConfigError for a folder whose name has characters that Spark takes for patterns."""
     odd = sorted({char for char in str(folder.absolute()) if char in NOT_FOR_SPARK})
     if odd:
         raise ConfigError(f"{folder.absolute()}: Spark cannot use a folder with {' '.join(odd)} in its path")
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """As Spark lists them: what begins with ``_`` or ``.`` is not there."""
+    """Lists files as Spark does: names that begin with ``_`` or ``.`` are left out."""
     if not folder.is_dir():
         return
     for path in sorted(folder.rglob("*.parquet")):
@@ -93,7 +93,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: tuple[str, Path]) -> _Footer | None:
-    """None if the broker has deleted it meanwhile."""
+    """Reads a footer; None if the broker has deleted the file meanwhile."""
     table, path = file
     try:
         footer = pq.read_metadata(path, memory_map=False)

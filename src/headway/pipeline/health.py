@@ -65,7 +65,7 @@ def run_health(
     full_refresh: bool = False,
     verbose: bool = False,
 ) -> Health:
-    """Bring ``out`` up to date with the lake and write its report.
+    """Brings ``out`` up to date with the lake and writes its report.
 
     ``full_refresh`` forgets what was read before and begins anew, also from another lake. Raises ConfigError for a lake
     that is not in order, a folder that cannot be used, and whatever stops Spark.
@@ -92,13 +92,13 @@ def run_health(
 
 
 def result_folder(out: Path, table: str) -> Path:
-    """Where the Parquet files of a result are."""
+    """Returns the folder with the Parquet files of a result."""
     return out / f"{DATABASE}.db" / table
 
 
 @contextmanager
 def _claimed(out: Path, lake: Path, full_refresh: bool) -> Iterator[None]:
-    """The folder is ours, made from this lake, and nobody else's while the block runs."""
+    """Locks the folder while the block runs, once it is sure that it was made from this lake."""
     identity = out / IDENTITY
     if out.is_dir() and not identity.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} holds other things; give a folder that is new or empty")
@@ -120,7 +120,7 @@ def _made_from(identity: Path) -> str | None:
 
 
 def _update(spark: SparkSession, lake: Path, out: Path, full_refresh: bool) -> None:
-    """Run the pipeline."""
+    """Runs the pipeline."""
     with tempfile.TemporaryDirectory(prefix="headway-health-") as nothing, progress("Measuring health") as tell:
         tell("starting")
         tables = partial(define, spark, lake, Path(nothing))

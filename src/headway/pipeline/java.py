@@ -51,7 +51,8 @@ def install_command() -> str:
 
 
 def _debian_java() -> int:
-    """Debian 12 has 17 and not 21; from 13 on it is the other way round. Ubuntu has had 21 since 20.04."""
+    """The version to install: Debian 12 has 17 and not 21; from 13 on it is the other way round. Ubuntu has had 21
+    since 20.04."""
     try:
         system = platform.freedesktop_os_release()
     except OSError:
@@ -62,6 +63,6 @@ def _debian_java() -> int:
 
 
 def _version(text: str) -> int | None:
-    """17 of ``openjdk version "17.0.15"``, 8 of ``java version "1.8.0_412"``."""
+    """Reads 17 of ``openjdk version "17.0.15"``, 8 of ``java version "1.8.0_412"``."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

@@ -25,12 +25,12 @@ READ = {"ignoreMissingFiles": "true", "pathGlobFilter": "*.parquet"}
 
 
 def spark_schema(table: str) -> StructType:
-    """The columns of a table's files, without ``date``, which their folder is named for."""
+    """Returns the columns of a table's files, without ``date``, which their folder is named for."""
     return from_arrow_schema(pa.schema([field.with_nullable(True) for field in arrow_schema(table)]))
 
 
 def read_table(spark: SparkSession, lake: str | Path, table: str) -> DataFrame:
-    """All rows of a table of the lake, each once, with their ``date`` (UTC) as the last column."""
+    """Reads all rows of a table of the lake, each once, with their ``date`` (UTC) as the last column."""
     schema = spark_schema(table).add("date", DateType())
     folder = Path(lake, table).absolute()
     if not folder.is_dir():
@@ -39,6 +39,6 @@ def read_table(spark: SparkSession, lake: str | Path, table: str) -> DataFrame:
 
 
 def each_once(rows: DataFrame, table: str) -> DataFrame:
-    """One of each rows with the same key, and those of one consumer (one lane, ...) together in one partition."""
+    """Keeps one of the rows with the same key, and those of one consumer (one lane, ...) together in one partition."""
     key = TABLES[table].key
     return rows.repartition(*key[:2]).dropDuplicates(list(key))

@@ -14,7 +14,7 @@ LOCK = "_lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Made if it is not there, and nobody else's while the block runs. Raises ConfigError."""
+    """Makes the folder if it is not there, and locks it for as long as the block runs. Raises ConfigError."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder")
     try:

@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def progress(what: str, spark: SparkSession | None = None) -> Iterator[Tell]:
-    """Report ``what``, and what is told of it, until the block ends.
+    """Reports ``what``, and what is told of it, until the block ends.
 
     With ``spark``, each of its jobs is reported by itself: ``what: 12 of 64 tasks``.
     """

@@ -97,7 +97,7 @@ def open_session(
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM leaves the block as Ctrl-C does, so that everything in it is closed."""
+    """Has SIGTERM leave the block as Ctrl-C does, so that everything in it is closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -181,7 +181,7 @@ def _environ(package: Path | None, loopback: bool, verbose: bool, token: str) ->
 
 @contextmanager
 def _connected(settings: Mapping[str, str], log: Path | None, package: Path | None) -> Iterator[SparkSession]:
-    """Start the JVM and the driver in it, connect to it; at the end, end it."""
+    """Starts the JVM and the driver in it, and connects to it; ends it after the block."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -208,7 +208,7 @@ def _connected(settings: Mapping[str, str], log: Path | None, package: Path | No
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """PySpark logs every error that it raises as well."""
+    """Silences PySpark's log of every error that it raises."""
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
@@ -218,14 +218,14 @@ def _hushed() -> Iterator[None]:
 
 
 def _start_driver(jvm: Any) -> int:
-    """Start the driver, and with it the Connect server; the port that it listens on."""
+    """Starts the driver, and with it the Connect server; returns the port that it listens on."""
     jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
     service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     return int(getattr(service, "MODULE$").localPort())
 
 
 def _package(folder: Path) -> Path:
-    """Headway itself as a zip that Python can import from, and Spark find the format "headway" in."""
+    """Packs Headway into a zip that Python imports from and in which Spark finds the format "headway"."""
     path, source = folder / "headway.zip", Path(headway.__file__).parent.parent
     with ZipFile(path, "w") as package:
         for file in (*source.glob("headway/**/*"), *source.glob("pyspark_headway/*")):
@@ -235,7 +235,7 @@ def _package(folder: Path) -> Path:
 
 
 def _leave(spark: Any) -> None:
-    """A driver that is gone may never answer."""
+    """Closes the session; does not wait long, as a driver that is gone never answers."""
 
     def stop() -> None:
         with suppress(Exception):
@@ -247,7 +247,7 @@ def _leave(spark: Any) -> None:
 
 
 def _end(gateway: Any) -> None:
-    """End the JVM: the pipe it reads from is closed, and it stops the driver and goes."""
+    """Ends the JVM: closes the pipe that it reads from, so that it stops the driver and exits."""
     process: subprocess.Popen[bytes] = gateway.proc
     with suppress(OSError):
         if process.stdin is not None:

@@ -43,7 +43,7 @@ class File(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Within the topic's folder."""
+        """The file's name within the topic's folder."""
         return file_name(self.date, self.first, self.last)
 
 
@@ -69,7 +69,7 @@ class Folder:
     # -- what there is ----------------------------------------------------------------------------------------------
 
     def files(self) -> list[File]:
-        """In the order of their offsets."""
+        """Returns the files in the order of their offsets."""
         found = []
         for path in self.path.glob("date=*/*.parquet"):
             match = _FILE.fullmatch(path.relative_to(self.path).as_posix())
@@ -78,18 +78,18 @@ class Folder:
         return sorted(found, key=lambda file: (file.first, file.last))
 
     def end(self) -> int:
-        """All before this offset is archived; 0: nothing is."""
+        """Returns the offset before which all is archived; 0: nothing is."""
         return max((int(step.get("end") or 0) for step in self._steps()), default=0)
 
     # -- what is done -----------------------------------------------------------------------------------------------
 
     def part(self) -> Path:
-        """Where something is to be written that a step will put in its place."""
+        """Returns a new part to write to, which a step will put in its place."""
         return self.path / PARTS / f"{os.urandom(16).hex()}.parquet"
 
     def put_in(self, query: str, batch: int, parts: Mapping[str, str], end: int) -> None:
-        """The records of a query's batch, up to ``end``: names of parts, and of the files that they become. Of a batch
-        that is in, the parts are thrown away."""
+        """Puts in the records of a query's batch, up to ``end``: names of parts, and of the files that they become. Of
+        a batch that is in, the parts are thrown away."""
         step = self.path / STEPS / f"batch-{query}-{batch:010d}.json"
         if not step.exists():
             _write(step, {"end": end, "new": parts, "gone": []})
@@ -100,7 +100,7 @@ class Folder:
                 other.unlink()
 
     def replace(self, part: str, name: str, gone: Iterable[str]) -> None:
-        """One file instead of these, which have the same records."""
+        """Puts one file in the place of these, which have the same records."""
         step = self.path / STEPS / f"merge-{part}.json"
         _write(step, {"new": {part: name}, "gone": [one for one in gone if one != name]})
         self._carry_out(_read(step))
@@ -111,7 +111,7 @@ class Folder:
             (self.path / PARTS / part).unlink(missing_ok=True)
 
     def mend(self) -> None:
-        """Carry out what was interrupted, and remove what nobody will put in. While nobody else is at work here."""
+        """Carries out interrupted steps, and removes parts that nobody will put in. Only one process may do it."""
         for step in self._steps():
             self._carry_out(step)
         for merge in (self.path / STEPS).glob("merge-*.json"):
@@ -147,7 +147,7 @@ def open_folder(out: Path, filter: str) -> Folder:
 
 
 def folders_of(out: Path) -> list[Folder]:
-    """The archived topics of this lake."""
+    """Returns the archived topics of this lake."""
     found = {path.parent: _filter_of(path.parent) for path in sorted(out.glob(f"*/{TOPIC}"))}
     return [Folder(path, filter) for path, filter in found.items() if filter is not None]
 
@@ -168,7 +168,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """On disk when it returns."""
+    """Writes a file that is on disk when this returns."""
     with atomic_write(path) as partial, partial.open("w") as file:
         json.dump(content, file, indent=1)
         file.flush()

@@ -53,7 +53,7 @@ def run_archive(
     filters: Sequence[str], admin: str, out: Path, tell: Tell, *, every_s: float | None = None,
     master: str = "local[*]", memory: str = MEMORY, timeout: str = "60s", verbose: bool = False,
 ) -> None:  # fmt: skip
-    """Bring OUT up to date with what is recorded of these topics; with ``every_s`` again and again, until the process
+    """Brings OUT up to date with what is recorded of these topics; with ``every_s`` again and again, until the process
     is told to stop. ``tell`` is called after each time. Raises ConfigError."""
     out = out.absolute()
     check_folder(out)
@@ -76,7 +76,7 @@ def run_archive(
 
 
 def _check(filters: Sequence[str], admin: str, timeout: str) -> None:
-    """That they are recorded, before a JVM is started for nothing. Raises ConfigError."""
+    """Checks that the topics are recorded, before a JVM is started for nothing. Raises ConfigError."""
     try:
         for filter in filters:
             BrokerClient(admin, parse_duration(timeout)).offsets(filter)
@@ -90,7 +90,7 @@ def _archived(folder: Folder) -> Archived:
 
 
 def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path, timeout: str) -> None:
-    """Add what is recorded and not archived yet. Raises ConfigError."""
+    """Adds the records that are not archived yet. Raises ConfigError."""
 
     def flows() -> None:
         for folder in folders:
@@ -104,7 +104,7 @@ def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path
 
 
 def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> None:
-    """A flow of the pipeline that is being registered."""
+    """Defines a topic's flow in the pipeline that is being registered."""
     name = folder.path.name
     pipelines.create_sink(name, FORMAT, {"path": str(folder.path), "topic": folder.filter})
 

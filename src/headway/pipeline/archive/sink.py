@@ -27,7 +27,7 @@ ROW_GROUP_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """By part: the file that it is to become."""
+    """Parts that a task has written, and the file that each is to become."""
 
     query: str
     parts: dict[str, str]
@@ -87,7 +87,7 @@ class _Day:
 
 
 def write_parts(folder: Folder, query: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Rows in the order of their offsets. Raises OSError; then nothing is left of it."""
+    """Writes rows in the order of their offsets. Raises OSError; then no part is left."""
     days: dict[str, _Day] = {}
     with ExitStack() as failing:
         failing.callback(lambda: folder.throw_away(day.path.name for day in days.values()))
@@ -106,7 +106,7 @@ def write_parts(folder: Folder, query: str, batches: Iterator[pa.RecordBatch]) -
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As many rows at a time as a row group is to have."""
+    """Gathers as many rows at a time as a row group is to have."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -121,7 +121,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark's types differ in what may be null, and in names within maps."""
+    """Casts a batch to the schema; Spark's types differ in what may be null, and in names within maps."""
     columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

@@ -1,4 +1,4 @@
-"""The job: a lake's samples against many candidates, on Spark.
+"""The job: replays a lake's samples against many candidates, on Spark.
 
 1. Who ever lagged, and when each run began and ended: one pass over four columns.
 2. The samples of those who lagged, by client, each against every candidate (tasks.py). Few candidates: all in one task
@@ -55,22 +55,27 @@ class ReplayInput(NamedTuple):
     """Clients that lagged at some time."""
     notes: list[str]
 
+    @property
+    def last(self) -> RecordedRun:
+        """The run that began last."""
+        return max(self.runs.values(), key=lambda run: run.origin_us)
+
 
 def read_samples(spark: SparkSession, lake: Path) -> DataFrame:
-    """``history.COLUMNS`` of all samples. Rows may be there twice: who reads them tells them by their key."""
+    """Reads ``trace.COLUMNS`` of all samples. A row may be there twice; readers know it by its key."""
     folder = lake / "consumer_samples"
     rows = spark.read.schema(spark_schema("consumer_samples")).options(**READ).parquet(str(folder.absolute()))
     return rows.select(*COLUMNS).withColumn("time", F.unix_micros("time"))
 
 
 def lagging_clients(samples: DataFrame) -> DataFrame:
-    """(run, client) of those for whom something waited at some time, or was left out by a policy."""
+    """Returns (run, client) of those for which records waited at some time, or were left out by a policy."""
     lagged = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0)
     return samples.where(lagged).select("run", "client").distinct()
 
 
 def read_replay_input(spark: SparkSession, lake: Path) -> ReplayInput:
-    """The runs in a lake, their limits and policies. Raises ConfigError where there is nothing to replay."""
+    """Reads the runs in a lake, their limits and policies. Raises ConfigError where there is nothing to replay."""
     samples = read_samples(spark, lake)
     spans = samples.groupBy("run").agg(
         F.min("time").alias("first"), F.max("time").alias("last"),
@@ -108,7 +113,7 @@ def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) 
 
 
 def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate], found: ReplayInput) -> Replayed:
-    """Replay everybody who lagged against every candidate."""
+    """Replays every consumer that lagged against every candidate."""
     slices = -(-len(candidates) // SLICE_CANDIDATES)
     tasks = min(TASKS_MAX, max(TASKS_MIN, found.clients * slices // CLIENTS_PER_TASK))
     passages = replay_samples(read_samples(spark, lake), candidates, found.runs, slices, tasks)
@@ -124,7 +129,7 @@ def replay_lake(spark: SparkSession, lake: Path, candidates: Sequence[Candidate]
 def replay_samples(
     samples: DataFrame, candidates: Sequence[Candidate], runs: dict[str, RecordedRun], slices: int, tasks: int
 ) -> DataFrame:
-    """Rows of ``tasks.PASSAGES``, of everybody to whom anything happened."""
+    """Makes rows of ``tasks.PASSAGES``, of every consumer to which anything happened."""
     wanted = samples.join(lagging_clients(samples), ["run", "client"], "left_semi")
     sliced = wanted.withColumn("slice", F.explode(F.array([F.lit(number) for number in range(slices)])))
     together = sliced.repartition(tasks, "run", "client", "slice").groupBy("run", "client", "slice")
@@ -132,7 +137,7 @@ def replay_samples(
 
 
 def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: dict[str, RecordedRun]) -> DataFrame:
-    """Rows of ``tasks.POOLED``."""
+    """Makes rows of ``tasks.POOLED``."""
     thin = max(1, -(-len(candidates) * len(runs) * BUCKETS // LEVELS_MAX))
     holdings = passages.select("*", F.inline("buckets").alias(*BUCKET.names))
     tasks = min(TASKS_MAX, max(TASKS_MIN, len(candidates) * len(runs)))
@@ -145,7 +150,8 @@ def pool_passages(passages: DataFrame, candidates: Sequence[Candidate], runs: di
 
 
 def recorded_hits(spark: SparkSession, lake: Path) -> list[dict[str, Any]]:
-    """The first enforced hit that a rule dealt each consumer: run, client, filter, time (microseconds), window_ms."""
+    """Reads the first enforced hit that a rule dealt each consumer: run, client, filter, time (microseconds),
+    window_ms."""
     verdicts = read_table(spark, lake, "verdicts")
     hits = verdicts.where(
         (F.col("kind") == "fire") & F.col("enforced") & (F.col("policy") != "")

@@ -31,7 +31,7 @@ class Recommendation(NamedTuple):
 
 
 def recommend(scores: Sequence[Score], limits: Mapping[str, float]) -> Recommendation:
-    """The candidate to take; marks it. ``limits``: see ``score.judge``."""
+    """Returns the candidate to take, and marks it. ``limits``: see ``score.judge``."""
     within = [one for one in scores if one.within_goal]
     if within:
         best = min(within, key=_wrongs)
@@ -53,14 +53,15 @@ def _wrongs(one: Score) -> tuple[int, int, int, int]:
 
 
 def _excess(one: Score, limits: Mapping[str, float]) -> float:
-    """By how much, in multiples of each limit, it goes beyond; where the limit is nothing, of ``NO_LIMIT``."""
+    """Returns by how much it exceeds its limits, in multiples of each; of ``NO_LIMIT`` where a limit is 0."""
     return sum(max(0.0, float(getattr(one, name)) - limit) / (limit or NO_LIMIT) for name, limit in limits.items())
 
 
 def recommended_toml(
     best: Recommendation, candidate: Candidate, ran: Score, run: RecordedRun, recording: str, made: dt.datetime
 ) -> str:
-    """A config with the recommended policies and pool. ``run``: the last one recorded; ``recording``: in words."""
+    """Writes a config with the recommended policies and pool. ``run``: the last one recorded; ``recording``: in
+    words."""
     body = _pool_text(run, candidate) + "\n" + candidate.policy_toml
     topics = "".join(f"[[topic]]\n{_topic(table)}\n" for table in run.topic_tables)
     head = "\n".join(f"# {line}" for line in _head(best, ran, recording, made))
@@ -101,7 +102,7 @@ def _predicted(one: Score) -> str:
 
 
 def _pool_text(run: RecordedRun, candidate: Candidate) -> str:
-    """The candidate's pool; what it does not say is as it was recorded."""
+    """Writes the candidate's pool; limits that it leaves out are as recorded."""
     memory, disk, share = run.limits(candidate.pool)
     pool: dict[str, Any] = {"memory": f"{memory}B", "disk": f"{disk}B", "max_client_share": share}
     return policy_text((), pool)
@@ -114,7 +115,7 @@ def _topic(table: Mapping[str, Any]) -> str:
 
 
 def _without_pool(text: str, why: str) -> str:
-    """The ``[pool]`` table as comments."""
+    """Turns the ``[pool]`` table into comments."""
     lines: list[str] = []
     inside = False
     for line in text.splitlines():

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ class LabResult(NamedTuple):
 
 
 def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult:
-    """Replay a lake against a plan and write the results, the report and the recommended config to ``out``.
+    """Replays a lake against a plan and writes the results, the report and the recommended config to ``out``.
 
     Raises ConfigError for a lake with nothing in it to replay.
     """
@@ -61,17 +62,16 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
     best = recommend(scored.scores, limits)
     wanted = {RAN, NOTHING, best.score.candidate}
     tables = {
-        "candidates": pa.Table.from_pylist([_fields(one) for one in scored.scores], CANDIDATES),
+        "candidates": pa.Table.from_pylist(msgspec.to_builtins(scored.scores), CANDIDATES),
         "outcomes": pa.Table.from_pylist(scored.outcomes, OUTCOMES),
         "curve": pa.Table.from_pylist(curve(replayed.pooled, candidates, found.runs, wanted), CURVE),
     }
     for name, table in tables.items():
         with output(out / f"{name}.parquet") as path:
             pq.write_table(table, path)
-    last = max(found.runs.values(), key=lambda run: run.origin_us)
     ran = next(one for one in scored.scores if one.kind == "ran")
     chosen = next(candidate for candidate in candidates if candidate.name == best.score.candidate)
-    text = recommended_toml(best, chosen, ran, last, _recording(found), dt.datetime.now(dt.UTC))
+    text = recommended_toml(best, chosen, ran, found.last, _recording(found), dt.datetime.now(dt.UTC))
     config = out / "recommended.toml"
     with output(config) as path:
         path.write_text(text, encoding="utf-8")
@@ -86,7 +86,7 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
 def check_against_recorded(
     outcomes: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]], runs: Mapping[str, RecordedRun]
 ) -> dict[str, int]:
-    """How far replaying what ran reproduces the recorded hits: the same consumers, at about the same time."""
+    """Counts how many recorded hits the replay of what ran reproduces: the same consumers, at about the same time."""
     predicted = {
         (row["run"], row["client"], row["filter"]): row["time"]
         for row in outcomes
@@ -111,11 +111,10 @@ def check_against_recorded(
 
 
 def _with_text(candidate: Candidate, found: ReplayInput) -> Candidate:
-    """The policies that ran, as the last config in force words them."""
+    """Gives the candidate that ran its policies, as the last config in force words them."""
     if candidate.kind != "ran":
         return candidate
-    last = max(found.runs.values(), key=lambda run: run.origin_us)
-    return Candidate(candidate.name, candidate.kind, (), candidate.pool, policy_text(last.policy_tables))
+    return Candidate(candidate.name, candidate.kind, (), candidate.pool, policy_text(found.last.policy_tables))
 
 
 def _about(
@@ -150,7 +149,3 @@ def _recording(found: ReplayInput) -> str:
         f"{format_duration(seconds)} of {format_count(consumers)} consumers, recorded from "
         f"{moment(runs[0], 0.0):%Y-%m-%d %H:%M} UTC"
     )
-
-
-def _fields(one: Score) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in CANDIDATES.names}

@@ -25,17 +25,12 @@ from headway.pipeline.lab.plans.candidates import Candidate, Goal
 from headway.pipeline.lab.replays.base import TELL_S
 from headway.pipeline.lab.tasks import RecordedRun, columns
 
-CANDIDATES = columns(
-    "candidate text, kind text, consumers int, hit int, noticed int, by_pressure int, false_positives int, "
-    "unknown int, missed int, records_lost int, records_conflated int, memory_peak_bytes int, disk_peak_bytes int, "
-    "producer_stall_ms float, within_goal flag, recommended flag, pareto flag, policy text"
-)
 OUTCOMES = columns(
-    "candidate text, run text, client text, filter text, subscription int, time time, action text, reason text, "
-    "policy text, rule int, records_lost int, records_conflated int, stall_ms float, would_catch_up text, "
-    "lag_bytes_peak int, by_pressure flag, extrapolated flag"
+    "candidate str, run str, client str, filter str, subscription int, time time, action str, reason str, "
+    "policy str, rule int, records_lost int, records_conflated int, stall_ms float, would_catch_up str, "
+    "lag_bytes_peak int, by_pressure bool, extrapolated bool"
 )
-CURVE = columns("candidate text, time time, memory_bytes int, disk_bytes int")
+CURVE = columns("candidate str, time time, memory_bytes int, disk_bytes int")
 CURVE_POINTS_MAX = 200_000
 
 _LESS_IS_BETTER = (
@@ -67,8 +62,11 @@ class Score(msgspec.Struct):
 
     @property
     def records_gone(self) -> int:
-        """Records that some consumer was not given."""
+        """The records that some consumer was not given."""
         return self.records_lost + self.records_conflated
+
+
+CANDIDATES = columns(Score)
 
 
 class Scored(NamedTuple):
@@ -79,7 +77,7 @@ class Scored(NamedTuple):
 
 
 def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun]) -> Scored:
-    """Totals and outcomes. Does not judge: see ``recommend``."""
+    """Adds up totals and outcomes. Does not judge: see ``recommend``."""
     consumers = sum(run.consumers for run in runs.values())
     scores = [Score(candidate.name, candidate.kind, consumers, policy=candidate.toml) for candidate in candidates]
     stalls = [_Stalls() for _ in scores]
@@ -116,14 +114,14 @@ class _Pressed(NamedTuple):
 
 
 class _Stalls(msgspec.Struct):
-    """For how long publishers were held back: by consumers' gates, and by a full memory."""
+    """Times for which publishers were held back: by consumers' gates, and by a full memory."""
 
     gates_ms: float = 0.0
     full_ms: float = 0.0
 
 
 def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict[tuple[Any, ...], _Pressed]:
-    """Peaks and stalls into the scores; returns whom pressure gave up."""
+    """Adds peaks and stalls to the scores; returns the consumers that pressure gave up."""
     given_up: dict[tuple[Any, ...], _Pressed] = {}
     for row in pooled.to_pylist():
         one = scores[row["candidate"]]
@@ -143,7 +141,7 @@ def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict
 def _outcome(
     one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
 ) -> dict[str, Any] | None:
-    """Count one consumer in; its row of ``OUTCOMES`` if it was hit."""
+    """Counts one consumer in; returns its row of ``OUTCOMES`` if it was hit."""
     one.noticed += pressed is not None or any(row["noticed"] for row in passages)
     hit = next((row for row in passages if row["hit_s"] is not None), None)
     pressed_s = inf if pressed is None else pressed.number * run.bucket_s
@@ -187,14 +185,14 @@ def _outcome(
 
 
 def _would_catch_up(row: Mapping[str, Any], time_s: float) -> str:
-    """The same question as ``Base.catches_up``, of the trace as a whole."""
+    """Answers the question of ``Base.catches_up`` for the trace as a whole."""
     if row["caught_up_s"] is not None and row["caught_up_s"] > time_s:
         return "yes"
     return "unknown" if row["extrapolated"] or row["recorded_end_s"] - time_s < TELL_S else "no"
 
 
 def moment(run: RecordedRun, seconds: float) -> dt.datetime:
-    """So many seconds after the run's recording began."""
+    """Returns the time so many seconds after the run's recording began."""
     return dt.datetime.fromtimestamp(run.origin_us / 1e6, dt.UTC) + dt.timedelta(seconds=seconds)
 
 
@@ -210,7 +208,8 @@ def _mark_pareto(scores: Sequence[Score]) -> None:
 
 
 def judge(scores: Iterable[Score], goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]:
-    """Mark who keeps to the goal; returns the goal's limits by the names of the columns they are for."""
+    """Marks the candidates that keep to the goal; returns the goal's limits by the names of the columns they are
+    for."""
     limits = goal_limits(goal, runs)
     for one in scores:
         one.within_goal = all(getattr(one, name) <= limit for name, limit in limits.items())
@@ -232,7 +231,7 @@ def goal_limits(goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]
 def curve(
     pooled: pa.Table, candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], wanted: set[str]
 ) -> list[dict[str, Any]]:
-    """Rows of ``CURVE``: of all candidates if they are few, else of those that are wanted by name."""
+    """Makes rows of ``CURVE``: of all candidates if they are few, else of those that are wanted by name."""
     levels = pooled.filter(pc.is_null(pooled["client"]))
     if levels.num_rows > CURVE_POINTS_MAX:
         chosen = [number for number, candidate in enumerate(candidates) if candidate.name in wanted]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from headway.core.log import Pool
 from headway.core.policy import Policy
 from headway.pipeline.lab.plans.candidates import Candidate, CandidatePool
+from headway.pipeline.lab.replays.base import Bucket
 from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
 from headway.pipeline.lab.replays.clients import Client
 from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
@@ -42,7 +43,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     topic_tables: tuple[dict[str, Any], ...] = ()
 
     def limits(self, pool: CandidatePool) -> tuple[int, int, float]:
-        """Memory, disk and share under a candidate's pool."""
+        """Returns memory, disk and share under a candidate's pool."""
         return (
             self.memory_limit if pool.memory_bytes is None else pool.memory_bytes,
             self.disk_limit if pool.disk_bytes is None else pool.disk_bytes,
@@ -58,40 +59,36 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 
 _TYPES = {
-    "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "flag": pa.bool_(),
+    "int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bool": pa.bool_(), "Reason": pa.string(),
     "time": pa.timestamp("us", tz="UTC"),
 }  # fmt: skip
 
 
-def columns(text: str) -> pa.Schema:
-    """``"run text, number int"`` as a schema; the kinds are those of ``core.tables``."""
-    return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in text.split(","))])
+def columns(of: type | str) -> pa.Schema:
+    """Makes a schema of a class's fields, or of a text such as ``"run str, number int"``."""
+    if isinstance(of, str):
+        return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in of.split(","))])
+    return pa.schema([(name, _TYPES[kind.__name__]) for name, kind in get_type_hints(of).items()])
 
 
-BUCKET = columns("number int, lag_bytes int, oldest_s float, end_bytes int, flags int")
+BUCKET = columns(Bucket)
 PASSAGES = columns(
-    "candidate int, run text, client text, filter text, subscription int, lane text, durable flag, begin_s float, "
-    "recorded_end_s float, over_s float, extrapolated flag, noticed flag, behind_at_end flag, caught_up_s float, "
-    "hit_s float, action text, reason text, policy text, rule int, would_catch_up text, records_lost int, "
+    "candidate int, run str, client str, filter str, subscription int, lane str, durable bool, begin_s float, "
+    "recorded_end_s float, over_s float, extrapolated bool, noticed bool, behind_at_end bool, caught_up_s float, "
+    "hit_s float, action str, reason str, policy str, rule int, would_catch_up str, records_lost int, "
     "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float"
 ).append(pa.field("buckets", pa.list_(pa.struct(list(BUCKET)))))
 """One row per candidate and trace, of those to which anything happened."""
-HOLDINGS = (
-    "candidate", "run", "number", "client", "filter", "subscription", "begin_s", "lane", "durable", "lag_bytes",
-    "oldest_s", "end_bytes", "flags",
-)  # fmt: skip
+HOLDINGS = ("candidate", "run", *Holding._fields)
 """Columns that the second kind of task reads, in this order; sorted by the first three."""
-POOLED = columns(
-    "candidate int, run text, number int, memory_bytes int, disk_bytes int, gates_ms float, full_ms float, "
-    "client text, filter text, subscription int, reason text, lag_bytes int"
-)
+POOLED = pa.unify_schemas([columns("candidate int, run str"), columns(Level), columns(Eviction)])
 """Bytes held in a bucket; or, where ``client`` is not null, a consumer that pressure gave up."""
 
 
 def replays(
     candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], slices: int
 ) -> Callable[[pa.Table], pa.Table]:
-    """The first kind of task, for ``applyInArrow``."""
+    """Makes the first kind of task, for ``applyInArrow``."""
     numbered = list(enumerate(candidates))
 
     def replay(samples: pa.Table) -> pa.Table:
@@ -102,7 +99,7 @@ def replays(
 
 
 def replay_client(samples: pa.Table, run: RecordedRun, candidates: Sequence[tuple[int, Candidate]]) -> pa.Table:
-    """The passages of one client (see ``PASSAGES``). ``samples``: ``history.COLUMNS``, time in microseconds."""
+    """Replays one client: its passages (``PASSAGES``). ``samples``: ``trace.COLUMNS``, time in microseconds."""
     traces = read_traces(samples.to_pydict(), run.origin_us, run.seconds)
     client = Client(traces, Recording(run.seconds, run.memory_limit, run.sweep_s, run.bucket_s))
     rows = []
@@ -138,8 +135,8 @@ def _row(index: int, passage: Passage) -> dict[str, Any]:
 def pools(
     candidates: Sequence[Candidate], runs: Mapping[str, RecordedRun], thin: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The second kind of task, for ``mapInArrow``. ``thin``: of so many buckets in a row, only the highest levels are
-    handed on."""
+    """Makes the second kind of task, for ``mapInArrow``. ``thin``: of so many buckets in a row, only the highest levels
+    are handed on."""
 
     def levels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for (index, name), part in groupby(_rows(batches), key=lambda row: (row[0], row[1])):

@@ -16,7 +16,7 @@ NOT_TOLD = "network_or_application"
 
 
 def find_cause() -> Column:
-    """Where the trouble lies in one sample: a ``Cause``, or NOT_TOLD."""
+    """Finds where the trouble lies in one sample: a ``Cause``, or NOT_TOLD."""
     drains, offered = F.col("drain_rate"), F.col("offered_rate")
     blocked_ms = F.col("blocked_ms")
     late = (F.col("ack_age_ms") >= LATE_ACK_S * 1000) & (F.col("in_flight") > 0)

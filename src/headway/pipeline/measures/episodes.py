@@ -79,7 +79,7 @@ def _stretches(rows: DataFrame) -> DataFrame:
 
 
 def _judged(found: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """Per episode with verdicts: how many, and the severest."""
+    """Counts each episode's verdicts, and finds the severest."""
     fired = verdicts.where(F.col("kind") == "fire").select(
         F.col("run"), F.col("subscription"), F.col("time").alias("judged"), "number", "enforced", "action", "reason",
         "cause",

@@ -35,7 +35,8 @@ def forecast(
 
 
 def _last_minutes(rows: DataFrame, ends: DataFrame, window_s: float) -> DataFrame:
-    """Those within the window before their run's end, with ``ago`` in seconds: 0 at the end, negative before."""
+    """Keeps the rows within the window before their run's end, with ``ago`` in seconds: 0 at the end, negative
+    before."""
     ago = (F.unix_micros("time") - F.unix_micros("run_end")) / F.lit(1e6)
     return rows.join(F.broadcast(ends), "run").withColumn("ago", ago).where(F.col("ago") >= -window_s)
 

@@ -50,5 +50,5 @@ def offenders(episodes: DataFrame, costs: DataFrame, verdicts: DataFrame) -> Dat
 
 
 def _or_zero(name: str) -> Column:
-    """Consumers that cost nothing, or were never judged, have no row to join with."""
+    """Returns the figure, or 0: consumers that cost nothing, or were never judged, have no row to join with."""
     return F.coalesce(name, F.lit(0)).alias(name)

@@ -23,7 +23,7 @@ EDGE_S = 1.0
 
 
 def spans(samples: DataFrame, gap_s: float = GAP_S) -> DataFrame:
-    """``consumer_samples`` with, for each row:
+    """Adds to each row of ``consumer_samples``:
 
     ``lagging`` flag; ``begins`` and ``follows`` flags: the first of a stretch of lag, and the row after one that lags;
     ``last`` flag: there is no later one; ``seconds`` that it speaks for; ``stall_ms`` and ``skipped`` (records) since
@@ -51,7 +51,8 @@ def _seconds(earlier: Column, later: Column) -> Column:
 
 
 def _reach(neighbour: Column, seconds: Column, gap_s: float) -> Column:
-    """How much of the way to its neighbour is known; ``neighbour``: whether that one lags, null if there is none."""
+    """Returns how much of the way to its neighbour is known; ``neighbour``: whether that one lags, null if there is
+    none."""
     whole = (neighbour == F.col("lagging")) & (~neighbour | (seconds <= gap_s))
     known = F.when(whole, seconds).otherwise(F.least(seconds, F.lit(EDGE_S)))
     return F.when(neighbour.isNull(), F.lit(0.0)).otherwise(known)

@@ -31,7 +31,7 @@ _FACTS = {
 
 
 def health_report(tables: Mapping[str, pa.Table], about: Mapping[str, Any], out: Path) -> Path:
-    """Write the report of a lake's health to ``out`` and return it; ConfigError where it cannot be written.
+    """Writes the report of a lake's health to ``out`` and returns it. Raises ConfigError where it cannot.
 
     ``tables``: ``slow_episodes``, ``offenders``, ``costs``, ``isolation`` and ``forecast``; any may be empty.
     """
@@ -55,7 +55,7 @@ def health_report(tables: Mapping[str, pa.Table], about: Mapping[str, Any], out:
 
 
 def facts(about: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """The facts in words: those that are known by their names, in order, then the rest."""
+    """Returns the facts in words: those that are known by their names, in order, then the rest."""
     named = {heading: words.fact(key, about[key]) for key, heading in known.items() if key in about}
     return named | {words.name(key): words.fact(key, value) for key, value in about.items() if key not in known}
 
@@ -64,7 +64,7 @@ def _answer(
     episodes: pd.DataFrame, offenders: pd.DataFrame, whole: dict[str, Any] | None, pools: list[dict[str, Any]],
     about: Mapping[str, Any],
 ) -> tuple[str, str]:  # fmt: skip
-    """The whole report in a sentence or two, and how bad it is."""
+    """Sums up the report in a sentence or two, and says how bad it is."""
     full = [pool for pool in pools if not words.missing(pool["seconds_to_limit"]) and pool["seconds_to_limit"] < SOON_S]
     warning = "".join(
         f" {pool['name'].capitalize()} is full in {words.seconds(pool['seconds_to_limit'])}." for pool in full
@@ -246,7 +246,7 @@ def _of_limit(pool: dict[str, Any]) -> str:
 
 
 def _whole(frame: pd.DataFrame) -> dict[str, Any] | None:
-    """The row that compares: over all runs, or of the only one."""
+    """Returns the row that compares: over all runs, or of the only one."""
     rows: list[dict[str, Any]] = frame.to_dict("records")
     best = next((row for row in rows if row["run"] in (None, "", "all")), rows[0] if len(rows) == 1 else None)
     if best is None or words.missing(best["p99_with_ms"]) or words.missing(best["p99_without_ms"]):
@@ -255,7 +255,7 @@ def _whole(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 
 def _pools(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Memory and disk of the runs, with a name; a run's name only where there are several."""
+    """Returns memory and disk of the runs, with a name; a run's name only where there are several."""
     rows = frame[frame["kind"].isin(("memory", "disk")) & (frame["limit_bytes"] > 0)].to_dict("records")
     several = len({row["run"] for row in rows}) > 1
     return [

@@ -58,7 +58,7 @@ class Document:
         self._add("paragraph", text=paragraph)
 
     def nothing(self, sentence: str) -> None:
-        """In place of a plot or table that would be empty."""
+        """Adds a sentence in place of a plot or table that would be empty."""
         self._add("nothing", text=sentence)
 
     def facts(self, facts: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class Document:
         self._add("items", lines=lines)
 
     def plot(self, figure: go.Figure, caption: str, alt: str) -> None:
-        """``caption``: how to read it and what would be normal. ``alt``: what it shows, for who does not see it."""
+        """Adds a plot. ``caption``: how to read it and what would be normal. ``alt``: what it shows, as text."""
         self._add("plot", number=len(self._plots), height=figure.layout.height or 400, caption=caption, alt=alt)
         self._plots.append(json.loads(figure.to_json()))
 
@@ -80,7 +80,7 @@ class Document:
         rows_max: int = ROWS_MAX,
         marked: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> None:
-        """The first rows of many; ``marked`` ones stand out."""
+        """Adds a table of the first rows; ``marked`` ones stand out."""
         cells = [[words_of(row.get(key)) for key, _, words_of in columns] for row in rows[:rows_max]]
         self._add(
             "table", caption=caption, headings=[heading for _, heading, _ in columns], rows=cells,
@@ -89,12 +89,12 @@ class Document:
         )  # fmt: skip
 
     def beside(self, *texts: tuple[str, str]) -> None:
-        """Headed texts of code, side by side where there is room."""
+        """Adds headed texts of code, side by side where there is room."""
         lines = [(heading, "\n".join(map(printable, text.splitlines()))) for heading, text in texts]
         self._add("beside", texts=lines)
 
     def write(self, out: Path) -> Path:
-        """Write the page to ``out`` and return it."""
+        """Writes the page to ``out`` and returns it."""
         page = _TEMPLATES.get_template("page.html").render(
             self._head, sections=self._sections, plots=self._plots, plotly=Markup(get_plotlyjs())
         )

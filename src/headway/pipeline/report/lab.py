@@ -51,7 +51,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str], tuple[str, str]], ...] = 
 
 
 def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about: Mapping[str, Any], out: Path) -> Path:
-    """Write the report of a lab run to ``out`` and return it; ConfigError where it cannot be written."""
+    """Writes the report of a lab run to ``out`` and returns it. Raises ConfigError where it cannot."""
     frame = candidates.to_pandas()
     ran, best = _only(frame, frame["kind"] == "ran"), _only(frame, frame["recommended"])
     answer, tone = _answer(frame, ran, best, about)
@@ -85,7 +85,7 @@ def _goal(goal: Mapping[str, Any]) -> str:
 def _answer(
     frame: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None, about: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Which policy to take and why, in a sentence or two, and how good the news are."""
+    """Says which policy to take and why, in a sentence or two, and how good the news are."""
     if frame.empty:
         return "There was no candidate to try.", "bad"
     if best is None:

@@ -36,7 +36,7 @@ _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def episodes(frame: pd.DataFrame, clients: Sequence[str]) -> go.Figure:
-    """Slow episodes on a time line, one row per client, in the given order, coloured by cause."""
+    """Plots slow episodes on a time line, one row per client, in the given order, coloured by cause."""
     rows = frame[frame["client"].isin(set(clients))].nlargest(EPISODES_MAX, "held_byte_seconds")
     names = _names(clients)
     figure = go.Figure()
@@ -59,7 +59,7 @@ def episodes(frame: pd.DataFrame, clients: Sequence[str]) -> go.Figure:
 
 
 def offenders(frame: pd.DataFrame) -> go.Figure:
-    """Each client's share of the bytes held for others' lag, the largest on top."""
+    """Plots each client's share of the bytes held for others' lag, the largest on top."""
     top = frame.groupby("client", sort=False).agg(**_OFFENDER).reset_index()
     top = top.sort_values("share_of_cost", ascending=False, kind="stable").head(TOP)
     names = _names(list(top["client"]))
@@ -75,7 +75,7 @@ def offenders(frame: pd.DataFrame) -> go.Figure:
 
 
 def isolation(row: dict[str, Any]) -> go.Figure:
-    """Delivery times of the whole with slow peers and without, side by side."""
+    """Plots delivery times of the whole with slow peers and without, side by side."""
     figure = go.Figure()
     looks = (("without", "without slow peers", BLUE, ""), ("with", "with slow peers", ORANGE, "/"))
     for key, name, colour, pattern in looks:
@@ -117,7 +117,7 @@ def costs(frame: pd.DataFrame) -> go.Figure:
 
 
 def forecast(rows: Sequence[dict[str, Any]]) -> go.Figure:
-    """How full memory and disk are, and how long until they are full."""
+    """Plots how full memory and disk are, and how long until they are full."""
     figure = go.Figure()
     names = [words.label(row["name"]) for row in rows]
     used = [100 * row["used_bytes"] / max(1, row["limit_bytes"]) for row in rows]
@@ -134,7 +134,7 @@ def forecast(rows: Sequence[dict[str, Any]]) -> go.Figure:
 
 
 def trade_off(frame: pd.DataFrame) -> go.Figure:
-    """Candidates by what they hold at most and whom they hit; colour and size are the false positives among those."""
+    """Plots candidates by what they hold at most and whom they hit; colour and size are their false positives."""
     figure = go.Figure()
     x = (frame["memory_peak_bytes"] + frame["disk_peak_bytes"]).astype(float)
     scale, unit = _unit(float(x.max()))
@@ -189,7 +189,7 @@ def trade_off(frame: pd.DataFrame) -> go.Figure:
 
 
 def curves(frame: pd.DataFrame, names: Sequence[tuple[str, str]], limits: dict[str, float]) -> go.Figure:
-    """Memory and disk together over time; ``names``: candidates and what they are called, the most important first."""
+    """Plots memory and disk together over time; ``names``: candidates with their labels, most important first."""
     figure = go.Figure()
     total = frame["memory_bytes"] + frame["disk_bytes"]
     scale, unit = _unit(float(total.max()) if len(frame) else 1.0)
@@ -229,7 +229,7 @@ def _finished(figure: go.Figure, height: int) -> go.Figure:
 
 
 def _by_name(figure: go.Figure, names: Sequence[str]) -> go.Figure:
-    """One row per name, the first on top."""
+    """Gives the figure one row per name, the first on top."""
     figure = _finished(figure, 150 + 26 * max(2, len(names)))
     figure.update_yaxes(
         type="category", categoryorder="array", categoryarray=list(reversed(names)), showgrid=False,
@@ -240,7 +240,7 @@ def _by_name(figure: go.Figure, names: Sequence[str]) -> go.Figure:
 
 
 def _names(clients: Sequence[str]) -> dict[str, str]:
-    """How clients are called in a plot: no two of them alike, however they are shortened."""
+    """Names clients for a plot: no two of them alike, however they are shortened."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for client in clients:
@@ -254,7 +254,8 @@ def _names(clients: Sequence[str]) -> dict[str, str]:
 
 
 def _plot_time(at: Any) -> str:
-    """As plotly takes it: UTC, to the millisecond, without a zone, which it would turn into the reader's."""
+    """Writes a time as plotly takes it: UTC, to the millisecond, without a zone, which it would turn into the
+    reader's."""
     time = pd.Timestamp(at)
     return f"{time.tz_convert('UTC') if time.tzinfo else time:%Y-%m-%d %H:%M:%S.%f}"[:23]
 
@@ -264,7 +265,7 @@ def _unit(most: float) -> tuple[float, str]:
 
 
 def _ticks(most: float, least: float = 0.0) -> list[float]:
-    """Round numbers from nought on, some six of them, at least ``least`` apart; none below nought."""
+    """Makes round numbers from nought on, some six of them, at least ``least`` apart; none below nought."""
     rough = max(most / 6, least)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -272,7 +273,7 @@ def _ticks(most: float, least: float = 0.0) -> list[float]:
 
 
 def _called(row: dict[str, Any]) -> str:
-    """The label of a candidate's mark."""
+    """Returns the label of a candidate's mark."""
     if row["recommended"]:
         return f"recommended: {words.shown(row['candidate'])}" if row["kind"] != "grid" else "recommended"
     return words.shown(row["candidate"], 24) if row["kind"] == "preset" else KIND_WORDS[row["kind"]]
@@ -281,7 +282,7 @@ def _called(row: dict[str, Any]) -> str:
 def _labels(
     points: Sequence[tuple[float, float, str]], x_max: float, y_max: float
 ) -> list[tuple[float, float, str, str]]:
-    """(x, y, text, where the text goes): marks that lie together share one label, so that no two cover each other."""
+    """Returns (x, y, text, side) of labels: marks that lie together share one, so that no two cover each other."""
     near_x, near_y = max(x_max, 1e-9) * 0.2, max(y_max, 1.0) * 0.05
     groups: list[list[tuple[float, float, str]]] = []
     for point in sorted(points):

@@ -41,7 +41,7 @@ CATCH_UP = {"yes": "yes: a false positive", "no": "no", "unknown": "nobody can t
 
 
 def shown(text: object, length: int = NAME_MAX) -> str:
-    """The same, shortened in the middle: names differ at both ends."""
+    """Shortens the text in the middle, made printable: names differ at both ends."""
     line = printable(text)
     if len(line) <= length:
         return line
@@ -50,12 +50,12 @@ def shown(text: object, length: int = NAME_MAX) -> str:
 
 
 def label(text: object, length: int = NAME_MAX) -> str:
-    """For a plot: nothing in it is taken for a tag or an entity."""
+    """Makes a text fit for a plot: nothing in it is taken for a tag or an entity."""
     return html.escape(shown(text, length), quote=False)
 
 
 def missing(value: Any) -> bool:
-    """There is no such figure: None, not-a-number, not-a-time, or beyond all bounds."""
+    """Whether there is no such figure: None, not-a-number, not-a-time, or beyond all bounds."""
     return value is None or bool(value != value) or (isinstance(value, float) and math.isinf(value))
 
 
@@ -90,7 +90,7 @@ def yes(value: Any) -> str:
 
 
 def moment(value: Any) -> str:
-    """A time to the second, in UTC; what is not a time is shown as it is."""
+    """Writes a time to the second, in UTC; what is not a time is shown as it is."""
     if missing(value) or not isinstance(value, dt.datetime):
         return "–" if missing(value) else printable(value)
     at = value if value.tzinfo is None else value.astimezone(dt.UTC)
@@ -98,17 +98,17 @@ def moment(value: Any) -> str:
 
 
 def clock(value: Any) -> str:
-    """The time of day alone, where the date stands elsewhere."""
+    """Writes the time of day alone, where the date stands elsewhere."""
     return moment(value)[11:] or "–"
 
 
 def many(number: float, noun: str) -> str:
-    """``1 consumer``, ``3 consumers``, ``no consumers``."""
+    """Counts a noun: ``1 consumer``, ``3 consumers``, ``no consumers``."""
     return console.many(number, noun) if number else console.many(0, noun).replace("0", "no", 1)
 
 
 def change(now: Any, then: Any, form: Callable[[Any], str], words_of: tuple[str, str] = ("less", "more")) -> str:
-    """How ``now`` differs from ``then``: ``the same``, ``12 fewer (40 %)``, ``3 MB more (4 times)``."""
+    """Tells how ``now`` differs from ``then``: ``the same``, ``12 fewer (40 %)``, ``3 MB more (4 times)``."""
     if missing(now) or missing(then):
         return "–"
     if now == then:
@@ -121,7 +121,7 @@ def change(now: Any, then: Any, form: Callable[[Any], str], words_of: tuple[str,
 
 
 def fact(key: str, value: Any) -> str:
-    """A fact given by others, as it is, or in the unit that its name ends with."""
+    """Writes a fact given by others, as it is, or in the unit that its name ends with."""
     if missing(value):
         return "–"
     if isinstance(value, bool):
@@ -140,7 +140,7 @@ def fact(key: str, value: Any) -> str:
 
 
 def name(key: object) -> str:
-    """``memory_peak_bytes`` as people say it: ``memory peak``."""
+    """Writes ``memory_peak_bytes`` as people say it: ``memory peak``."""
     text = printable(key)
     ending = next((ending for ending in _ENDINGS if text.endswith(ending) and text != ending[1:]), "")
     return text.removesuffix(ending).replace("_", " ")

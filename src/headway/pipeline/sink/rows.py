@@ -1,4 +1,4 @@
-"""From the columns that somebody writes to the rows that are published (store/rows.py)."""
+"""Rows to publish (store/rows.py), made of the columns that a query writes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _check_properties(found: DataType | None) -> None:
 
 
 def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
-    """Shape: as many rows. A payload that is null is empty."""
+    """Shapes a batch into as many rows. A payload that is null becomes empty."""
     count, there = len(batch), batch.schema.names
     payload = pc.fill_null(batch.column("payload").cast(pa.binary()), b"")
     if options.topic is not None:
@@ -84,6 +84,6 @@ def _properties(said: pa.Array | None, count: int, options: SinkOptions) -> pa.A
 
 
 def _row(fields: dict[str, Any], options: SinkOptions) -> dict[str, Any]:
-    """With what is missing. What somebody says of one row counts for more than an option."""
+    """Fills in the fields that a row leaves out; its own fields count for more than an option."""
     there = {name: value for name, value in fields.items() if value is not None}
     return {"user": [], "qos": options.qos, "retain": options.retain} | there

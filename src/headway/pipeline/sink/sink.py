@@ -81,7 +81,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str) -> Handed:
-    """All of them, as parts. Raises SourceError; then the broker has none of them."""
+    """Hands all batches over, as parts. Raises SourceError; then the broker has none of them."""
     broker = WriterClient(options.admin, options.timeout_s)
     parts: list[str] = []
     waiting: list[pa.RecordBatch] = []
@@ -104,7 +104,7 @@ def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: s
 
 
 def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-    """The batch is what these tasks have handed over. Raises SourceError."""
+    """Publishes the batch that these tasks have handed over. Raises SourceError."""
     handed = [message for message in messages if isinstance(message, Handed)]
     parts = [part for message in handed for part in message.parts]
     if parts:
@@ -122,7 +122,7 @@ def take_back(options: SinkOptions, messages: Sequence[WriterCommitMessage | Non
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """None much larger than a part, unless a single row is."""
+    """Cuts a batch into pieces, none much larger than a part, unless a single row is."""
     if batch.nbytes <= 2 * PART_BYTES or len(batch) < 2:
         if len(batch):
             yield batch

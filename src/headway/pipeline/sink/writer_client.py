@@ -23,7 +23,7 @@ class WriterClient(BrokerClient):
     """Raises SourceError: what the broker refuses, and its not being there for too long."""
 
     def stage(self, writer: str, data: bytes) -> str:
-        """The name of the part that these rows are on the broker's disk as. One that is asked for twice, because the
+        """Puts rows on the broker's disk as a part, and returns its name. One that is asked for twice, because the
         answer got lost, is removed by the broker in time."""
         answer = self.with_backoff(lambda: self.ask("POST", f"/v1/writers/{writer}/parts", data))
         return str(self.object(answer.body)["part"])
@@ -45,6 +45,6 @@ class WriterClient(BrokerClient):
                 return BatchResult(said["rows"], said["refused"])
 
     def forget(self, writer: str) -> None:
-        """There is nothing more to come from it."""
+        """Says that the writer is done."""
         with suppress(SourceError):
             self.ask("DELETE", f"/v1/writers/{writer}")

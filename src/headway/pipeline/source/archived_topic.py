@@ -29,7 +29,7 @@ TRIES = 10
 
 
 def open_archived_topic(path: str, topic: str) -> ArchivedTopic:
-    """The part of a lake that has this topic. Raises ConfigError."""
+    """Opens the part of a lake that has this topic. Raises ConfigError."""
     there = folders_of(Path(path)) if Path(path).is_dir() else []
     found = [folder for folder in there if covers(folder.filter, topic)]
     if not found:
@@ -39,14 +39,14 @@ def open_archived_topic(path: str, topic: str) -> ArchivedTopic:
 
 
 class ArchivedTopic:
-    """As it is at the time it is asked."""
+    """The archive of one topic, as it is whenever it is asked."""
 
     def __init__(self, folder: Folder, topic: str) -> None:
         self._folder = folder
         self._topic = topic
 
     def earliest(self) -> int | None:
-        """The first offset there is; None: nothing is archived."""
+        """Returns the first offset there is; None: nothing is archived."""
         return min((file.first for file in self._folder.files()), default=None)
 
     def end(self) -> int:
@@ -66,7 +66,7 @@ class ArchivedTopic:
         return None
 
     def upto(self, first: int, stop: int, size: int) -> int:
-        """Where to stop so that no more than ``size`` bytes of files are read, and one file at least."""
+        """Returns where to stop so that no more than ``size`` bytes of files are read, and one file at least."""
         for file in self._within(first, stop):
             size -= file.bytes
             if size <= 0:
@@ -74,7 +74,7 @@ class ArchivedTopic:
         return stop
 
     def split(self, first: int, stop: int) -> list[LakeSpan]:
-        """Neighbouring files together, until that is worth a partition."""
+        """Splits a range into partitions: neighbouring files together, until they are worth one."""
         spans: list[LakeSpan] = []
         waiting: list[File] = []
         for file in self._within(first, stop):

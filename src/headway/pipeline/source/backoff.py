@@ -1,4 +1,4 @@
-"""For how long somebody who is away is waited for: with pauses that become longer, and not for ever."""
+"""Backoff: waits for a broker that is away, with pauses that become longer, and not for ever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Backoff:
         self._pause_s = PAUSE_S
 
     def wait(self, error: Exception) -> None:
-        """A pause; the error is raised when it has been too long."""
+        """Pauses; raises the error once it has waited too long."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise error

@@ -22,7 +22,7 @@ class TopicBatch(DataSourceReader):
 
     @in_one_line
     def partitions(self) -> Sequence[InputPartition]:
-        """All of one range: what comes while it is read is not in it."""
+        """Splits one range: records that come while it is read are not in it."""
         options, bounds = self._options, self._bounds
         if bounds.nothing:
             return [Span(0, 0)]

@@ -52,7 +52,7 @@ class BrokerClient:
     # -- records ----------------------------------------------------------------------------------------------------
 
     def offsets(self, topic: str, **query: object) -> Offsets:
-        """``query``: as the broker has it, from_ for from."""
+        """Asks for offsets. ``query``: as the broker has it, from_ for from."""
         path = _records(topic, query)
         answer = self.with_backoff(lambda: self.ask("HEAD", path))
         if answer.status != 200:  # in so many words, which HEAD does not bring
@@ -79,13 +79,13 @@ class BrokerClient:
     # -- cursors ----------------------------------------------------------------------------------------------------
 
     def move(self, cursor: str, offset: int, more: Mapping[str, object]) -> dict[str, Any]:
-        """All before ``offset`` is processed. Raises OffsetsGone, and SourceError where a policy has had its say."""
+        """Says that all before ``offset`` is processed. Raises OffsetsGone, and SourceError where a policy refuses."""
         data = json.dumps({"offset": offset, **more}).encode()
         answer = self.with_backoff(lambda: self.ask("PUT", _cursor(cursor), data))
         return self.object(answer.body)
 
     def leave(self, cursor: str, *, forget: bool) -> None:
-        """The query has stopped; its cursor stays, unless it is to be forgotten. Whoever does not hear it, does not."""
+        """Says that the query has stopped; its cursor stays, unless it is to be forgotten. Errors are ignored."""
         self._drop()
         self.timeout_s = min(self.timeout_s, LEAVE_S)
         with suppress(SourceError):

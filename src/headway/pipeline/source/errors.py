@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SourceError(HeadwayError):
-    """Something to put right, or a broker that says no."""
+    """An error to put right, or a broker that refuses."""
 
 
 class Away(SourceError):
@@ -33,7 +33,7 @@ class DataLoss(SourceError):
 
 
 def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
-    """For what Spark calls: the traceback that it shows above the line is its own, and says nothing of our insides."""
+    """Decorates a method that Spark calls: an error reaches Spark as one line, without our traceback."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -14,12 +14,14 @@ log = logging.getLogger("headway")
 
 
 def lose(options: Options, first: int, stop: int, why: str) -> None:
-    """The offsets from ``first`` to before ``stop``. Raises DataLoss, unless the query is to go on behind them."""
+    """Reports the offsets from ``first`` to before ``stop`` as lost. Raises DataLoss, unless the query is to go on
+    behind them."""
     _go_on(options, f"offsets {first} to {stop - 1} of {options.topic} are lost to this query: {why}", stop)
 
 
 def go_back(options: Options, at: int, end: int) -> None:
-    """The query is ``at`` an offset beyond the ``end`` of all there is. Raises DataLoss, unless it is to go back."""
+    """Reports that the query is ``at`` an offset beyond the ``end`` of all there is. Raises DataLoss, unless it is to
+    go back."""
     text = f"this query is at offset {at} of {options.topic}, and the broker's records end at {end}"
     _go_on(options, f"{text}: it has lost some, or is not the one it was", end)
 

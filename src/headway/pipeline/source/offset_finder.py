@@ -1,4 +1,4 @@
-"""Where things are, as offsets: a query's beginning and end, times, and what of a range is in the lake."""
+"""Offsets of a query's beginning and end, of times, and of the part of a range that is in the lake."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OffsetFinder:
 
     @property
     def _lake(self) -> ArchivedTopic | None:
-        """As it is now."""
+        """The topic's archive, as it is now."""
         if self._options.lake is None:
             return None
         from headway.pipeline.source.archived_topic import open_archived_topic
@@ -43,7 +43,7 @@ class OffsetFinder:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def start(self) -> int:
-        """Where a query begins that says ``from``."""
+        """Finds where a query begins, as option ``from`` says."""
         text, lake = self._options.start, self._lake
         if text == LATEST:
             return self._broker.offsets(self._topic).latest
@@ -61,7 +61,7 @@ class OffsetFinder:
             return gone.earliest
 
     def stop(self) -> int:
-        """Where a batch ends: as ``to`` says, or with all there is."""
+        """Finds where a batch ends: as option ``to`` says, or with all there is."""
         text, lake = self._options.stop, self._lake
         found = None if lake is None or text is None else self._in_lake(lake, text)
         return self._broker.offsets(self._topic, to=text).next if found is None else found
@@ -103,7 +103,7 @@ class OffsetFinder:
         return [*before, *lake.split(begin, edge), *after] or split(first, first, 1)
 
     def limited(self, first: int, stop: int, size: int) -> int:
-        """Where to stop so that no more than ``size`` bytes are read; in the lake, where files end."""
+        """Returns where to stop so that no more than ``size`` bytes are read; in the lake, where files end."""
         lake = self._lake
         if lake is not None and self.has(first, first + 1):
             return lake.upto(first, min(stop, lake.end()), size)

@@ -92,7 +92,7 @@ def _refuse(names: tuple[str, ...], options: Options, whose: str) -> None:
 
 
 def _place(text: str) -> str:
-    """The broker reads it; but for the words, whose letters' case does not count."""
+    """Returns a place as the broker reads it; the case of the two words does not count."""
     return text.lower() if text.lower() in (EARLIEST, LATEST) else text
 
 
@@ -103,7 +103,7 @@ def read_flag(text: str) -> bool:
 
 
 def read_seconds(text: str) -> float:
-    """Spark makes texts of numbers, so a bare one is in seconds."""
+    """Reads a duration; a bare number is in seconds, as Spark makes texts of numbers."""
     return parse_duration(float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text)
 
 

@@ -49,7 +49,7 @@ class LakeSpan(InputPartition):
 
 
 def split(first: int, stop: int, most: int) -> list[Span]:
-    """Even parts, at least one, which may be empty."""
+    """Splits a range into even parts, at least one, which may be empty."""
     count = max(1, min(most, -(-(stop - first) // SPAN_OFFSETS)))
     ends = [first + (stop - first) * number // count for number in range(count + 1)]
     return [Span(*pair) for pair in pairwise(ends)]
@@ -69,7 +69,7 @@ class Bounds:
     nothing: bool = False
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take in what can be; those come back that somebody else has to see to."""
+        """Takes in the filters that it can; yields those that Spark has to apply."""
         for one in filters:
             if not self._take(one):
                 yield one

@@ -16,7 +16,7 @@ from headway.pipeline.source.ranges import LakeSpan, Span
 
 
 def read(options: Options, topic: str, span: Span | LakeSpan) -> Iterator[pa.RecordBatch]:
-    """Every record of the span once. Raises SourceError, DataLoss, ConfigError; each is one line (``in_one_line``)."""
+    """Yields every record of the span once. Raises SourceError, DataLoss, ConfigError; each is one line."""
     try:
         if isinstance(span, LakeSpan):
             from headway.pipeline.source.archived_topic import open_archived_topic

@@ -8,7 +8,7 @@ from headway.pipeline.source.source import HeadwayDataSource
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """For this session; without one for the active session, if there is any."""
+    """Registers the format for this session; without one for the active session, if there is any."""
     session = spark or _active()
     if session is not None:
         session.dataSource.register(HeadwayDataSource)

@@ -63,7 +63,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def initialOffset(self) -> Offset:
-        """Spark asks for it twice."""
+        """Returns where the query begins; Spark asks for it twice."""
         if self._begin is None:
             self._begin = {"offset": self._finder.start(), "cursor": f"spark-{secrets.token_hex(4)}"}
             self._is_new = True
@@ -110,7 +110,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """A batch that Spark has written down; perhaps in an earlier life."""
+        """Splits a batch that Spark has written down, perhaps in an earlier process."""
         self._is_new = False
         if start == end:
             return []
@@ -137,8 +137,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ending = False
 
     def _end_in_order(self) -> None:
-        """Spark ends this process with SIGTERM when the query stops, and ``stop`` would not be called. A second one
-        comes while it is at work, and must not break it off."""
+        """Has SIGTERM call ``stop``: Spark ends this process with it when the query stops. A second one comes
+        while ``stop`` is at work, and must not break it off."""
 
         def end(number: int, frame: object) -> None:
             if not self._ending:

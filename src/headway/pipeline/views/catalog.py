@@ -72,7 +72,7 @@ class Catalog:
                 return result
 
     def _missing(self, error: AnalysisException) -> str | None:
-        """The table that Spark does not know. Raises ConfigError where we do not either."""
+        """Finds the table that Spark does not know. Raises ConfigError where we do not either."""
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             return None
         wanted = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "").lower()

@@ -33,7 +33,7 @@ class ViewManifest(NamedTuple):
 
     @classmethod
     def of(cls, view: ViewTable, tables: Mapping[str, TableShape], writer: str) -> ViewManifest:
-        """Blanks do not count."""
+        """Makes a view's manifest; blanks in its SQL do not count."""
         return cls(" ".join(view.sql.split()), view.mode, view.topic, dict(tables), writer)
 
     def schemas(self) -> dict[str, StructType]:

@@ -31,12 +31,12 @@ QUICK_BYTES = 32_000_000
 
 
 def limit_bytes(view: ViewTable) -> int | None:
-    """How much its batches read at most of each table; None: all there is."""
+    """Returns how much its batches read at most of each table; None: all there is."""
     return round(QUICK_BYTES * max(view.every_s, 1.0)) if _is_quick(view) else None
 
 
 def published(result: DataFrame, view: ViewTable, admin: str, writer: str) -> DataStreamWriter:
-    """The query, not started yet."""
+    """Returns the query, not started yet."""
     counted = result.observe(ROWS, F.count(F.lit(1)))
     payload = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("payload")
     options = SinkOptions(topic=view.topic, admin=admin)
@@ -45,7 +45,7 @@ def published(result: DataFrame, view: ViewTable, admin: str, writer: str) -> Da
 
 
 def _is_quick(view: ViewTable) -> bool:
-    """A result that is published as a whole may be of any size."""
+    """Whether batches go through this process; a result that is published as a whole may be of any size."""
     return view.every_s < QUICK_S and view.mode != "complete"
 
 

@@ -112,7 +112,7 @@ class ViewRun:
         return bool(self._queries)
 
     def start(self, one: Status) -> None:
-        """If it cannot be, its status says why."""
+        """Starts a view. Where that fails, the view's status says why."""
         folder = self._folder / one.name
         try:
             query = start_view(self._spark, one.name, one.view, self._catalog, folder, self._admin)
@@ -122,7 +122,7 @@ class ViewRun:
             self._queries.append((one, query))
 
     def look(self) -> None:
-        """Bring the statuses up to date."""
+        """Brings the statuses up to date."""
         for one, query in list(self._queries):
             active = query.isActive  # asked first, so that nothing comes after the last look
             for batch in query.recentProgress:

@@ -29,7 +29,7 @@ LONG_MAX = 2**63
 
 
 def declared(name: str, ddl: str) -> StructType:
-    """As written in ``[tables.NAME]``. Raises ConfigError."""
+    """Reads a schema as written in ``[tables.NAME]``. Raises ConfigError."""
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -93,7 +93,7 @@ def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
 
 
 def type_of(values: Iterable[Any]) -> DataType:
-    """The common type of these JSON values; text where they are of several kinds, or of none."""
+    """Finds the common type of these JSON values; text where they are of several kinds, or of none."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if kinds == {dict}:
@@ -112,7 +112,7 @@ def type_of(values: Iterable[Any]) -> DataType:
 
 
 def differences(kept: StructType, now: StructType) -> list[str]:
-    """In words, field by field."""
+    """Tells the differences in words, field by field."""
     before, after = ({field.name: _shown(field.dataType) for field in one.fields} for one in (kept, now))
     changed = [name for name, kind in before.items() if after.get(name, kind) != kind]
     return [

@@ -1,4 +1,4 @@
-"""How a view stands: what Spark says of its batches, added up since the command was started."""
+"""The status of a view: what Spark says of its batches, added up since the command was started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Status:
         self.state, self.error = ENDED, error
 
     def add(self, progress: Mapping[str, Any]) -> None:
-        """A batch, as Spark reports it; one that was added already is not added again."""
+        """Adds a batch, as Spark reports it, unless it was added already."""
         if progress["batchId"] <= self._seen:
             return
         self._seen = progress["batchId"]

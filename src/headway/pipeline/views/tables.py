@@ -29,7 +29,7 @@ _TEXTS = "map<string,string>"
 def read_table(
     spark: SparkSession, name: str, table: SourceTable, schema: StructType, admin: str, limit_bytes: int | None = None
 ) -> DataFrame:
-    """The table as a stream, with its watermark; so much of it in a batch at most.
+    """Reads the table as a stream, with its watermark; so much of it in a batch at most.
 
     What is left out is counted in the metrics that are observed under its name: ``misfits``, and ``last``, what was
     wrong with the last one. Raises ConfigError."""
@@ -67,8 +67,8 @@ def _of_value() -> Column:
 
 
 def _why(schema: StructType) -> Column:
-    """The misfit of a record; null where it fits. The expression is as short as can be for any number of fields, for
-    Spark plans each batch anew."""
+    """Describes the misfit of a record; null where it fits. The expression is as short as can be for any number of
+    fields, for Spark plans each batch anew."""
     payload = F.col("payload").cast("string")
     said, read = F.from_json(payload, _TEXTS), F.from_json(F.to_json(_of_value()), _TEXTS)
     types = F.from_json(F.lit(json.dumps(_types(schema))), _TEXTS)
@@ -84,7 +84,7 @@ def _why(schema: StructType) -> Column:
 
 
 def _types(schema: StructType) -> dict[str, str]:
-    """By field, as people write them."""
+    """Returns the types by field, as people write them."""
     return {field.name: field.dataType.simpleString().upper() for field in schema.fields}
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,8 +25,11 @@ PRESETS = ("headway", "xap", "amps", "activemq", "a-mq", "qpid")
 RAN, NOTHING = "as it ran", "nothing"
 _FILE_KEYS = ["presets", "goal", "candidate"]
 _CANDIDATE_KEYS = ["name", "pool", "policy"]
-_POOL_KEYS = ["memory", "disk", "max_client_share"]
-_GOAL_KEYS = ["memory", "disk", "stall"]
+_Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
+"""By key: the field that it sets, and the function that reads its value."""
+_SIZES: _Readers = {"memory": ("memory_bytes", parse_size), "disk": ("disk_bytes", parse_size)}
+_POOL: _Readers = {**_SIZES, "max_client_share": ("client_share", parse_share)}
+_GOAL: _Readers = {**_SIZES, "stall": ("stall_s", parse_duration)}
 _NOT_IN_SAMPLES = (Which.SELECTOR, Which.TOPICS, Which.OLDER_PER_KEY)
 
 
@@ -67,19 +70,19 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The plan a file says. Raises :class:`BadConfig`."""
+    """Reads a plan from a file. Raises :class:`BadConfig`."""
     path = Path(path)
     return parse_plan(read_text(path), f"{path}: ")
 
 
 def parse_plan(text: str, where: str = "") -> Plan:
-    """The plan a TOML text says; ``where`` is put in front of each mistake."""
+    """Reads a plan from a TOML text; ``where`` is put in front of each mistake."""
     tables = parse_toml(text, where)
     errors = [str(unknown("key", key, _FILE_KEYS)) for key in tables if key not in _FILE_KEYS]
     candidates = [Candidate(RAN, "ran"), Candidate(NOTHING, "nothing")]
     candidates += _presets(tables.get("presets", []), errors)
     candidates += _own(tables.get("candidate", []), errors)
-    goal = _goal(tables.get("goal", {}), errors)
+    goal = Goal(**_fields("goal", "[goal]", tables.get("goal", {}), _GOAL, errors))
     if len(candidates) == 2 and not errors:
         errors.append("there is nothing to compare: add a [[candidate]], or presets = [...]")
     if len(candidates) > POINTS_MAX + 2:
@@ -144,7 +147,7 @@ def _own(tables: Any, errors: list[str]) -> list[Candidate]:
 
 
 def read_candidate(name: str, table: Mapping[str, Any], kind: Kind) -> Candidate:
-    """A candidate without grids. Raises ConfigError."""
+    """Reads a candidate without grids. Raises ConfigError."""
     policies = parse_policies(table.get("policy", []))
     for where, what in plugged_in(policies):
         raise ConfigError(f"{where}: {what} is plugged in and cannot be replayed: samples do not have it")
@@ -161,41 +164,34 @@ def read_candidate(name: str, table: Mapping[str, Any], kind: Kind) -> Candidate
 
 
 def read_pool(table: Any) -> CandidatePool:
-    if not isinstance(table, Mapping):
-        raise ConfigError("pool: is written as [candidate.pool]")
-    for key in table:
-        if key not in _POOL_KEYS:
-            raise ConfigError(f"pool: {unknown('key', key, _POOL_KEYS)}")
-    if "%" in str(table.get("memory", "")):
-        raise ConfigError('pool.memory: write a size such as "64MB": a share of which machine?')
-    try:
-        return CandidatePool(
-            memory_bytes=parse_size(table["memory"]) if "memory" in table else None,
-            disk_bytes=parse_size(table["disk"]) if "disk" in table else None,
-            client_share=parse_share(table["max_client_share"]) if "max_client_share" in table else None,
-        )
-    except ConfigError as error:
-        raise ConfigError(f"pool: {error}") from None
+    errors: list[str] = []
+    fields = _fields("pool", "[candidate.pool]", table, _POOL, errors)
+    if isinstance(table, Mapping) and "%" in str(table.get("memory", "")):
+        errors = ['pool.memory: write a size such as "64MB": a share of which machine?']
+    if errors:
+        raise ConfigError(errors[0])
+    return CandidatePool(**fields)
 
 
-def _goal(table: Any, errors: list[str]) -> Goal:
+def _fields(where: str, header: str, table: Any, known: _Readers, errors: list[str]) -> dict[str, Any]:
+    """Returns the fields that a table has values for. Adds what is wrong with it to ``errors``."""
     if not isinstance(table, Mapping):
-        errors.append("goal: is written as [goal]")
-        return Goal()
-    errors += [f"goal: {unknown('key', key, _GOAL_KEYS)}" for key in table if key not in _GOAL_KEYS]
-    try:
-        return Goal(
-            memory_bytes=parse_size(table["memory"]) if "memory" in table else None,
-            disk_bytes=parse_size(table["disk"]) if "disk" in table else None,
-            stall_s=parse_duration(table.get("stall", 0)),
-        )
-    except ConfigError as error:
-        errors.append(f"goal: {error}")
-        return Goal()
+        errors.append(f"{where}: is written as {header}")
+        return {}
+    found = {}
+    for key, text in table.items():
+        try:
+            if key not in known:
+                raise ConfigError(str(unknown("key", key, list(known))))
+            field, read = known[key]
+            found[field] = read(text)
+        except ConfigError as error:
+            errors.append(f"{where}: {error}")
+    return found
 
 
 def as_recorded(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[Policy, ...], list[str]]:
-    """The policies a broker ran with, and notes on what of them cannot be replayed: such rules only tell."""
+    """Reads the policies a broker ran with, and notes which rules cannot be replayed: those only tell."""
     known, notes = without_plugged(tables)
     policies = []
     for policy in parse_policies(known):

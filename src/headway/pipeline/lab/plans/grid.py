@@ -20,7 +20,7 @@ _SIGNS = (">=", "<=", ">", "<")
 
 
 def expand(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what tells it apart, the table) for every combination; one without a name if there is no grid in it."""
+    """Yields a name and a table for every combination; one without a name if there is no grid in it."""
     grids = list(_grids(table, ()))
     count = math.prod(len(values) for _, values in grids)
     if count > POINTS_MAX:
@@ -73,7 +73,7 @@ def _range(ends: Any, steps: Any, where: str) -> list[Any]:
 
 
 def _amount(value: Any, where: str) -> tuple[str, float, str]:
-    """(sign, number, kind) of one end of a range."""
+    """Returns (sign, number, kind) of one end of a range."""
     if not isinstance(value, str):
         return "", parse_number(value), "number"
     text = value.strip()
@@ -95,7 +95,7 @@ def _amount(value: Any, where: str) -> tuple[str, float, str]:
 
 
 def _text(sign: str, value: float, kind: str) -> Any:
-    """A value in between, to three digits, as it would be written."""
+    """Writes a value in between, to three digits."""
     value = float(f"{value:.3g}")
     if kind == "number" and not sign:
         return round(value) if value >= 10 else value
@@ -121,7 +121,7 @@ def _labels(table: Mapping[str, Any], paths: Sequence[Path]) -> list[str]:
 
 
 def _name_around(table: Mapping[str, Any], path: Path) -> str:
-    """The name that stands closest around the place."""
+    """Returns the name that stands closest around the place."""
     value: Any = table
     name = ""
     for depth, part in enumerate(path):
@@ -132,7 +132,7 @@ def _name_around(table: Mapping[str, Any], path: Path) -> str:
 
 
 def _keys(path: Path, size: int) -> Path:
-    """The last so many names of a path; numbers of lists come along."""
+    """Returns the last so many names of a path; numbers of lists come along."""
     names = 0
     for start in range(len(path) - 1, -1, -1):
         names += isinstance(path[start], str)

@@ -12,7 +12,7 @@ NEVER = {"lag_records": 10**15}
 
 
 def plugged_in(policies: Sequence[Policy]) -> Iterator[tuple[str, str]]:
-    """The place and the name of each meter and action that is not built in."""
+    """Yields the place and the name of each meter and action that is not built in."""
     for policy in policies:
         for number, rule in enumerate(policy.rules, 1):
             where = f"policy {policy.name!r}, rule {number}"
@@ -23,8 +23,8 @@ def plugged_in(policies: Sequence[Policy]) -> Iterator[tuple[str, str]]:
 
 
 def without_plugged(tables: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Policies as they were written, and notes: a rule with a meter that is not built in never holds, one with such an
-    action only tells. What was plugged in there need not be installed here."""
+    """Returns policies as they were written, and notes: a rule with a meter that is not built in never holds, one with
+    such an action only tells. What was plugged in there need not be installed here."""
     notes: list[str] = []
     found = []
     for table in tables:

@@ -1,4 +1,4 @@
-"""Written: policies and pools as TOML again, for a config."""
+"""Policies and pools written as TOML, for a config."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def policy_text(policies: Sequence[Mapping[str, Any]], pool: Mapping[str, Any] | None = None) -> str:
-    """``[pool]`` and ``[[policy]]`` tables."""
+    """Writes ``[pool]`` and ``[[policy]]`` tables."""
     blocks = []
     if pool:
         blocks.append("[pool]\n" + "".join(f"{key} = {value(item)}\n" for key, item in pool.items()))
@@ -22,7 +22,7 @@ def _keys(table: Mapping[str, Any], without: str = "") -> str:
 
 
 def value(item: Any) -> str:
-    """A value, tables and lists in one line."""
+    """Writes a value, tables and lists in one line."""
     if isinstance(item, bool):
         return "true" if item else "false"
     if isinstance(item, int | float):

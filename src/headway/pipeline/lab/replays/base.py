@@ -74,7 +74,7 @@ _TIMES = range(4)
 
 
 class Block:
-    """Some steps in a row, and how the replay stood before them."""
+    """A few steps in a row, and the replay as it stood before them."""
 
     __slots__ = ("_fine", "_sweep_s", "before", "end", "range")
 
@@ -86,7 +86,7 @@ class Block:
         self._fine: list[tuple[float, Sample]] | None = None
 
     def looks(self) -> list[tuple[float, Sample]]:
-        """(time, sample) at every sweep."""
+        """Returns (time, sample) at every sweep."""
         if self._fine is None:
             self._fine = list(self._replayed())
         return self._fine
@@ -98,7 +98,7 @@ class Block:
             yield time, replay.sample()
 
     def replay_to(self, time: float) -> ConsumerReplay:
-        """A replay of one's own, as it stood right after the look at that time."""
+        """Returns a replay of its own, as it stood right after the look at that time."""
         replay = self.before.fork()
         for at, _ in self.looks():
             replay.advance(at)
@@ -168,17 +168,17 @@ class Base:
         self.peak_bytes = buckets.peak_bytes
 
     def lag_at(self, time: float) -> float:
-        """Bytes that waited at the last look not after that time."""
+        """Returns the bytes that waited at the last look not after that time."""
         index = bisect_right(self.times, time) - 1
         return self.lags[index] if index >= 0 else 0.0
 
     def kept_up(self, time: float, lag_bytes: float) -> bool:
-        """So little waits that it was offered within the last second."""
+        """Returns whether so little waits that it was offered within the last second."""
         offered = self.trace.at(time)[0] - self.trace.at(time - 1.0)[0]
         return lag_bytes <= max(NOTHING, offered)
 
     def catches_up(self, hit_s: float) -> Answer:
-        """Whether, left alone, it would have caught up after it was hit."""
+        """Answers whether, left alone, it would have caught up after it was hit."""
         most = self.lag_at(hit_s) / 2
         for index in range(bisect_left(self.times, hit_s + 1e-6), len(self.times)):
             time, lag = self.times[index], self.lags[index]
@@ -192,7 +192,7 @@ class Base:
 
     @property
     def caught_up_s(self) -> float | None:
-        """When, in what was recorded, it was caught up last; None: never since it was first looked at."""
+        """The time in the recording when it was caught up last; None: never since it was first looked at."""
         if not self.times:
             return self.trace.recorded_end
         for index in range(len(self.times) - 1, -1, -1):

@@ -83,7 +83,7 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Passage:
-    """How one trace went under one candidate."""
+    """The outcome of one trace under one candidate."""
 
     trace: ConsumerTrace
     policy: str
@@ -147,7 +147,7 @@ class CandidateReplay:
         return passage
 
     def _along_the_base(self) -> None:
-        """Until the end, or until the consumer goes its own way."""
+        """Follows the base until the end, or until the consumer goes its own way."""
         if not self._policy.rules:
             return
         for block in self._base.blocks:
@@ -173,7 +173,7 @@ class CandidateReplay:
                     return
 
     def _alone(self, replay: ConsumerReplay) -> None:
-        """On its own way: in long steps, too, as long as they can change nothing. Where one could, some time is
+        """Goes on alone: in long steps, too, as long as they can change nothing. Where one could, some time is
         replayed in sweeps before another is tried."""
         last, paces, fine_until, pause_s = Sample(), [0.0], replay.time, STEP_S
         while True:
@@ -205,7 +205,7 @@ class CandidateReplay:
             self._keep_at_it(replay)
 
     def _adapted(self, sample: Sample) -> Sample:
-        """With the two meters that depend on the candidate."""
+        """Returns the look with the two meters that depend on the candidate."""
         if not self._adapts:
             return sample
         return msgspec.structs.replace(
@@ -312,12 +312,12 @@ class CandidateReplay:
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def _end(self, sample: Sample, time: float) -> None:
-        """The trace is over, and what waited is lost."""
+        """Ends the trace; the records that wait are lost."""
         self.passage.cut, self.passage.over_at = True, time
         self.passage.records_lost += sample.lag_records
 
     def _records_waiting(self) -> int:
-        """Where its connection was ended on account of another subscription."""
+        """Counts the records that wait when its connection is ended on account of another subscription."""
         if self._replay is not None:
             return round(self._replay.waiting_records)
         offered, records, _ = self._trace.at(self._until)

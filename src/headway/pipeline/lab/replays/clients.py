@@ -25,7 +25,7 @@ class Client:
         self._bases: dict[tuple[int, float], Base] = {}
 
     def replay(self, policies: tuple[Policy, ...], memory_limit: int) -> dict[str, list[Passage]]:
-        """How each of its subscriptions fares, by filter, under policies and a pool with so much memory."""
+        """Returns how each of its subscriptions fares, by filter, under policies and a pool with so much memory."""
         cuts: list[Event] = []
         while True:
             found = {filter: self._chain(chain, policies, memory_limit, cuts) for filter, chain in self._chains.items()}
@@ -71,7 +71,7 @@ class Client:
 
 
 def choose(policies: tuple[Policy, ...], trace: ConsumerTrace) -> Policy:
-    """The policy that would govern it, chosen as the broker chooses."""
+    """Returns the policy that would govern it, chosen as the broker chooses."""
     if trace.policy_asked and (asked := policy_named(policies, trace.policy_asked)) is not None:
         return asked
     shared = parse_shared_filter(trace.filter)

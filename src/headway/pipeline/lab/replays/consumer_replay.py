@@ -69,7 +69,7 @@ class ConsumerReplay:
     # -- going on ---------------------------------------------------------------------------------------------------
 
     def advance(self, time: float) -> None:
-        """Go on to that time."""
+        """Goes on to that time."""
         offered, records, capacity = self.trace.at(time)
         room = capacity - self._capacity
         self._capacity = capacity
@@ -105,7 +105,7 @@ class ConsumerReplay:
         return size
 
     def _skip_to(self, position: float) -> float:
-        """Leave out what is before a position; returns how many records."""
+        """Leaves out all before a position; returns how many records."""
         if position <= self.position:
             return 0.0
         count = self.trace.standing(position)[0] - self.trace.standing(self.position)[0]
@@ -114,7 +114,7 @@ class ConsumerReplay:
         return count
 
     def next_look(self, sweep_s: float) -> float | None:
-        """When the governor looks at it next; None: never again."""
+        """Returns when the governor looks at it next; None: never again."""
         if self.waiting_bytes >= NOTHING:
             return self.time + sweep_s
         if self.trace.in_flight[self._index] or self.away:
@@ -123,7 +123,7 @@ class ConsumerReplay:
         return None if behind is None else behind + sweep_s
 
     def next_corner(self) -> float:
-        """As far ahead as everything goes on evenly, in steps of ``STEP_S`` at most."""
+        """Returns how far ahead everything goes on evenly, in steps of ``STEP_S`` at most."""
         ahead = self.trace.corner_after(self.time) - self.time
         return self.time + ahead / ceil(ahead / STEP_S - 1e-6)
 
@@ -183,7 +183,7 @@ class ConsumerReplay:
 
     @property
     def oldest(self) -> float:
-        """Since when the oldest of what it holds has waited."""
+        """The time since when the oldest record that it holds has waited."""
         return self._standing()[1]
 
     def _standing(self) -> tuple[float, float]:
@@ -196,7 +196,7 @@ class ConsumerReplay:
     # -- what is done to it -----------------------------------------------------------------------------------------
 
     def discard(self, action: Action) -> None:
-        """Apply a discard; at each look while its rule is active."""
+        """Applies a discard; called at each look while its rule is active."""
         if action.which is not Which.NEWEST:
             self.lost += self._skip_to(self._kept(action, from_end=True))
         elif not self._holes or self._holes[-1][1] is not None:
@@ -211,7 +211,7 @@ class ConsumerReplay:
             self._holes[-1] = (self._holes[-1][0], self.end)
 
     def _kept(self, action: Action, *, from_end: bool) -> float:
-        """From which position on (or, counted from where it stands, up to which) records are kept."""
+        """Returns the position from which on (or, counted from where it stands, up to which) records are kept."""
         kept = action.records_kept(self.trace.prefetch[self._index])
         bounds = []
         if from_end:
@@ -227,18 +227,18 @@ class ConsumerReplay:
         return min(bounds, default=self.end)
 
     def stop_conflating(self) -> None:
-        """Every record again, from the end of what was conflated."""
+        """Ends the conflation: gives every record again, from the end of the conflated ones."""
         if self.conflating:
             self.conflating = False
             self.conflated += self._skip_to(self.end)
 
     def gate(self) -> None:
-        """Publishers wait for it from now on."""
+        """Has publishers wait for it from now on."""
         if self._gated is None:
             self._gated = (self.time, self.end, self.end_records)
 
     def open_gate(self) -> None:
-        """They wait no longer: what they held back comes at once."""
+        """Lets publishers go on: what they held back comes at once."""
         if self._gated is None:
             return
         _, held_from, _ = self._gated
@@ -258,7 +258,7 @@ class ConsumerReplay:
             self._away_until = float("inf")
 
     def left_out_ahead(self) -> float:
-        """Records that are left out, and that it has not come to yet."""
+        """Counts the records that are left out and that it has not come to yet."""
         standing = self.trace.standing
         return sum(
             (self.end_records if stop is None else standing(stop)[0]) - standing(max(start, self.position))[0]

@@ -95,7 +95,8 @@ def _interval(
 
 
 def _offers(start: Point, after: Mapping[str, Any], t0: float, skipped: bool) -> list[tuple[float, float, float]]:
-    """(time, bytes, records) offered: where the consumer stood at the sample was offered ``lag_age`` before it."""
+    """Returns (time, bytes, records) offered: where the consumer stood at the sample was offered ``lag_age`` before
+    it."""
     t1 = after["time"]
     offered, records = max(start.offered, after["offered_bytes"]), max(start.records, after["offered_records"])
     offers = [(t1, float(offered), float(records))]
@@ -108,19 +109,19 @@ def _offers(start: Point, after: Mapping[str, Any], t0: float, skipped: bool) ->
 
 
 def _stopped(after: Mapping[str, Any], t0: float) -> float | None:
-    """When, on the way to this sample, it stopped taking anything."""
+    """Returns when, on the way to this sample, it stopped taking anything."""
     still_s = _still_s(after)
     since = after["time"] - still_s
     return since if still_s > 0 and since > t0 else None
 
 
 def _still_s(row: Mapping[str, Any]) -> float:
-    """For how long it had taken nothing at this sample."""
+    """Returns for how long it had taken nothing at this sample."""
     return float(max(row["blocked_ms"], row["credit_exhausted_ms"])) / 1000
 
 
 def _pace(after: Mapping[str, Any], following: Mapping[str, Any] | None, stopped: float | None) -> float:
-    """How fast it takes while it lags, where it has just fallen behind."""
+    """Returns how fast it takes while it lags, where it has just fallen behind."""
     if stopped is not None:
         return 0.0
     if following is not None and following["lag_records"] > 0 and following["time"] > after["time"]:
@@ -132,7 +133,8 @@ def _pace(after: Mapping[str, Any], following: Mapping[str, Any] | None, stopped
 def _kept_up(
     start: Point, offers: list[tuple[float, float, float]], t0: float, t1: float, taken: float, pace: float
 ) -> list[tuple[float, float]]:
-    """(time, bytes taken since ``t0``): everything there was up to some moment, and from then on at its own pace."""
+    """Returns (time, bytes taken since ``t0``): everything there was up to some moment, and from then on at its own
+    pace."""
     target = start.offered + taken
     pieces = list(pairwise([(start.time, start.offered), *((time, offered) for time, offered, _ in offers)]))
     for (since, low), (until, high) in reversed(pieces):
@@ -149,7 +151,7 @@ def _kept_up(
 def _merged(
     start: Point, offers: list[tuple[float, float, float]], takes: list[tuple[float, float]]
 ) -> list[Point]:
-    """Both curves at the breakpoints of either."""
+    """Returns both curves at the breakpoints of either."""
     found = []
     for time in sorted({time for time, _, _ in offers} | {time for time, _ in takes}):
         offered = _linear([(start.time, start.offered), *((t, size) for t, size, _ in offers)], time)
@@ -167,7 +169,7 @@ def _linear(points: list[tuple[float, float]], time: float) -> float:
 
 
 def gone_on(points: list[Point], row: Mapping[str, Any], horizon: float) -> Point:
-    """Where the curves would be at the horizon if all went on as of late (rule 5). ``row``: the last one."""
+    """Returns where the curves would be at the horizon if all went on as of late (rule 5). ``row``: the last one."""
     last, end = points[-1], row["time"]
 
     def growth(field: int, over_s: float) -> float:
@@ -185,7 +187,8 @@ def gone_on(points: list[Point], row: Mapping[str, Any], horizon: float) -> Poin
 
 
 def next_tight(points: Sequence[Point]) -> list[int | None]:
-    """For each breakpoint: the first from there on that ends a piece in which more is offered than can be taken."""
+    """Finds for each breakpoint the first from there on that ends a piece in which more is offered than can be
+    taken."""
     found: list[int | None] = [None] * len(points)
     following: int | None = None
     for k in range(len(points) - 1, 0, -1):

@@ -98,7 +98,7 @@ class _Lane:
         self.consumers: dict[int, _Consumer] = {}
 
     def trim(self) -> None:
-        """Let go of what nobody stands in any more."""
+        """Drops the part that nobody stands in any more."""
         self.first = min((consumer.position for consumer in self.consumers.values()), default=self.end)
         self._settle()
 
@@ -119,7 +119,7 @@ class _Lane:
             self._settle()
 
     def take(self, now: Mapping[int, Holding]) -> tuple[list[_Consumer], list[_Consumer]]:
-        """Go on to the next bucket, with those that hold something in it, by subscription. Tells who came and who
+        """Goes on to the next bucket, with those that hold something in it, by subscription. Tells who came and who
         went."""
         before, self.consumers = self.consumers, {}
         stayed, fresh = [key for key in now if key in before], [key for key in now if key not in before]
@@ -156,7 +156,7 @@ class PoolReplay:
         self.evictions: list[Eviction] = []
 
     def step(self, number: int, holdings: Iterable[Holding]) -> Level:
-        """One bucket, with all who hold something in it."""
+        """Replays one bucket, with all consumers that hold something in it."""
         pool = self._pool
         now = (number + 1) * self._bucket_s
         self._take(holdings)
@@ -243,7 +243,7 @@ def _late(consumer: _Consumer, now: float) -> bool:
 
 
 def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
-    """All who stand in the oldest chunk and should have taken it by now."""
+    """Returns the consumers that stand in the oldest chunk and should have taken it by now."""
     oldest = lane.first // CHUNK_BYTES
     return [c for c in lane.consumers.values() if c.position // CHUNK_BYTES == oldest and _late(c, now)]
 
@@ -251,8 +251,8 @@ def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
 def replay_pool(
     pool: Pool, bucket_s: float, buckets: int, holdings: Iterable[Holding]
 ) -> Iterator[Level | Eviction]:
-    """Levels, and who is given up. ``holdings``: of one candidate and run, which has so many buckets, in order of
-    time."""
+    """Yields levels, and the consumers that are given up. ``holdings``: of one candidate and run, which has so many
+    buckets, in order of time."""
     replay = PoolReplay(pool, bucket_s)
     last: int | None = None
     for number, part in groupby(holdings, key=lambda holding: holding.number):

@@ -54,7 +54,7 @@ class Stretches:
             self._until[-1] = max(end, self._until[-1])
 
     def since(self, time: float) -> float | None:
-        """Since when it has been so at that time; None if it is not."""
+        """Returns since when it has been so at that time; None if it is not."""
         k = bisect_right(self._since, time) - 1
         return self._since[k] if k >= 0 and time <= self._until[k] else None
 
@@ -105,7 +105,7 @@ class ConsumerTrace:
         self._tight = next_tight(points)
 
     def at(self, time: float) -> tuple[float, float, float]:
-        """(bytes offered, records offered, bytes that could have been taken) until then."""
+        """Returns (bytes offered, records offered, bytes that could have been taken) until then."""
         times = self.times
         k = bisect_right(times, time)
         if k == 0:
@@ -120,7 +120,7 @@ class ConsumerTrace:
         )
 
     def standing(self, position: float) -> tuple[float, float]:
-        """(records offered before, time of the first byte offered behind) a position on the offered curve."""
+        """Returns (records offered before, time of the first byte offered behind) a position."""
         offered = self.offered
         k = bisect_right(offered, position)
         if k == 0:
@@ -134,7 +134,7 @@ class ConsumerTrace:
         )
 
     def position_of(self, record: float) -> float:
-        """Where a record begins, by its number."""
+        """Returns the position at which a record begins, by its number."""
         k = bisect_right(self.records, record)
         if k == 0:
             return self.offered[0]
@@ -144,7 +144,7 @@ class ConsumerTrace:
         return self.offered[k - 1] + part * (self.offered[k] - self.offered[k - 1])
 
     def falls_behind(self, time: float) -> float | None:
-        """When, from then on, a consumer that is caught up is next offered more than it can take."""
+        """Returns when, from then on, a consumer that is caught up is next offered more than it can take."""
         k = max(1, bisect_right(self.times, time))
         if k >= len(self.times):
             return None
@@ -152,22 +152,22 @@ class ConsumerTrace:
         return None if tight is None else max(time, self.times[tight - 1])
 
     def corner_after(self, time: float) -> float:
-        """The next breakpoint of the curves; beyond the last one there is none for ever so long."""
+        """Returns the next breakpoint of the curves; beyond the last one there is none for ever so long."""
         k = bisect_right(self.times, time + 1e-6)
         return self.times[k] if k < len(self.times) else time + 1e6
 
     def sample_at(self, time: float) -> int:
-        """Index of the last sample not after that time (0 before the first)."""
+        """Returns the index of the last sample not after that time (0 before the first)."""
         return max(0, bisect_right(self.seen, time) - 1)
 
     def unacked_since(self, time: float) -> float | None:
-        """When the oldest record in flight was sent; at least as long ago as the next sample says."""
+        """Returns when the oldest record in flight was sent; at least as long ago as the next sample says."""
         k = min(bisect_left(self.seen, time), len(self.seen) - 1)
         since = self._unacked[k]
         return since if since is not None and since <= time else None
 
     def comes_back(self, time: float) -> float | None:
-        """When, after that time, the client of a durable subscription was seen to come back."""
+        """Returns when, after that time, the client of a durable subscription was seen to come back."""
         for index in range(self.sample_at(time) + 1, len(self.seen)):
             if self.connected[index] and not self.connected[index - 1]:
                 return self.seen[index]

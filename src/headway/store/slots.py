@@ -20,22 +20,38 @@ SLOT_BYTES_MIN = 1024
 REGION_BYTES = 64 * 1024
 
 
-class SlotFile:
-    """A file of slots. One thread writes; any thread releases. The file is closed when the writer and all pieces have
-    released it. ``opened`` opens a new file and returns its descriptor."""
+class SharedFile:
+    """An unlinked file of pieces. One thread writes; any thread releases. The file is closed, which frees its space,
+    when the writer and all pieces have released it. ``opened`` opens a new file and returns its descriptor."""
 
     def __init__(self, opened: Callable[[], int]) -> None:
         self.fd = opened()
         self.size = 0
-        self._free: defaultdict[int, set[int]] = defaultdict(set)
-        """Offsets of free slots by size. Two halves of a larger slot are never both free; they are merged."""
         self._wanted = 1  # the writer's own
         self._lock = threading.Lock()
 
     @property
     def intact(self) -> bool:
-        """Whether the file has everything that was written. Writing to a truncated file would leave a hole of zeros."""
+        """Whether the file has everything that was written. Writing to a truncated file would leave a hole of zeros,
+        which would be sent as records."""
         return os.fstat(self.fd).st_size >= self.size
+
+    def release(self) -> None:
+        """Releases a piece, or what the writer has of the file."""
+        with self._lock:
+            self._wanted -= 1
+            done = self._wanted == 0
+        if done:
+            os.close(self.fd)
+
+
+class SlotFile(SharedFile):
+    """A file of slots."""
+
+    def __init__(self, opened: Callable[[], int]) -> None:
+        super().__init__(opened)
+        self._free: defaultdict[int, set[int]] = defaultdict(set)
+        """Offsets of free slots by size. Two halves of a larger slot are never both free; they are merged."""
 
     def write(self, piece: bytes | bytearray) -> Slot:
         """Writes a piece of at most ``REGION_BYTES``. Raises OSError when the disk is full."""
@@ -77,15 +93,11 @@ class SlotFile:
             slot_bytes *= 2
         self._free[slot_bytes].add(offset)
 
-    def release(self, slot: Slot | None = None) -> None:
-        """Releases a piece; without one, the writer releases the file."""
+    def free(self, slot: Slot) -> None:
+        """Releases the piece in a slot."""
         with self._lock:
-            if slot is not None:
-                self._give_back(slot.disk_bytes, slot.start)
-            self._wanted -= 1
-            done = self._wanted == 0
-        if done:
-            os.close(self.fd)
+            self._give_back(slot.disk_bytes, slot.start)
+        self.release()
 
 
 class Slot:
@@ -106,7 +118,7 @@ class Slot:
         return read_whole(self._file.fd, self.start + start, stop - start)
 
     def release(self) -> None:
-        self._file.release(self)
+        self._file.free(self)
 
 
 def read_whole(fd: int, offset: int, count: int) -> bytes:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
-from headway.store.slots import Slot, SlotFile, read_whole
+from headway.store.slots import SharedFile, Slot, SlotFile, read_whole
 
 FILE_BYTES = 64 * 1024 * 1024
 OPEN_LANES_MAX = 256
@@ -24,25 +23,13 @@ BATCH_PIECES = 64
 """Chunks written in one call. Fewer calls mean less contention with the loop's thread for the interpreter."""
 
 
-class SpillFile:
-    """An unlinked file that counts its chunks in use, and is closed with the last of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.fd = _open_unnamed(folder)
-        self.size = 0
-        self._wanted = 1  # the writer's own
-        self._lock = threading.Lock()
+class SpillFile(SharedFile):
+    """A file of whole chunks, one after the other."""
 
     @property
     def idle(self) -> bool:
         """Whether only the writer still holds the file."""
         return self._wanted == 1
-
-    @property
-    def intact(self) -> bool:
-        """Whether the file has everything that was written. Writing to a truncated file would leave a hole of zeros,
-        which would be sent as records."""
-        return os.fstat(self.fd).st_size >= self.size
 
     def hold(self) -> None:
         with self._lock:
@@ -76,13 +63,6 @@ class SpillFile:
             if views:
                 views[0] = views[0][count:]
         return written, None
-
-    def release(self) -> None:
-        with self._lock:
-            self._wanted -= 1
-            done = self._wanted == 0
-        if done:
-            os.close(self.fd)
 
 
 class SpilledChunk:
@@ -151,7 +131,7 @@ class SpillStore:
     def _file_for(self, lane: Hashable, size: int) -> SpillFile:
         file = self._current.get(lane)
         if file is None or file.size + size > FILE_BYTES or not file.intact:
-            fresh = SpillFile(self.folder)
+            fresh = SpillFile(lambda: _open_unnamed(self.folder))
             if file is not None:
                 file.release()
             self._current[lane] = file = fresh

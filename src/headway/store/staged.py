@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from headway.store.journal import Files, write_all
+from headway.store.journal import Files, write_file
 
 STAGED = "staged"
 """The name of the folder inside the journal's folder. No stream has this name."""
@@ -34,22 +34,9 @@ class Staged:
 
     def add(self, writer: str, data: bytes) -> str:
         """Returns the part's name."""
-        folder, part = self.folder / writer, uuid.uuid4().hex
-        self._files.make_folder(folder)
-        partial = folder / f"{part}.partial"
-        try:
-            fd = self._files.create(partial)
-            try:
-                write_all(self._files, fd, [data], 0)
-                self._files.sync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.rename(partial, self.path(writer, part))
-            self._files.sync_folder(folder)
-        except BaseException:
-            with suppress(OSError):
-                self._files.remove(partial)
-            raise
+        part = uuid.uuid4().hex
+        self._files.make_folder(self.folder / writer)
+        write_file(self._files, self.path(writer, part), data)
         return part
 
     def path(self, writer: str, part: str) -> Path:

@@ -9,8 +9,9 @@ keeps its old name for one release, and the help text of the old name gives the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 from zlib import crc32
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -49,6 +50,13 @@ def _gauge(name: str, value: float | None = None, labels: Sequence[str] | None =
 
 def _counter(name: str, value: float | None = None, labels: Sequence[str] | None = None) -> CounterMetricFamily:
     return CounterMetricFamily(f"headway_{name}", HELP[name], value, labels)
+
+
+def _by(family: CounterMetricFamily | GaugeMetricFamily, figures: Mapping[Any, float]) -> Metric:
+    """Fills a family of one label with a figure for each of its values."""
+    for value, figure in figures.items():
+        family.add_metric([str(value)], figure)
+    return family
 
 
 def _text(families: list[Metric]) -> bytes:
@@ -104,14 +112,8 @@ class Metrics:
         yield _counter("verdicts", whole.verdicts)
         yield _counter("connections_refused", engine.connections_refused)
         yield _counter("protocol_errors", engine.protocol_errors)
-        ended = _counter("connections_ended", labels=["reason"])
-        for reason, count in engine.ends.counts.items():
-            ended.add_metric([reason], count)
-        yield ended
-        failures = _counter("plugin_failures", labels=["plugin"])
-        for name, count in engine.broker.governor.plugged.failures.items():
-            failures.add_metric([name], count)
-        yield failures
+        yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
+        yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from _telemetry(engine.telemetry)
@@ -124,10 +126,7 @@ class Metrics:
 
 def _late(pulse: Pulse) -> Iterator[Metric]:
     """How late the loop was, and which work made it late, also where consumers were judged all the same."""
-    causes = _counter("loop_late_by_cause_seconds", labels=["cause"])
-    for cause, late_s in pulse.late_s.items():
-        causes.add_metric([cause], late_s)
-    yield causes
+    yield _by(_counter("loop_late_by_cause_seconds", labels=["cause"]), pulse.late_s)
     bounds = [*map(str, BOUNDS_S), "+Inf"]
     buckets = list(zip(bounds, accumulate(pulse.counts), strict=True))
     name = "loop_lateness_seconds"
@@ -148,10 +147,7 @@ def _journal(writer: JournalWriter) -> Iterator[Metric]:
     yield _gauge("journal_failing", float(bool(journal.error)))
     yield _gauge("journal_waiting_bytes", journal.waiting_bytes)
     yield _gauge("journal_places", journal.places)
-    size = _gauge("journal_bytes", labels=["stream"])
-    for stream, taken in journal.streams.items():
-        size.add_metric([stream], taken)
-    yield size
+    yield _by(_gauge("journal_bytes", labels=["stream"]), journal.streams)
 
 
 def _pools(whole: stats.BrokerStats) -> Iterator[Metric]:
@@ -170,14 +166,8 @@ def _pools(whole: stats.BrokerStats) -> Iterator[Metric]:
 
 
 def _all_consumers(whole: stats.BrokerStats, census: stats.Census) -> Iterator[Metric]:
-    gaps = _counter("gap_records", labels=["reason"])
-    for reason, count in whole.gap_records.items():
-        gaps.add_metric([reason], count)
-    yield gaps
-    states = _gauge("consumers", labels=["state"])
-    for state, consumers in census.states.items():
-        states.add_metric([state], consumers)
-    yield states
+    yield _by(_counter("gap_records", labels=["reason"]), whole.gap_records)
+    yield _by(_gauge("consumers", labels=["state"]), census.states)
     yield _gauge("lag_records", census.lag_records)
     yield _gauge("lag_bytes", census.lag_bytes)
     yield _gauge("lag_bytes_max", census.lag_bytes_max)

@@ -171,15 +171,24 @@ def _column(value: object) -> str:
     return name
 
 
-def _topic(value: object) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f'{shown(value)} is not a topic such as "views/delay"')
+def _checked(check: Callable[[str], T], what: str) -> Callable[[object], T]:
+    """Returns a parser of texts that ``check`` accepts; ``what`` says what else was expected."""
+
+    def parse(value: object) -> T:
+        if not isinstance(value, str):
+            raise ConfigError(f"{shown(value)} is not {what}")
+        try:
+            return check(value)
+        except (BadKey, BadTopic) as error:
+            raise ConfigError(str(error)) from None
+
+    return parse
+
+
+def _own_topic(value: str) -> str:
     if value.startswith("$"):
         raise ConfigError(f"{shown(value)}: topics that begin with $ are the broker's own")
-    try:
-        return validate_topic(value)
-    except BadTopic as error:
-        raise ConfigError(str(error)) from None
+    return validate_topic(value)
 
 
 def one_of(*words: str) -> PlainValidator:
@@ -189,24 +198,6 @@ def one_of(*words: str) -> PlainValidator:
         return value
 
     return _reads(read)
-
-
-def _filter(value: object) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f'{shown(value)} is not a topic filter such as "flights/#"')
-    try:
-        return validate_filter(value)
-    except BadTopic as error:
-        raise ConfigError(str(error)) from None
-
-
-def _key(value: object) -> KeyExtractor:
-    if not isinstance(value, str):
-        raise ConfigError(f'{shown(value)} is not a key: "topic", "property:NAME" or a JSON pointer such as "/tailnum"')
-    try:
-        return compile_key(value)
-    except BadKey as error:
-        raise ConfigError(str(error)) from None
 
 
 class Keep(NamedTuple):
@@ -274,9 +265,12 @@ Text = Annotated[str, _reads(_text)]
 Path_ = Text
 Share = Annotated[float, _reads(_share)]
 Memory = Annotated[int, _reads(memory)]
-Filter = Annotated[str, _reads(_filter)]
-Topic = Annotated[str, _reads(_topic)]
-Key = Annotated[KeyExtractor, _reads(_key)]
+Filter = Annotated[str, _reads(_checked(validate_filter, 'a topic filter such as "flights/#"'))]
+Topic = Annotated[str, _reads(_checked(_own_topic, 'a topic such as "views/delay"'))]
+Key = Annotated[
+    KeyExtractor,
+    _reads(_checked(compile_key, 'a key: "topic", "property:NAME" or a JSON pointer such as "/tailnum"')),
+]
 Hash = Annotated[str, _reads(check_hash)]
 Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]

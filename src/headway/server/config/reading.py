@@ -22,30 +22,19 @@ from pydantic import ValidationError
 from headway.core.base import ConfigError, format_duration, format_share, format_size
 from headway.core.policy import Policy, parse_policies
 from headway.server.config import host_limits
-from headway.server.config.description import describe, remarks
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
     FileTables,
-    FlapTable,
-    ListenerTable,
     PoolSettings,
     PoolTable,
-    RetainedTable,
-    ServerTable,
     Settings,
-    TelemetryTable,
     TopicTable,
 )
 from headway.server.config.views import bad_views, key_of, topics_of
 from headway.store.toml import BadConfig, parse_toml, read_text
-
-__all__ = [
-    "FlapTable", "ListenerTable", "PoolSettings", "RetainedTable", "ServerTable", "Settings",
-    "TelemetryTable", "TopicTable", "Url", "default_text", "describe", "load_settings", "parse_settings", "remarks",
-]  # fmt: skip
 
 POOL_BYTES_MIN = 1_000_000
 

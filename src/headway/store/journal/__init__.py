@@ -18,15 +18,15 @@ Rules:
   before (a sector is old or new, not lost).
 """
 
-from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, write_all
+from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, write_file
 from headway.store.journal.journal import LOCK_NAME, Journal, Locked
-from headway.store.journal.reading import ReadableStream, SegmentStats, StreamReader
+from headway.store.journal.reading import ReadableStream, StreamReader
 from headway.store.journal.recovery import StreamReport, check, streams_of
-from headway.store.journal.segments import Corrupt, Entry, StoredEntry, joined, read_losses
+from headway.store.journal.segments import Corrupt, Entry, SegmentStats, StoredEntry, joined, read_losses
 from headway.store.journal.stream import Stream
 
 __all__ = [
     "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked", "read_losses",
     "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport",
-    "streams_of", "write_all",
+    "streams_of", "write_file",
 ]

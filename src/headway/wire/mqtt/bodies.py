@@ -43,6 +43,9 @@ from headway.wire.mqtt.packets import (
 from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 
+Body = Callable[[MqttReader, int], Packet]
+"""Reads the body of a packet, in a version."""
+
 
 def read_level(reader: MqttReader) -> tuple[bytes, int]:
     """Reads the protocol name and level at the start of a CONNECT."""
@@ -135,31 +138,32 @@ def _check_code(code: int, allowed: frozenset[int]) -> int:
     return code
 
 
-def _read_ack(reader: MqttReader, version: int, packet: str, allowed: frozenset[int]) -> tuple[int, int]:
-    packet_id = _packet_id(reader)
-    code = 0
-    if version == 5 and reader.more():
-        code = _check_code(reader.u8("reason code"), allowed)
-        if reader.more():
-            read_properties(reader, packet)
-    reader.finish()
-    return packet_id, code
+def _ack(
+    kind: type[PubAck] | type[PubRec] | type[PubRel] | type[PubComp], packet: str, allowed: frozenset[int]
+) -> Body:
+    """Returns the reader of an acknowledgement, which may have only these codes."""
+
+    def read(reader: MqttReader, version: int) -> Packet:
+        packet_id = _packet_id(reader)
+        code = 0
+        if version == 5 and reader.more():
+            code = _check_code(reader.u8("reason code"), allowed)
+            if reader.more():
+                read_properties(reader, packet)
+        reader.finish()
+        return kind(packet_id, code)
+
+    return read
 
 
-def _puback(reader: MqttReader, version: int) -> Packet:
-    return PubAck(*_read_ack(reader, version, "PUBACK", PUBACK_CODES))
+def _empty(packet: Packet) -> Body:
+    """Returns the reader of a packet without a body."""
 
+    def read(reader: MqttReader, version: int) -> Packet:
+        reader.finish()
+        return packet
 
-def _pubrec(reader: MqttReader, version: int) -> Packet:
-    return PubRec(*_read_ack(reader, version, "PUBREC", PUBACK_CODES))
-
-
-def _pubrel(reader: MqttReader, version: int) -> Packet:
-    return PubRel(*_read_ack(reader, version, "PUBREL", PUBREL_CODES))
-
-
-def _pubcomp(reader: MqttReader, version: int) -> Packet:
-    return PubComp(*_read_ack(reader, version, "PUBCOMP", PUBREL_CODES))
+    return read
 
 
 def _filter(reader: MqttReader, version: int) -> str:
@@ -206,53 +210,35 @@ def _unsubscribe(reader: MqttReader, version: int) -> Packet:
     return Unsubscribe(packet_id, tuple(filters), fields.user)
 
 
-def _disconnect(reader: MqttReader, version: int, allowed: frozenset[int]) -> Packet:
-    code, fields = 0, Fields()
-    if version == 5 and reader.more():
-        code = _check_code(reader.u8("reason code"), allowed)
+def _disconnect(allowed: frozenset[int]) -> Body:
+    def read(reader: MqttReader, version: int) -> Packet:
+        code, fields = 0, Fields()
+        if version == 5 and reader.more():
+            code = _check_code(reader.u8("reason code"), allowed)
+            if reader.more():
+                fields = read_properties(reader, "DISCONNECT")
+        reader.finish()
+        return DisconnectPacket(
+            code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user
+        )
+
+    return read
+
+
+def _auth(allowed: frozenset[int]) -> Body:
+    def read(reader: MqttReader, version: int) -> Packet:
+        code, fields = 0, Fields()
         if reader.more():
-            fields = read_properties(reader, "DISCONNECT")
-    reader.finish()
-    return DisconnectPacket(code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user)
+            code = reader.u8("reason code")
+            if reader.more():
+                fields = read_properties(reader, "AUTH")
+        reader.finish()
+        _check_code(code, allowed)
+        if fields.auth_method is None and code:
+            raise violation("has no authentication method")
+        return Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
 
-
-def _client_disconnect(reader: MqttReader, version: int) -> Packet:
-    return _disconnect(reader, version, CLIENT_DISCONNECT_CODES)
-
-
-def _server_disconnect(reader: MqttReader, version: int) -> Packet:
-    return _disconnect(reader, version, SERVER_DISCONNECT_CODES)
-
-
-def _auth(reader: MqttReader, allowed: frozenset[int]) -> Packet:
-    code, fields = 0, Fields()
-    if reader.more():
-        code = reader.u8("reason code")
-        if reader.more():
-            fields = read_properties(reader, "AUTH")
-    reader.finish()
-    _check_code(code, allowed)
-    if fields.auth_method is None and code:
-        raise violation("has no authentication method")
-    return Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
-
-
-def _client_auth(reader: MqttReader, version: int) -> Packet:
-    return _auth(reader, CLIENT_AUTH_CODES)
-
-
-def _server_auth(reader: MqttReader, version: int) -> Packet:
-    return _auth(reader, SERVER_AUTH_CODES)
-
-
-def _pingreq(reader: MqttReader, version: int) -> Packet:
-    reader.finish()
-    return PingReq()
-
-
-def _pingresp(reader: MqttReader, version: int) -> Packet:
-    reader.finish()
-    return PingResp()
+    return read
 
 
 def _connack(reader: MqttReader, version: int) -> Packet:
@@ -289,14 +275,16 @@ def _unsuback(reader: MqttReader, version: int) -> Packet:
     return UnsubAck(packet_id, codes, fields.reason_string, fields.user)
 
 
-Body = Callable[[MqttReader, int], Packet]
-
-FROM_CLIENT: dict[int, Body] = {
-    4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 8: _subscribe, 10: _unsubscribe, 12: _pingreq,
-    14: _client_disconnect, 15: _client_auth,
+_ACKS: dict[int, Body] = {
+    4: _ack(PubAck, "PUBACK", PUBACK_CODES), 5: _ack(PubRec, "PUBREC", PUBACK_CODES),
+    6: _ack(PubRel, "PUBREL", PUBREL_CODES), 7: _ack(PubComp, "PUBCOMP", PUBREL_CODES),
+}  # fmt: skip
+FROM_CLIENT: dict[int, Body] = _ACKS | {
+    8: _subscribe, 10: _unsubscribe, 12: _empty(PingReq()), 14: _disconnect(CLIENT_DISCONNECT_CODES),
+    15: _auth(CLIENT_AUTH_CODES),
 }
-FROM_SERVER: dict[int, Body] = {
-    2: _connack, 4: _puback, 5: _pubrec, 6: _pubrel, 7: _pubcomp, 9: _suback, 11: _unsuback, 13: _pingresp,
-    14: _server_disconnect, 15: _server_auth,
+FROM_SERVER: dict[int, Body] = _ACKS | {
+    2: _connack, 9: _suback, 11: _unsuback, 13: _empty(PingResp()), 14: _disconnect(SERVER_DISCONNECT_CODES),
+    15: _auth(SERVER_AUTH_CODES),
 }
 """Readers by packet type. The decoder reads CONNECT and PUBLISH itself."""

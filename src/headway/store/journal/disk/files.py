@@ -136,6 +136,26 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
             views[done] = views[done][count:]
 
 
+def write_file(files: Files, path: Path, data: bytes) -> None:
+    """Writes a file that appears whole and on disk, or not at all; it replaces an older one. Raises OSError."""
+    partial = path.with_suffix(".partial")
+    with suppress(FileNotFoundError):
+        files.remove(partial)
+    try:
+        fd = files.create(partial)
+        try:
+            write_all(files, fd, [data], 0)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.rename(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            files.remove(partial)
+        raise
+    files.sync_folder(path.parent)
+
+
 def read_all(files: Files, fd: int, size: int, offset: int) -> bytes:
     """Returns so many bytes, or as many as there are before the end of the file."""
     data = files.read(fd, size, offset)

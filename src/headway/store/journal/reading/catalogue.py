@@ -25,6 +25,7 @@ from headway.store.journal.segments import (
     Scan,
     SegmentIndex,
     SegmentReader,
+    SegmentStats,
     StoredEntry,
     batch,
 )
@@ -34,19 +35,6 @@ DECODED_BYTES_MAX = 1024 * 1024
 """A larger batch is not kept decoded."""
 WALKED_MAX = 16
 """Thinned entries whose batches stay indexed, for so many readers at different places. 13 KB each for small batches."""
-
-
-class SegmentStats(NamedTuple):
-    """One segment, for display. Times are microseconds; None for a segment without batches."""
-
-    name: str
-    bytes: int
-    batches: int
-    first_sequence: int
-    """0, as the last one, for a segment without sequences."""
-    last_sequence: int
-    first_time_us: int | None
-    last_time_us: int | None
 
 
 class Decoded(NamedTuple):
@@ -189,10 +177,7 @@ class Catalogue:
 
     def stats(self) -> list[SegmentStats]:
         with self._lock:
-            return [
-                SegmentStats(s.path.name, s.end, s.batches, s.own_first, s.own_last, s.first_time_us, s.last_time_us)
-                for s in self._segments
-            ]
+            return [segment.stats(segment.end) for segment in self._segments]
 
     def sequence_at(self, time_us: int) -> int:
         """Returns the first sequence of the first batch at or after that time; where the file cannot be read, the

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headway.store.journal.disk import Files
-from headway.store.journal.reading.catalogue import Catalogue, SegmentStats
-from headway.store.journal.segments import StoredEntry
+from headway.store.journal.reading.catalogue import Catalogue
+from headway.store.journal.segments import SegmentStats, StoredEntry
 
 
 class ReadableStream:

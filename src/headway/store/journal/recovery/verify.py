@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.store.journal.disk import REAL, Files
-from headway.store.journal.reading import SegmentStats
 from headway.store.journal.recovery.recovery_scan import recovery_scan
-from headway.store.journal.segments import ordinal_of
+from headway.store.journal.segments import SegmentStats, ordinal_of
 
 TRIES_MAX = 10
 
@@ -33,10 +32,7 @@ class StreamReport:
 def verify(folder: Path, files: Files = REAL) -> StreamReport:
     """Reads a stream's folder from end to end. Raises OSError."""
     found = recovery_scan(files, folder)
-    segments = [
-        SegmentStats(s.path.name, size, s.batches, s.own_first, s.own_last, s.first_time_us, s.last_time_us)
-        for s, size in zip(found.segments, found.sizes, strict=True)
-    ]
+    segments = [segment.stats(size) for segment, size in zip(found.segments, found.sizes, strict=True)]
     notes = [f"{path}: was never finished and has nothing in it" for path in found.unfinished]
     if found.torn:
         notes.append(str(found.torn))

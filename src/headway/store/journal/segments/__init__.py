@@ -9,7 +9,7 @@ from headway.store.journal.segments.batch import (
     Packed,
     StoredEntry,
 )
-from headway.store.journal.segments.index import IndexEntry, SegmentIndex
+from headway.store.journal.segments.index import IndexEntry, SegmentIndex, SegmentStats
 from headway.store.journal.segments.losses import FREED, Numbers, is_accepted, joined, read_losses, write_losses
 from headway.store.journal.segments.segment import (
     READ_BYTES,
@@ -27,6 +27,6 @@ from headway.store.journal.segments.segment import (
 __all__ = [
     "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Corrupt", "Entry", "file_name", "FREED",
     "IndexEntry", "is_accepted", "joined", "Numbers", "ordinal_of", "pack_header", "Packed", "READ_BYTES",
-    "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader", "StoredEntry",
-    "write_losses",
+    "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader", "SegmentStats",
+    "StoredEntry", "write_losses",
 ]

@@ -34,6 +34,19 @@ class IndexEntry(NamedTuple):
     batches: int
 
 
+class SegmentStats(NamedTuple):
+    """One segment, for display. Times are microseconds; None for a segment without batches."""
+
+    name: str
+    bytes: int
+    batches: int
+    first_sequence: int
+    """0, as the last one, for a segment without sequences."""
+    last_sequence: int
+    first_time_us: int | None
+    last_time_us: int | None
+
+
 class SegmentIndex:
     """The batches of one segment, in order. Not thread-safe: the catalogue has the lock.
 
@@ -86,6 +99,12 @@ class SegmentIndex:
         self._last.append(self.last_sequence)
         self._time.append(header.time_us)
         self.end = offset + size
+
+    def stats(self, size: int) -> SegmentStats:
+        """Returns the figures of the segment; ``size``: its bytes."""
+        return SegmentStats(
+            self.path.name, size, self.batches, self.own_first, self.own_last, self.first_time_us, self.last_time_us
+        )
 
     def check(self) -> None:
         """Asserts the invariants. Goes through all entries."""
@@ -172,18 +191,21 @@ class SegmentIndex:
             self._batches[at] if self._batches else 1,
         )
 
-    def find(self, sequence: int) -> IndexEntry | None:
-        """Returns the entry with this sequence, or the next one with sequences."""
+    def _position_with(self, sequence: int) -> int:
+        """Returns the position of the entry with this sequence, or of the next one with sequences."""
         at = bisect_left(self._last, sequence)
         while at < len(self) and not self._first[at]:
             at += 1
+        return at
+
+    def find(self, sequence: int) -> IndexEntry | None:
+        """Returns the entry with this sequence, or the next one with sequences."""
+        at = self._position_with(sequence)
         return self.entry(at) if at < len(self) else None
 
     def behind(self, sequence: int) -> tuple[int, int | None]:
         """Returns how many bytes there are from the entry with this sequence on, and its time; None: there is none."""
-        at = bisect_left(self._last, sequence)
-        while at < len(self) and not self._first[at]:
-            at += 1
+        at = self._position_with(sequence)
         return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
 
     def find_time(self, time_us: int) -> IndexEntry | None:

@@ -10,10 +10,9 @@ damage again, and a repair writes the file again.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
-from headway.store.journal.disk import Files, read_all, write_all
+from headway.store.journal.disk import Files, read_all, write_file
 
 LOSSES, FREED = "losses", "freed"
 
@@ -38,17 +37,7 @@ def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]
 
 def write_losses(files: Files, folder: Path, losses: list[Numbers], name: str = LOSSES) -> None:
     """Replaces a file atomically. Raises OSError."""
-    partial = folder / f"{name}.partial"
-    with suppress(FileNotFoundError):
-        files.remove(partial)
-    fd = files.create(partial)
-    try:
-        write_all(files, fd, [json.dumps(sorted(set(losses))).encode()], 0)
-        files.sync(fd)
-    finally:
-        files.close(fd)
-    files.rename(partial, folder / name)
-    files.sync_folder(folder)
+    write_file(files, folder / name, json.dumps(sorted(set(losses))).encode())
 
 
 def is_accepted(losses: list[Numbers], numbers: Numbers) -> bool:

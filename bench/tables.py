@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -117,25 +117,12 @@ def _cells(columns: list[Column], figures: list[dict[str, Any]]) -> list[str]:
     return cells
 
 
-def _rate(number: float) -> str:
-    for unit, name in ((1e6, " M"), (1e3, " k")):
-        if number >= unit:
-            return _short(number / unit) + name
-    return f"{number:.0f}"
-
-
-def _bytes(number: float) -> str:
-    for unit, name in ((1e9, " GB"), (1e6, " MB"), (1e3, " kB")):
+def _in_units(number: float, units: Sequence[tuple[float, str]], last: str) -> str:
+    """Writes a number in the first unit that it fills; ``last``: the unit of small ones."""
+    for unit, name in units:
         if abs(number) >= unit:
             return _short(number / unit) + name
-    return f"{number:.0f} B"
-
-
-def _time_ns(number: float) -> str:
-    for unit, name in ((1e9, " s"), (1e6, " ms"), (1e3, " µs")):
-        if number >= unit:
-            return _short(number / unit) + name
-    return f"{number:.0f} ns"
+    return f"{number:.0f}{last}"
 
 
 def _short(number: float) -> str:
@@ -144,7 +131,10 @@ def _short(number: float) -> str:
 
 
 SHOWN: dict[str, Callable[[float], str]] = {
-    "rate": _rate, "bytes": _bytes, "ns": _time_ns, "s": _short, "count": lambda number: f"{number:,.0f}",
+    "rate": lambda number: _in_units(number, ((1e6, " M"), (1e3, " k")), ""),
+    "bytes": lambda number: _in_units(number, ((1e9, " GB"), (1e6, " MB"), (1e3, " kB")), " B"),
+    "ns": lambda number: _in_units(number, ((1e9, " s"), (1e6, " ms"), (1e3, " µs")), " ns"),
+    "s": _short, "count": lambda number: f"{number:,.0f}",
     "share": lambda number: f"{number:.2f}",
 }  # fmt: skip
 

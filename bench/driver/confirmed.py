@@ -23,7 +23,7 @@ from bench.wires.wire import Levels
 
 READ_BYTES = 256 * 1024
 UNCONFIRMED_S = 60.0
-"""So long the last confirms are waited for."""
+"""The time for which the last confirms are waited for."""
 TICK_S = 0.001
 
 

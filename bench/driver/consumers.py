@@ -21,7 +21,7 @@ from bench.wires.amqp import AmqpQueue
 from bench.wires.wire import Levels
 
 AHEAD, STEP = 2_000, 500
-"""Published and not yet delivered, at most; and how many are published at once, when there is room for them."""
+"""The most messages that are published and not yet delivered; and how many are published at once."""
 
 
 def work(

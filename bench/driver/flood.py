@@ -19,11 +19,11 @@ PATIENCE_S = 60.0
 READ_S = 20.0
 WARM_UP_SUBSCRIBERS = 10
 FILL_BYTES, FILL_MESSAGES = 16 * 1024, 400
-"""More than the kernel takes in for a subscriber that does not read."""
+"""Messages that are more than the kernel takes in for a subscriber that does not read."""
 FILL_S = 10.0
 IDLE_SHARE = 0.15
 TICK_SHARE = 0.01
-"""Less CPU time than this cannot be told from none."""
+"""The least share of CPU time that can be told from none."""
 
 
 class Crowd(NamedTuple):

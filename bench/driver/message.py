@@ -11,7 +11,7 @@ STAMP = struct.Struct(">q")
 FILLER = b"\xa5"
 MARK = b"\xf0keyed:"
 LARGEST = -1
-"""As eight bytes it differs from 0 in each."""
+"""A number that as eight bytes differs from 0 in each."""
 
 
 class Template:

@@ -15,7 +15,7 @@ from bench.wires.packets import encode_pingreq
 
 ANSWER_BYTES, LOOK_S = 2, 0.1
 LAST_S = 20.0
-"""So long the last answers are waited for."""
+"""The time for which the last answers are waited for."""
 
 
 def ping(pipe: Connection, wire: Mqtt, port: int, seconds: float, every_s: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bench.wires.wire import Levels, Wire
 
 BATCH_BYTES = 128 * 1024
 FINISH_S = 2.0
-"""How long it tries to finish a message of which a part is sent already."""
+"""The time for which it tries to finish a message of which a part is sent already."""
 STALLED_S = 3.0
 LAST_S = 60.0
 WAIT_S = 0.1

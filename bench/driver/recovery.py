@@ -16,7 +16,7 @@ from bench.wires.wire import Frame, Levels
 READ_BYTES = 256 * 1024
 AT_ONCE = 20
 QUIET_S = 5.0
-"""When no record has come for this long, no more are expected."""
+"""The time without a record after which no more are expected."""
 
 
 def leave(pipe: Connection, port: int, names: list[str], filters: list[Levels]) -> dict[str, Any]:

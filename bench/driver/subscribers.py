@@ -15,10 +15,10 @@ from bench.wires.wire import Frame, Levels, Wire
 
 BUFFER_BYTES = 256 * 1024
 QUIET_S = 3.0
-"""Once the publisher has stopped: when all has been delivered, or nothing has come for so long, it is over ..."""
+"""The end, once the publisher has stopped: when all has been delivered, or nothing has come for so long ..."""
 LOOK_S = 0.5
 DRAIN_S = 30.0
-"""... or after this long; then what is still in the broker counts as lost, and ``drained`` is False."""
+"""... or after this time; then records that are still in the broker count as lost, and ``drained`` is False."""
 
 
 def count(

@@ -46,7 +46,7 @@ then = "notify"
 [listeners.amqp]
 url = "amqp://127.0.0.1:{third_port}"
 """
-    """So that persistent records come over AMQP beside it."""
+    """A listener for persistent records over AMQP."""
     durable_journal = """
 [journal]
 path = "{folder}/journal"

@@ -25,7 +25,7 @@ from bench.wires.wire import HOST, Wire
 START_S = 60.0
 END_S = 0.5
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Debian keeps servers where a user's PATH does not look."""
+"""Folders of programs; Debian keeps servers in some that a user's PATH does not have."""
 
 
 class Instance(NamedTuple):
@@ -47,18 +47,18 @@ class Peer(ABC):
     """The command that installs it."""
     wire: Wire
     conflating_wire: Wire | None = None
-    """Where a subscriber can ask for the latest per key."""
+    """A wire with which a subscriber can ask for the latest record per key."""
     queue_wire: AmqpQueue | None = None
-    """Where consumers can share a queue and acknowledge."""
+    """A wire with which consumers can share a queue and acknowledge."""
     durable_wire: AmqpDurable | None = None
-    """Where queues and messages can outlive the broker, and publishers be told that they do."""
+    """A wire with which queues and messages can outlive the broker, confirmed to publishers."""
     config_name = "bench.conf"
     config = ""
     why: Sequence[str] = ()
     """A reason for each setting that is not the default."""
     version_arguments: Sequence[str] = ("--version",)
     warm_up_s = 0.5
-    """How long it is warmed up before a measurement."""
+    """The time for which it is warmed up before a measurement."""
     is_limit = False
     is_ours = False
 

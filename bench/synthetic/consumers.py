@@ -29,10 +29,10 @@ SHARES = {
     "healthy": 70, "sluggish": 5, "stalling": 7, "stuck": 3, "flapping": 4, "bursty": 4, "late-acks": 3, "passing": 2,
     "away": 2,
 }  # fmt: skip
-"""How many of a hundred are of each kind; the kind is the first part of the client's name."""
+"""The number of consumers of each kind in a hundred; the kind is the first part of the client's name."""
 _KINDS = [kind for kind, share in SHARES.items() for _ in range(share)]
 _UNLIMITED = 10**9
-"""Records a second nobody is ever offered."""
+"""Records a second, more than any consumer is ever offered."""
 _BUFFER_MIN_BYTES, _BUFFER_MAX_BYTES = 64_000, 256_000
 LIVES_MAX = 2
 
@@ -42,9 +42,9 @@ class WindowState(NamedTuple):
 
     in_flight: Ints
     exhausted_s: Floats
-    """For how long the window has been full while records wait."""
+    """The time for which the window has been full while records wait."""
     age_s: Floats
-    """How long ago the oldest record in flight was sent."""
+    """The time since the oldest record in flight was sent."""
 
 
 class Life(NamedTuple):
@@ -55,15 +55,15 @@ class Life(NamedTuple):
     start: int
     stop: int
     ended: str
-    """Why it is over; empty if it goes on after the recording."""
+    """The reason of its end; empty if it goes on after the recording."""
     lag: Ints
     """Records that wait for it."""
     away: Flags | None = None
-    """When its client is not there; None: it always is."""
+    """The time in which its client is not connected; None: it always is."""
     acks: WindowState | None = None
     window: int = 0
     network: bool = False
-    """When its socket takes nothing, it is the network that lets nothing through."""
+    """Whether it is the network that lets nothing through when its socket takes nothing."""
 
     @property
     def durable(self) -> bool:

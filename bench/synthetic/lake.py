@@ -54,7 +54,7 @@ from headway.store.schema import arrow_schema
 
 CONSUMERS_MAX, MINUTES_MAX = 10_000_000, 7 * 24 * 60
 GROUP_CONSUMER_MINUTES = 15_000
-"""So much of the recording is one task and, unless it is long, one file of each table."""
+"""The part of the recording that is one task and, unless it is long, one file of each table."""
 FILE_ROWS_MAX = 1_000_000
 PARTIAL = "_partial"
 _DAY_US = 86_400_000_000

@@ -37,7 +37,7 @@ POLICY_TABLE: dict[str, Any] = {
 }
 POLICY = parse_policy(POLICY_TABLE)
 _PATIENCE_S = 20.0
-"""No rule can hold for a consumer whose every reading stays below this."""
+"""The reading below which no rule can hold for a consumer."""
 _BURST_LONG_S = 15
 _VERDICTS_PER_SECOND = 1_000_000_000
 _VERDICTS_PER_CONSUMER = 10

@@ -30,7 +30,7 @@ from headway.store.schema import arrow_schema
 START_US = int(START.timestamp()) * 1_000_000
 BROKER, PROTOCOL, POOL = "synthetic", "mqtt5", "global"
 COARSE_S = 10
-"""While nothing waits for it, a consumer has a row every so many seconds."""
+"""The seconds between two rows of a consumer for which no record waits."""
 
 
 class TopicRows(NamedTuple):

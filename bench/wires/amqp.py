@@ -8,7 +8,7 @@ import struct
 from functools import lru_cache
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, Wire, dial, take
+from bench.wires.wire import Levels, Wire, dial, joined, take
 
 EXCHANGE = "amq.topic"
 FRAME_MAX_BYTES = 131_072
@@ -16,7 +16,7 @@ METHOD, HEADER, BODY, END = 1, 2, 3, b"\xce"
 EXCLUSIVE_AUTO_DELETE, NO_ACK, NOTHING = 4 | 8, 2, 0
 PREFETCH = 100
 BLOCK = 1 << 16
-"""So many acknowledgements are made at once: they differ in the last two bytes of the tag."""
+"""Acknowledgements that are made at once: they differ in the last two bytes of the tag."""
 
 
 class Amqp(Wire):
@@ -35,17 +35,13 @@ class Amqp(Wire):
         return sock
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        sock.sendall(method(1, 50, 10, b"\x00\x00\x00" + bytes((EXCLUSIVE_AUTO_DELETE,)) + table()))
-        answer = expect(sock, 50, 11)
+        answer = declare(sock, short_string(""), EXCLUSIVE_AUTO_DELETE)
         queue = answer[: 1 + answer[0]]
-        names = queue + short_string(EXCHANGE) + short_string(routing_key(levels))
-        sock.sendall(method(1, 50, 20, b"\x00\x00" + names + b"\x00" + table()))
-        expect(sock, 50, 21)
-        sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((NO_ACK,)) + table()))
-        expect(sock, 60, 21)
+        bind(sock, queue, EXCHANGE, short_string(joined(levels)))
+        consume(sock, queue, NO_ACK)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        return _publication(EXCHANGE, routing_key(levels), payload)
+        return publication(EXCHANGE, joined(levels), payload)
 
 
 class AmqpQueue(Amqp):
@@ -53,16 +49,14 @@ class AmqpQueue(Amqp):
     published to by its name; each consumer has up to ``PREFETCH`` messages and acknowledges them one by one."""
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        queue = short_string(routing_key(levels))
-        sock.sendall(method(1, 50, 10, b"\x00\x00" + queue + bytes((NOTHING,)) + table()))
-        expect(sock, 50, 11)
+        queue = short_string(joined(levels))
+        declare(sock, queue, NOTHING)
         sock.sendall(method(1, 60, 10, struct.pack(">IHB", 0, PREFETCH, NOTHING)))
         expect(sock, 60, 11)
-        sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((NOTHING,)) + table()))
-        expect(sock, 60, 21)
+        consume(sock, queue, NOTHING)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        return _publication("", routing_key(levels), payload)
+        return publication("", joined(levels), payload)
 
     def acknowledgements(self, first: int, count: int) -> bytes:
         """Acknowledges so many deliveries, each by itself. A channel's deliveries are numbered from 1 on."""
@@ -87,16 +81,13 @@ def _acknowledgements(block: int) -> bytes:
     return bytes(made)
 
 
-def _publication(exchange: str, key: str, payload: bytes) -> bytes:
+def publication(exchange: str, key: str, payload: bytes, properties: bytes = b"\x00\x00") -> bytes:
+    """Encodes a basic.publish; ``properties``: their flags, and the values."""
     return (
         method(1, 60, 40, b"\x00\x00" + short_string(exchange) + short_string(key) + bytes((NOTHING,)))
-        + frame(HEADER, 1, struct.pack(">HHQH", 60, 0, len(payload), 0))
+        + frame(HEADER, 1, struct.pack(">HHQ", 60, 0, len(payload)) + properties)
         + frame(BODY, 1, payload)
     )
-
-
-def routing_key(levels: Levels) -> str:
-    return ".".join("*" if level == "+" else level for level in levels)
 
 
 def frame(kind: int, channel: int, body: bytes) -> bytes:
@@ -118,6 +109,26 @@ def long_string(text: bytes) -> bytes:
 def table() -> bytes:
     """Returns an empty table."""
     return b"\x00\x00\x00\x00"
+
+
+def declare(sock: socket.socket, queue: bytes, flags: int) -> bytes:
+    """Declares a queue, by its name as a short string; returns the answer's arguments."""
+    sock.sendall(declaration(queue, flags))
+    return expect(sock, 50, 11)
+
+
+def declaration(queue: bytes, flags: int) -> bytes:
+    return method(1, 50, 10, b"\x00\x00" + queue + bytes((flags,)) + table())
+
+
+def bind(sock: socket.socket, queue: bytes, exchange: str, key: bytes) -> None:
+    sock.sendall(method(1, 50, 20, b"\x00\x00" + queue + short_string(exchange) + key + b"\x00" + table()))
+    expect(sock, 50, 21)
+
+
+def consume(sock: socket.socket, queue: bytes, flags: int) -> None:
+    sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((flags,)) + table()))
+    expect(sock, 60, 21)
 
 
 def expect(sock: socket.socket, kind: int, number: int) -> bytes:

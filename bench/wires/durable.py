@@ -10,23 +10,12 @@ import socket
 import struct
 
 from bench.errors import PeerFailed
-from bench.wires.amqp import (
-    BODY,
-    HEADER,
-    NO_ACK,
-    NOTHING,
-    Amqp,
-    expect,
-    frame,
-    method,
-    routing_key,
-    short_string,
-    table,
-)
-from bench.wires.wire import Levels
+from bench.wires.amqp import NO_ACK, Amqp, bind, consume, declare, expect, method, publication, short_string
+from bench.wires.wire import Levels, joined
 
 DURABLE, PASSIVE = 2, 1
-DELIVERY_MODE, PERSISTENT = 0x1000, 2
+PERSISTENT = struct.pack(">HB", 0x1000, 2)
+"""The properties of a message: its delivery mode."""
 CONFIRM = struct.Struct(">BHIHHQBB")
 """A basic.ack, and a basic.nack: both are of this length."""
 ACK, NACK = (60, 80), (60, 120)
@@ -38,22 +27,14 @@ class AmqpDurable(Amqp):
 
     def declare(self, sock: socket.socket, levels: Levels) -> None:
         """Declares a queue that stays."""
-        queue = short_string(routing_key(levels))
-        sock.sendall(self.declaration(levels))
-        expect(sock, 50, 11)
+        queue = short_string(joined(levels))
+        declare(sock, queue, DURABLE)
         if self.exchange:
-            names = queue + short_string(self.exchange) + queue
-            sock.sendall(method(1, 50, 20, b"\x00\x00" + names + b"\x00" + table()))
-            expect(sock, 50, 21)
-
-    def declaration(self, levels: Levels) -> bytes:
-        return method(1, 50, 10, b"\x00\x00" + short_string(routing_key(levels)) + bytes((DURABLE,)) + table())
+            bind(sock, queue, self.exchange, queue)
 
     def count(self, sock: socket.socket, levels: Levels) -> int:
         """Returns how many messages wait in the queue. Raises PeerFailed where there is none."""
-        queue = short_string(routing_key(levels))
-        sock.sendall(method(1, 50, 10, b"\x00\x00" + queue + bytes((PASSIVE | DURABLE,)) + table()))
-        answer = expect(sock, 50, 11)
+        answer = declare(sock, short_string(joined(levels)), PASSIVE | DURABLE)
         return int.from_bytes(answer[1 + answer[0] :][:4], "big")
 
     def confirms(self, sock: socket.socket) -> None:
@@ -64,17 +45,10 @@ class AmqpDurable(Amqp):
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
         """Consumes the durable queue, without acknowledgements."""
         self.declare(sock, levels)
-        queue = short_string(routing_key(levels))
-        sock.sendall(method(1, 60, 20, b"\x00\x00" + queue + short_string("c") + bytes((NO_ACK,)) + table()))
-        expect(sock, 60, 21)
+        consume(sock, short_string(joined(levels)), NO_ACK)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        names = short_string(self.exchange) + short_string(routing_key(levels))
-        return (
-            method(1, 60, 40, b"\x00\x00" + names + bytes((NOTHING,)))
-            + frame(HEADER, 1, struct.pack(">HHQHB", 60, 0, len(payload), DELIVERY_MODE, PERSISTENT))
-            + frame(BODY, 1, payload)
-        )
+        return publication(self.exchange, joined(levels), payload, PERSISTENT)
 
 
 class Confirms:
@@ -82,9 +56,9 @@ class Confirms:
 
     def __init__(self) -> None:
         self._upto = 0
-        """All up to this one are confirmed,"""
+        """The number up to which all are confirmed."""
         self._beyond: set[int] = set()
-        """... and these."""
+        """Numbers beyond it that are confirmed."""
         self._rest = b""
 
     @property

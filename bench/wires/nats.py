@@ -6,14 +6,14 @@ import json
 import socket
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, Wire, dial, take, take_line
+from bench.wires.wire import Levels, Wire, dial, joined, take, take_line
 
 OPTIONS = {"verbose": False, "pedantic": False, "tls_required": False, "lang": "python", "version": "1", "protocol": 1}
 
 
 class Nats(Wire):
     noise = b"PING\r\n"
-    """The server asks for a first sign of life after two seconds, and then every two minutes."""
+    """The server's ping: it sends the first after two seconds, and then one every two minutes."""
 
     def open(self, port: int, name: str) -> socket.socket:
         sock = dial(port)
@@ -23,15 +23,11 @@ class Nats(Wire):
         return sock
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        sock.sendall(f"SUB {_subject(levels)} 1\r\nPING\r\n".encode())
+        sock.sendall(f"SUB {joined(levels)} 1\r\nPING\r\n".encode())
         _pong(sock)
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
-        return f"PUB {_subject(levels)} {len(payload)}\r\n".encode() + payload + b"\r\n"
-
-
-def _subject(levels: Levels) -> str:
-    return ".".join("*" if level == "+" else level for level in levels)
+        return f"PUB {joined(levels)} {len(payload)}\r\n".encode() + payload + b"\r\n"
 
 
 def _pong(sock: socket.socket) -> None:

@@ -10,7 +10,7 @@ import socket
 import struct
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, Wire, dial, take
+from bench.wires.wire import Levels, Wire, dial, joined, take
 
 PREFETCH = 32_766
 WIRE_FORMAT, CONNECTION, SESSION, CONSUMER, PRODUCER, ACK, BYTES_MESSAGE, RESPONSE = 1, 3, 4, 5, 6, 22, 24, 30
@@ -83,7 +83,7 @@ def _producer(sock: socket.socket) -> bytes:
 
 
 def _topic(levels: Levels) -> bytes:
-    return _object(TOPIC, YES, _utf(".".join("*" if level == "+" else level for level in levels)))
+    return _object(TOPIC, YES, _utf(joined(levels)))
 
 
 def _int(number: int) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, Wire, dial, take
+from bench.wires.wire import Levels, Wire, dial, joined, take
 
 
 class Resp(Wire):
@@ -31,7 +31,7 @@ class Resp(Wire):
 
 
 def _channel(levels: Levels) -> bytes:
-    return "/".join("*" if level == "+" else level for level in levels).encode()
+    return joined(levels, "/").encode()
 
 
 def _command(*words: bytes) -> bytes:

@@ -17,7 +17,7 @@ from bench.errors import PeerFailed
 
 HOST = "127.0.0.1"
 ANSWER_S = 20.0
-"""The longest a peer may take to answer a handshake."""
+"""The longest time that a peer may take to answer a handshake."""
 
 Levels = tuple[str, ...]
 
@@ -35,7 +35,7 @@ class Wire(ABC):
     noise = b""
     """Bytes that the server may send between deliveries, of its own accord."""
     ack_every = 0
-    """A subscriber acknowledges every so many deliveries; 0: never."""
+    """The number of deliveries that a subscriber acknowledges at once; 0: none are acknowledged."""
 
     @abstractmethod
     def open(self, port: int, name: str) -> socket.socket:
@@ -63,6 +63,11 @@ def dial(port: int) -> socket.socket:
     sock = socket.create_connection((HOST, port), ANSWER_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+def joined(levels: Levels, separator: str = ".") -> str:
+    """Writes levels for a protocol in which ``*`` stands for any one level."""
+    return separator.join("*" if level == "+" else level for level in levels)
 
 
 def take(sock: socket.socket, count: int) -> bytes:

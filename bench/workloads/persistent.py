@@ -12,7 +12,7 @@ from bench.wires.wire import Levels, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 MEASURED, WARMED_UP, USED = ("bench", "kept-0"), ("bench", "kept-1"), ("bench", "kept-2")
-"""A name is part of a delivery, so they are of one length."""
+"""Names of queues, of one length, as a name is part of a delivery."""
 DRAIN_S = 120.0
 
 

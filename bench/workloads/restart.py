@@ -21,7 +21,7 @@ def topic(number: int) -> Levels:
 
 
 MEASURED = ("restart", "m00")
-"""As long as any other."""
+"""A topic as long as any other."""
 
 
 class Restart(Workload):

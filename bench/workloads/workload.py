@@ -36,7 +36,7 @@ class Workload(ABC):
     base_case: str | None = None
     """The case that a peer's others are compared with."""
     unsuited = ""
-    """Why no case suits a peer, where that is to be told."""
+    """The reason why no case suits a peer, where that is to be told."""
 
     @abstractmethod
     def cases(self, tiny: bool) -> list[Case]: ...

@@ -11,7 +11,7 @@ from bench.wires.wire import Levels, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 MEASURED, WARMED_UP, USED = ("bench", "queue-0"), ("bench", "queue-1"), ("bench", "queue-2")
-"""A name is part of a delivery, so they are of one length."""
+"""Names of queues, of one length, as a name is part of a delivery."""
 PAYLOAD_BYTES = 128
 
 

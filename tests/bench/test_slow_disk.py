@@ -9,10 +9,11 @@ import pytest
 from bench.disk import sync_ns
 from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Running, again, start
-from bench.wires.durable import AmqpDurable
+from bench.wires.amqp import declaration, short_string
+from bench.wires.durable import DURABLE, AmqpDurable
 from bench.wires.mqtt import Mqtt
 from bench.wires.packets import encode_pingreq
-from bench.wires.wire import take
+from bench.wires.wire import joined, take
 from bench.workloads.stall import SlowHeadway
 
 QUEUE = ("bench", "kept")
@@ -44,7 +45,7 @@ def publisher(running: Running) -> socket.socket:
 def test_pings_are_answered_while_a_sync_goes_on_and_on(slow: Running) -> None:
     wire, waiting = opened(slow)
     with waiting, Mqtt().open(slow.port, "ping") as sock:
-        waiting.sendall(wire.declaration(QUEUE) + wire.publication(waiting, QUEUE, b"x"))
+        waiting.sendall(declaration(short_string(joined(QUEUE)), DURABLE) + wire.publication(waiting, QUEUE, b"x"))
         waiting.setblocking(False)
         for _ in range(PINGS):
             sock.sendall(encode_pingreq())

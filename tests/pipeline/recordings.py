@@ -8,7 +8,8 @@ from typing import Any
 from tests.pipeline.lakes import row
 
 from headway.core.policy.policy import Policy, parse_policies
-from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
+from headway.pipeline.lab.replays.base import Recording
+from headway.pipeline.lab.replays.candidate_replay import Passage
 from headway.pipeline.lab.replays.clients import Client
 from headway.pipeline.lab.replays.trace import COLUMNS, ConsumerTrace
 

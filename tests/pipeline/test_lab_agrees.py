@@ -16,7 +16,8 @@ from headway.core.log.pool import Pool
 from headway.core.policy.policy import parse_policies
 from headway.core.telemetry.observer import LakeObserver
 from headway.core.telemetry.recorder import Recorder
-from headway.pipeline.lab.replays.candidate_replay import HITS, Passage, Recording
+from headway.pipeline.lab.replays.base import Recording
+from headway.pipeline.lab.replays.candidate_replay import HITS, Passage
 from headway.pipeline.lab.replays.clients import Client
 from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces

@@ -25,7 +25,7 @@ ENDINGS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": 
 SAY_AFTER_S = 2.0
 SAY_EVERY_S = 1.0
 ANSWER_S = 60.0
-"""A broker may have to look for so long before it has something."""
+"""The time that a broker may take to find the first record."""
 
 
 @plainly
@@ -208,20 +208,16 @@ def _counted(chunks: Iterable[bytes], progress: ExportProgress) -> Iterator[byte
 
 
 def _write_lines(chunks: Iterable[bytes], output: Path | None) -> None:
-    def write(to: IO[bytes]) -> None:
-        for chunk in chunks:
-            to.write(chunk)
-        to.flush()
-
-    if output is None:
-        write(typer.get_binary_stream("stdout"))
-        return
-
     def fill(path: Path) -> None:
         with path.open("wb") as file:
-            write(file)
+            file.writelines(chunks)
 
-    _write(output, fill)
+    if output is not None:
+        _write(output, fill)
+    else:
+        stdout = typer.get_binary_stream("stdout")
+        stdout.writelines(chunks)
+        stdout.flush()
 
 
 def _write(output: Path | None, fill: Callable[[Path], None]) -> None:

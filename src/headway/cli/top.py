@@ -18,12 +18,12 @@ from headway.console import printable
 from headway.core.base import format_count, format_duration, format_rate, format_size
 
 WIDE, WIDER = 110, 140
-"""From these widths on there is room for more columns."""
+"""The widths from which on there is room for more columns."""
 OTHER_LINES = 9
 PUBLISHERS_SHOWN = QUEUES_SHOWN = 5
 ONCE_ROWS = 50
 LATE_MS_SHOWN = 10
-"""Less is nothing to anybody."""
+"""The least lateness of the loop that is shown."""
 
 
 class Picture(NamedTuple):
@@ -145,7 +145,7 @@ def _bar(full: float, width: int = 8) -> str:
 
 
 Column = tuple[str, str, Callable[[Any], Text | str]]
-"""A heading, the name of a figure (empty: all of the row), and its words."""
+"""A column: its heading, the name of a figure (empty: all of the row), and its words."""
 
 
 def _text(value: Any) -> Text:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 SAID_S = 10.0
-"""The same is said of a view no more often than this."""
+"""The shortest time between two lines about a view."""
 _STYLES = {"starting": "cyan", "running": "green", "ended": "bold red"}
 
 Shown = Callable[[Sequence["Status"]], None]

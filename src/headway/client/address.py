@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from headway.core.base import ConfigError
 
 ADMIN_URL = "http://127.0.0.1:9883"
-"""Where it is unless the config says otherwise."""
+"""The address of the admin API unless the config says otherwise."""
 USER, PASSWORD, TOKEN = "HEADWAY_USER", "HEADWAY_PASSWORD", "HEADWAY_TOKEN"
 LOG_IN = f"set {USER} and {PASSWORD}, or {TOKEN} (or write http://USER:PASSWORD@HOST:PORT)"
 
@@ -27,9 +27,9 @@ class Door(NamedTuple):
     """An address taken apart."""
 
     url: str
-    """For people to see."""
+    """The address without the login."""
     headers: dict[str, str]
-    """That say who asks."""
+    """Headers with the login."""
 
 
 def read_admin_url(text: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -42,7 +42,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     ),
     "configs": ("run", "time", "seq", "memory_limit_bytes", "disk_limit_bytes", "client_share"),
 }  # fmt: skip
-"""The streaming tables: of which table of the lake, and which columns."""
+"""The streaming tables: each is named as its table of the lake, and keeps these columns."""
 FILES_AT_A_TIME = 1000
 _VIEW = "{}_now"
 _READ = {

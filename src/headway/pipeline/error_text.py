@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 _END = re.compile(r"^(?:=== Streaming Query ===|JVM stacktrace:)$", re.MULTILINE)
-"""Ends the message; the rest is Spark's own context."""
+"""The end of the message; the rest is Spark's own context."""
 _OURS = re.compile(r"^headway\.\S+: (.+)$", re.MULTILINE)
-"""How Python shows an error of ours below its traceback; and any error."""
+"""The line with which Python shows an error of ours below its traceback; the next one, that of any error."""
 _PYTHONS = re.compile(r"^(?!SQLSTATE)[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:\([A-Z0-9_.]+\) |\[[A-Z0-9_.]+\] )+")

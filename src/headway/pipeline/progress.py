@@ -20,11 +20,11 @@ from headway.console import printable
 from headway.core.base import format_duration
 
 QUIET_S = 2.0
-"""Shorter steps are not reported where there is no terminal."""
+"""The time before a step is first reported where there is no terminal."""
 EVERY_S = 10.0
 
 Tell = Callable[[str], None]
-"""Say how far it is; may be called as often as one likes."""
+"""Tells how far it is; may be called as often as one likes."""
 
 
 @contextmanager

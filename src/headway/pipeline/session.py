@@ -50,9 +50,9 @@ __all__ = ["check_java", "open_session", "progress"]
 MEMORY = "2g"
 """The heap of the driver, which in local mode is also the executor's."""
 STOP_S = 30.0
-"""A JVM that takes longer to end is killed."""
+"""The longest time that a JVM may take to end before it is killed."""
 RETRIES_MAX = 4
-"""A driver that does not answer is not busy but gone: five seconds, and not PySpark's ten minutes."""
+"""Retries before a driver that does not answer counts as gone: five seconds, and not PySpark's ten minutes."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _one = threading.Lock()

@@ -16,9 +16,9 @@ from headway.pipeline.archive.folder import File, Folder, file_name
 SMALL_BYTES = 64 * 1024 * 1024
 """Files of this size are not copied again."""
 LARGE_BYTES = 256 * 1024 * 1024
-"""None becomes larger, about."""
+"""No merged file becomes much larger than this."""
 FEW = 8
-"""So many small files in a row are left for the next time."""
+"""Up to so many small files in a row are left for the next run."""
 
 
 def compact(folder: Folder, *, small_bytes: int = SMALL_BYTES, few: int = FEW) -> int:

@@ -43,7 +43,7 @@ class Archived(NamedTuple):
     files: int
     bytes: int
     end: int
-    """All before this offset is archived."""
+    """The offset before which all is archived."""
 
 
 Tell = Callable[[list[Archived]], None]

@@ -32,7 +32,7 @@ class Written(WriterCommitMessage):
     query: str
     parts: dict[str, str]
     end: int
-    """All offsets are smaller."""
+    """The offset after the last one of the parts."""
 
 
 class ArchiveFormat(DataSource):

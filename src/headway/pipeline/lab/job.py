@@ -31,12 +31,12 @@ from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, Recor
 from headway.pipeline.lake import READ, read_table, spark_schema
 
 BUCKETS = 600
-"""A recording is cut in so many stretches, of a second at least."""
+"""The number of stretches that a recording is cut in, of a second at least."""
 SLICE_CANDIDATES = 50
 CLIENTS_PER_TASK = 25
 TASKS_MIN, TASKS_MAX = 8, 4000
 LEVELS_MAX = 300_000
-"""So many points of curves come back to the driver."""
+"""The most points of curves that come back to the driver."""
 CONSUMER = ("run", "client", "filter")
 
 

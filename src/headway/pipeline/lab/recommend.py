@@ -21,13 +21,13 @@ from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
 
 NO_LIMIT = 60_000.0
-"""A goal of no stall at all is exceeded by a minute as one of 1 MB is by another 1 MB."""
+"""The stall, ms, that counts as one multiple of a goal of no stall at all."""
 
 
 class Recommendation(NamedTuple):
     score: Score
     sentence: str
-    """Why this one."""
+    """The reason for this one."""
 
 
 def recommend(scores: Sequence[Score], limits: Mapping[str, float]) -> Recommendation:

@@ -27,7 +27,7 @@ from headway.pipeline.progress import progress
 from headway.pipeline.report.lab import lab_report
 
 TOLERANCE_S, TOLERANCE_SHARE = 2.0, 0.1
-"""A hit is reproduced if it comes at the recorded time, give or take so much, or that share of the rule's window."""
+"""The most by which a reproduced hit differs from the recorded time: seconds, or a share of the rule's window."""
 LIMITS = (
     "What publishers would have sent had they not been held back is not in a recording.",
     "All listeners' pools are taken as one.",

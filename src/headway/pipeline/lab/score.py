@@ -71,7 +71,7 @@ CANDIDATES = columns(Score)
 
 class Scored(NamedTuple):
     scores: list[Score]
-    """In the order of the candidates."""
+    """Scores in the order of the candidates."""
     outcomes: list[dict[str, Any]]
     """Rows of ``OUTCOMES``."""
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from headway.core.log import Pool
 from headway.core.policy import Policy
 from headway.pipeline.lab.plans.candidates import Candidate, CandidatePool
-from headway.pipeline.lab.replays.base import Bucket
-from headway.pipeline.lab.replays.candidate_replay import Passage, Recording
+from headway.pipeline.lab.replays.base import Bucket, Recording
+from headway.pipeline.lab.replays.candidate_replay import Passage
 from headway.pipeline.lab.replays.clients import Client
 from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces
@@ -29,9 +29,9 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
     run: str
     origin_us: int
-    """When its recording began, in microseconds since 1970."""
+    """The time when its recording began, in microseconds since 1970."""
     seconds: float
-    """For how long it goes on."""
+    """The length of the recording."""
     consumers: int
     memory_limit: int
     disk_limit: int

@@ -20,7 +20,7 @@ from headway.pipeline.measures.spans import GAP_S, spans
 
 LENGTH_MIN_S = 1.0
 SLACK_S = 2.0
-"""A verdict may come this long before the first sample that shows the lag, or after the last one."""
+"""The time by which a verdict may come before the first sample that shows the lag, or after the last one."""
 _SEVERITY = {str(action): rank for rank, action in enumerate(ActionKind)}
 
 _ONE = ("run", "subscription", "episode")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 WINDOW_S = 300.0
 GROWTH_MIN = 1.0
-"""Bytes per second; less is no growth."""
+"""The least growth that counts, bytes per second."""
 COLUMNS = ("run", "kind", "client", "filter", "used_bytes", "limit_bytes", "growth_bytes_per_s")
 
 

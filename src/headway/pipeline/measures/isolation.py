@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 LATE_MS = 1000.0
 ALL = ""
-"""Stands for the run in the row over all runs."""
+"""The name of the run in the row over all runs."""
 
 
 def isolation(broker_samples: DataFrame, samples: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 GAP_S = 30.0
-"""Two samples further apart are not about the same stretch of lag."""
+"""The longest gap between two samples of one stretch of lag."""
 EDGE_S = 1.0
 
 

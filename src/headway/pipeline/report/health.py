@@ -18,9 +18,9 @@ from headway.pipeline.report import plots, words
 from headway.pipeline.report.html import Document
 
 NOTICED_RATIO = 1.5
-"""Up to this, 99 % of the deliveries with slow peers are as fast as without, give or take."""
+"""The largest ratio at which 99 % of the deliveries with slow peers count as fast as without."""
 NOTICED_MS = 2.0
-"""... and so they are while the difference is no more than this."""
+"""The largest difference at which they count as equally fast, whatever the ratio."""
 TOO_SHORT_S = 10.0
 """Minimum time with slow peers, and without, for any conclusion."""
 SOON_S = 3600.0

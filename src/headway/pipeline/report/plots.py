@@ -20,7 +20,7 @@ from headway.pipeline.report import hover, words
 
 TOP = 20
 EPISODES_MAX = 3000
-"""More bars than this make the page slow and tell nothing more."""
+"""The most bars of a plot: more make the page slow and tell nothing more."""
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A949E",
 )  # fmt: skip
@@ -307,4 +307,4 @@ _OFFENDER = {
     "filters": ("filter", "nunique"), "filter": ("filter", "first"), "share_of_cost": ("share_of_cost", "sum"),
     "episodes": ("episodes", "sum"), "slow_ms": ("slow_ms", "sum"), "held_byte_seconds": ("held_byte_seconds", "sum"),
 }  # fmt: skip
-"""A client may read several filters; in a plot it is one."""
+"""Sums over a client's filters: in a plot a client is one row."""

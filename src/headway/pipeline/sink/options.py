@@ -24,7 +24,7 @@ class SinkOptions:
     retain: bool = False
     timeout_s: float = 60.0
     writer: str | None = None
-    """A batch's: who writes it, and its number. A number that was written once is not written again."""
+    """The writer of a batch, and the batch's number; a number that was written once is not written again."""
     batch: int | None = None
 
 

@@ -14,7 +14,7 @@ from headway.store.records import PROPERTIES
 from headway.store.rows import QOS, ROWS
 
 IGNORED = ("offset", "timestamp")
-"""Records that were read have these, and get others when they are published."""
+"""Columns of records that were read; they get new values when they are published."""
 _TEXTS = (StringType,)
 _PAYLOADS = (StringType, BinaryType)
 _LIKE_THIS = "select(to_json(struct('*')).alias('payload'))"

@@ -10,13 +10,13 @@ from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import SourceError
 
 WAIT_MS = 5_000
-"""For so long the broker is at work before it answers that it is not done yet."""
+"""The time after which the broker answers that it is not done yet."""
 
 
 class BatchResult(NamedTuple):
     rows: int
     refused: str
-    """Why a queue would not have some of them; empty: all had all."""
+    """The reason why a queue refused some of them; empty: none was refused."""
 
 
 class WriterClient(BrokerClient):

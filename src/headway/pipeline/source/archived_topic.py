@@ -24,7 +24,7 @@ from headway.pipeline.source.ranges import SPAN_OFFSETS, LakeSpan
 from headway.store.records import SCHEMA
 
 ROWS = 50_000
-"""At a time."""
+"""Rows that are read at a time."""
 TRIES = 10
 
 

@@ -23,16 +23,16 @@ BUSY = (502, 503, 504)
 GONE = 410
 UNKNOWN = 401
 LEAVE_S = 2.0
-"""For the last word of a query, which nobody waits for any longer."""
+"""The time limit of a query's last request, which is not waited for any longer."""
 _AWAY = (OSError, HTTPException, pa.ArrowInvalid)
 
 
 class Offsets(NamedTuple):
     earliest: int
     latest: int
-    """The next one to come."""
+    """The next offset to come."""
     next: int
-    """Where what was asked for ends."""
+    """The offset at which the range that was asked for ends."""
 
 
 class Answer(NamedTuple):

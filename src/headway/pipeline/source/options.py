@@ -17,7 +17,7 @@ FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy")
 SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
 """Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
 Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
-"""By option: the field that it sets, and the function that reads its text."""
+"""Readers by option: the field that it sets, and the function that reads its text."""
 _OFFSET = re.compile(r"[0-9]+")
 _WORDS = {"true": True, "false": False}
 
@@ -32,15 +32,15 @@ class Options:
     stop: str | None = None
     partitions: int = 4
     strict: bool = True
-    """Records that are lost end the query."""
+    """Whether lost records end the query."""
     timeout_s: float = 60.0
     push: bool = False
-    """Spark's filters narrow what the broker is asked for."""
+    """Whether Spark's filters narrow the range that the broker is asked for."""
     bytes_max: int | None = None
     offsets_max: int | None = None
     policy: str | None = None
     lake: str | None = None
-    """Where what is archived of the topic is."""
+    """The folder of the topic's archive."""
 
 
 def read_options(given: Mapping[str, str]) -> Options:

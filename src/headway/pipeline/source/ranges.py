@@ -60,11 +60,11 @@ class Bounds:
     """The range that pushed filters leave: all of them hold."""
 
     topic: str
-    """Or filter."""
+    """A topic, or a filter."""
     first: int = 0
     stop: int | None = None
     since: list[datetime] = field(default_factory=list)
-    """Not before any of these; records written together have one time, so what is left is not exactly this."""
+    """Times before which no record lies; those written together have one time, so the range is not exact."""
     until: list[datetime] = field(default_factory=list)
     nothing: bool = False
 

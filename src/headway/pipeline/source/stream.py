@@ -38,7 +38,7 @@ from headway.pipeline.source.ranges import LakeSpan, Span
 from headway.pipeline.source.reading import read
 
 IDLE_MS = 100
-"""For so long the broker waits for something new before it answers that there is nothing."""
+"""The time for which the broker waits for something new before it answers that there is nothing."""
 
 Offset = dict[str, Any]
 
@@ -50,11 +50,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finder = OffsetFinder(self._broker, options, options.topic)
         self._begin: Offset | None = None
         self._cursor: str | None = None
-        """Once the query is attached to it."""
+        """The cursor's name, once the query is attached to it."""
         self._is_new = False
-        """No batch has been written down by Spark, so nobody will ask for the cursor again."""
+        """Whether Spark has written down no batch yet; then nobody will ask for the cursor again."""
         self._behind = 0
-        """Offsets before this are lost, and that was reported."""
+        """The offset before which all is lost, and was reported so."""
         self._ending = False
         self._latest: int | None = None
         self._target: int | None = None

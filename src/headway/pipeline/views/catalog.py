@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
+from headway.pipeline.error_text import error_text
 from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.options import Options
 from headway.pipeline.views.schema import declared, inferred
-from headway.pipeline.views.sql_errors import sql_error
 from headway.pipeline.views.tables import read_table
 from headway.server.config import SourceTable
 
@@ -92,3 +92,18 @@ class Catalog:
         if name not in self._inferred:
             self._inferred[name] = inferred(name, table.topic, BrokerClient(self._admin, Options.timeout_s))
         return self._inferred[name]
+
+
+def sql_error(error: PySparkException, columns: Mapping[str, list[str]]) -> str:
+    """Words an error in the SQL of a view; ``columns``: by table, of those that it reads."""
+    kind, said = error.getCondition() or "", error.getMessageParameters() or {}
+    if kind.startswith("UNRESOLVED_COLUMN"):
+        known = "; ".join(f"those of {table} are {', '.join(names)}" for table, names in columns.items())
+        return f"there is no column {said.get('objectName', '').replace('`', '')}: {known}"
+    if said.get("operation") == "streaming aggregations without watermark":
+        tables = " or ".join(f"[tables.{table}]" for table in columns)
+        return (
+            'with mode = "append" a group is published when no more can come, and nothing says when that is: give '
+            f'{tables} a watermark = "10s", or so, and group by window(timestamp, ...), or take mode = "update"'
+        )
+    return error_text(error)

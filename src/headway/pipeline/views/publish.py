@@ -25,7 +25,7 @@ FORMAT = "headway"
 ROWS = "rows published"
 """The metric under which they are counted; no table can have this name."""
 QUICK_S = 10.0
-"""Views with a pace below this."""
+"""The pace below which a view is quick."""
 QUICK_BYTES = 32_000_000
 """Bytes of payloads that such a view reads in a second."""
 

@@ -35,7 +35,7 @@ from headway.server.config import Settings, tables_of
 
 STOP_S = 20.0
 LOOK_S = 1.0
-"""How often the queries are looked at."""
+"""The time between two looks at the queries."""
 SPARK = {
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.streaming.numRecentProgressUpdates": "64",
@@ -47,7 +47,7 @@ SPARK = {
 }
 GONE = "Spark has ended by itself, out of memory perhaps (--memory); started again, the views go on where they were"
 BUSY = "Python worker failed to connect back"
-"""A process that Spark started was not ready within the ten seconds that it gives it, as when many start at once."""
+"""Spark's error where a process was not ready within ten seconds, as when many start at once."""
 TRIES_MAX = 5
 Show = Callable[[Sequence[Status]], None]
 

@@ -24,7 +24,7 @@ from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.views.tables import OF_RECORD
 
 LATEST_RECORDS = 1_000
-"""So many are looked at."""
+"""The number of records that a schema is inferred from."""
 LONG_MAX = 2**63
 
 

@@ -19,7 +19,7 @@ class Status:
     view: ViewTable
     state: str = STARTING
     records: int = 0
-    """Read."""
+    """Records read."""
     published: int = 0
     batches: int = 0
     batch_ms: int = 0
@@ -29,7 +29,7 @@ class Status:
     behind: int = 0
     """Offsets between what was read and what there is; those of other topics count, too."""
     misfits: int = 0
-    """Left out."""
+    """Misfits left out."""
     last_misfit: str = ""
     error: str = ""
     """The error that ended it."""

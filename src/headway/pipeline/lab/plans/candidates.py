@@ -26,7 +26,7 @@ RAN, NOTHING = "as it ran", "nothing"
 _FILE_KEYS = ["presets", "goal", "candidate"]
 _CANDIDATE_KEYS = ["name", "pool", "policy"]
 _Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
-"""By key: the field that it sets, and the function that reads its value."""
+"""Readers by key: the field that it sets, and the function that reads its value."""
 _SIZES: _Readers = {"memory": ("memory_bytes", parse_size), "disk": ("disk_bytes", parse_size)}
 _POOL: _Readers = {**_SIZES, "max_client_share": ("client_share", parse_share)}
 _GOAL: _Readers = {**_SIZES, "stall": ("stall_s", parse_duration)}
@@ -49,7 +49,7 @@ class Candidate(msgspec.Struct, frozen=True):
     pool: CandidatePool = CandidatePool()
     policy_toml: str = ""
     pool_toml: str = ""
-    """Only what it says itself."""
+    """The limits that the candidate sets itself."""
 
     @property
     def toml(self) -> str:

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from headway.core.governance import SWEEP_S
 from headway.core.log import CHUNK_BYTES
 from headway.core.policy import EASE, RATE_WINDOW_S, AllOf, AnyOf, Comparison, Condition, Policy, Rule, Sample
 from headway.pipeline.lab.replays.consumer_replay import NOTHING, STEP_S, ConsumerReplay
@@ -25,7 +26,7 @@ from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 BLOCK_STEPS = 10
 TELL_S = 10.0
-"""A consumer that was recorded for less time after a hit might still have caught up."""
+"""The least time of recording after a hit; with less, a consumer might still have caught up."""
 OFFLINE, GATES = 1, 2
 """Flags of a bucket: what it holds is on disk; it holds publishers back."""
 
@@ -38,10 +39,21 @@ class Bucket(NamedTuple):
     number: int
     lag_bytes: int
     oldest_s: float
-    """Since when the oldest of it waited."""
+    """The time since which the oldest of these bytes waited."""
     end_bytes: int
     """Bytes that had been offered to it; tells how its lane grew."""
     flags: int
+
+
+class Recording(NamedTuple):
+    """Facts shared by all consumers of one run."""
+
+    horizon: float
+    """When the recording ends, in seconds since it began."""
+    memory_limit: int
+    """Memory limit of the recorded pool, in bytes."""
+    sweep_s: float = SWEEP_S
+    bucket_s: float = 1.0
 
 
 class MeterRange:
@@ -70,7 +82,7 @@ _RANGED_NAMES = (
 )  # fmt: skip
 _RANGED = attrgetter(*_RANGED_NAMES)
 _TIMES = range(4)
-"""Those that may be off by a step."""
+"""Indices of the meters that may be off by a step."""
 
 
 class Block:
@@ -135,22 +147,19 @@ class Buckets:
 class Base:
     """One trace without a policy, from ``begin`` on."""
 
-    def __init__(
-        self, trace: ConsumerTrace, begin: float, *, sweep_s: float, memory_limit: int, bucket_s: float
-    ) -> None:
+    def __init__(self, trace: ConsumerTrace, begin: float, recording: Recording) -> None:
         self.trace = trace
         self.begin = begin
         self.blocks: list[Block] = []
         self.times: list[float] = []
         self.lags: list[float] = []
-        self.bucket_s = bucket_s
-        buckets = Buckets(bucket_s)
-        replay = ConsumerReplay(trace, begin, memory_limit)
+        buckets = Buckets(recording.bucket_s)
+        replay = ConsumerReplay(trace, begin, recording.memory_limit)
         last, pace = Sample(), 0.0
         while True:
             before, samples, paces = replay.fork(), [last], [pace]
             while len(samples) <= BLOCK_STEPS:
-                time = replay.next_corner() if replay.waiting_bytes >= NOTHING else replay.next_look(sweep_s)
+                time = replay.next_corner() if replay.waiting_bytes >= NOTHING else replay.next_look(recording.sweep_s)
                 if time is None or time > trace.end:
                     break
                 since, taken = replay.time, replay.taken
@@ -163,7 +172,7 @@ class Base:
                 buckets.note(replay)
             if len(samples) == 1:
                 break
-            self.blocks.append(Block(before, replay.time, MeterRange(samples, paces), sweep_s))
+            self.blocks.append(Block(before, replay.time, MeterRange(samples, paces), recording.sweep_s))
         self.buckets = list(buckets.rows())
         self.peak_bytes = buckets.peak_bytes
 

@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.governance import SWEEP_S
 from headway.core.policy import (
     Action,
     ActionKind,
@@ -37,7 +36,17 @@ from headway.core.policy import (
     evaluate,
     find_reason,
 )
-from headway.pipeline.lab.replays.base import GATES, OFFLINE, Answer, Base, Bucket, Buckets, MeterRange, changes
+from headway.pipeline.lab.replays.base import (
+    GATES,
+    OFFLINE,
+    Answer,
+    Base,
+    Bucket,
+    Buckets,
+    MeterRange,
+    Recording,
+    changes,
+)
 from headway.pipeline.lab.replays.consumer_replay import NOTHING, STEP_S, ConsumerReplay
 from headway.pipeline.lab.replays.trace import ConsumerTrace
 
@@ -49,18 +58,7 @@ HITS = frozenset(
 )  # fmt: skip
 """Actions that change what the consumer gets; enforced, they make it one that was hit."""
 SWEPT_MAX_S = 8.0
-"""How long, at most, it is replayed in sweeps before another long step is tried."""
-
-
-class Recording(NamedTuple):
-    """Facts shared by all consumers of one run."""
-
-    horizon: float
-    """When the recording ends, in seconds since it began."""
-    memory_limit: int
-    """Memory limit of the recorded pool, in bytes."""
-    sweep_s: float = SWEEP_S
-    bucket_s: float = 1.0
+"""The longest time that is replayed in sweeps before another long step is tried."""
 
 
 class Event(NamedTuple):
@@ -71,7 +69,7 @@ class Event(NamedTuple):
     action: ActionKind
     reason: Reason
     rule: int
-    """From 1, as people count them."""
+    """The rule's number, from 1 on."""
     enforced: bool
     lag_records: int
     lag_bytes: int
@@ -94,18 +92,18 @@ class Passage:
     stall_ms: float = 0.0
     lag_bytes_peak: int = 0
     over_at: float = 0.0
-    """When it was over: ended by the candidate, or by itself."""
+    """The time when it was over: ended by the candidate, or by itself."""
     cut: bool = False
-    """The candidate ended it."""
+    """Whether the candidate ended it."""
     cut_client: bool = False
-    """And its client's connection with it."""
+    """Whether its client's connection ended with it."""
     behind_at_end: bool = False
     would_catch_up: Answer | None = None
-    """The fate, without a policy, of the first consumer hit; None: none was."""
+    """Whether it would have caught up without a policy; None: it was not hit."""
     begin: float = 0.0
-    """From when on it was replayed."""
+    """The time from which on it was replayed."""
     caught_up_s: float | None = None
-    """When, without a policy, it was caught up last."""
+    """The time when, without a policy, it was caught up last."""
 
     @property
     def hit(self) -> Event | None:
@@ -328,7 +326,7 @@ class CandidateReplay:
 
     def _finish(self) -> None:
         passage, replay, base = self.passage, self._replay, self._base
-        shared_upto = int(passage.over_at // base.bucket_s) + 1 if replay is None else self._own_from
+        shared_upto = int(passage.over_at // self._recording.bucket_s) + 1 if replay is None else self._own_from
         passage.buckets = [bucket for bucket in base.buckets if bucket.number < shared_upto]
         passage.lag_bytes_peak = max((b.lag_bytes for b in passage.buckets), default=0)
         if replay is not None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from headway.core.message import parse_shared_filter
 from headway.core.policy import NO_POLICY, Policy, policy_for, policy_named
-from headway.pipeline.lab.replays.base import Base
-from headway.pipeline.lab.replays.candidate_replay import CandidateReplay, Event, Passage, Recording
+from headway.pipeline.lab.replays.base import Base, Recording
+from headway.pipeline.lab.replays.candidate_replay import CandidateReplay, Event, Passage
 from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 
@@ -60,14 +60,9 @@ class Client:
 
     def _base(self, trace: ConsumerTrace, begin: float) -> Base:
         key = trace.subscription, begin
-        base = self._bases.get(key)
-        if base is None:
-            recording = self._recording
-            base = self._bases[key] = Base(
-                trace, begin,
-                sweep_s=recording.sweep_s, memory_limit=recording.memory_limit, bucket_s=recording.bucket_s,
-            )  # fmt: skip
-        return base
+        if key not in self._bases:
+            self._bases[key] = Base(trace, begin, self._recording)
+        return self._bases[key]
 
 
 def choose(policies: tuple[Policy, ...], trace: ConsumerTrace) -> Policy:

@@ -27,7 +27,7 @@ STEP_S = UNSEEN_S
 """The longest step while something waits, or deliveries are in flight. A meter that was not asked for longer takes it
 that nothing waited meanwhile."""
 NOTHING = 0.5
-"""Less than a byte is nothing: positions are interpolated."""
+"""Bytes that count as none: positions are interpolated."""
 
 
 class ConsumerReplay:

@@ -29,7 +29,7 @@ OFFERED_GOES_ON_S = 10.0
 TAKEN_GOES_ON_S = 5.0
 STUCK_S = 1.0
 PEAK_INTERVAL_S = 0.2
-"""A rate over less is noise."""
+"""The shortest interval that gives a rate; over less it is noise."""
 
 
 class Point(NamedTuple):

@@ -12,6 +12,7 @@ highest at once. There is one pool: those of single listeners are not told apart
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from headway.core.log import CHUNK_BYTES, GRACE_S, HIGH_WATER, SPILL_BYTES_MIN, 
 from headway.pipeline.lab.replays.base import GATES, OFFLINE
 
 EVICTIONS_MAX = 10_000
-"""More rounds of giving up than this in one bucket would mean that giving up frees nothing."""
+"""The most evictions in one bucket; more would mean that evictions free nothing."""
 
 
 class Holding(NamedTuple):
@@ -33,7 +34,7 @@ class Holding(NamedTuple):
     filter: str
     subscription: int
     begin_s: float
-    """When its trace began."""
+    """The time when its trace began."""
     lane: str
     durable: bool
     lag_bytes: int
@@ -49,9 +50,9 @@ class Level(NamedTuple):
     memory_bytes: int
     disk_bytes: int
     gates_ms: float
-    """For how long a consumer held back the publishers of its lane, added up over lanes."""
+    """The time for which a consumer held back the publishers of its lane, added up over lanes."""
     full_ms: float
-    """For how long all publishers were held back because the memory was full."""
+    """The time for which all publishers were held back because the memory was full."""
 
 
 class Eviction(NamedTuple):
@@ -65,37 +66,33 @@ class Eviction(NamedTuple):
     lag_bytes: int
 
 
+@dataclass(slots=True, eq=False)
 class _Consumer:
-    """Consumers that hold part of a lane at the moment."""
+    """A consumer that holds part of a lane at the moment."""
 
-    __slots__ = ("holding", "lane", "moved_to", "position")
-
-    def __init__(self, lane: _Lane, holding: Holding) -> None:
-        self.lane = lane
-        self.holding = holding
-        self.position = 0
-        self.moved_to = 0
-        """A durable one that was given up: it holds nothing from before there."""
+    lane: _Lane
+    holding: Holding
+    position: int = 0
+    moved_to: int = 0
+    """The position to which a durable one was moved when it was given up; it holds nothing before it."""
 
     @property
     def lag_bytes(self) -> int:
         return self.lane.end - self.position
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """A lane's figures; positions count from when somebody first lagged there. What becomes of them is carried over to
     the pool's as it happens: nothing is ever added up over all lanes."""
 
-    __slots__ = ("_pool", "consumers", "end", "first", "resident_bytes", "spilled_bytes", "spilled_upto")
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self.end = 0
-        self.first = 0
-        self.spilled_upto = 0
-        self.resident_bytes = 0
-        self.spilled_bytes = 0
-        self.consumers: dict[int, _Consumer] = {}
+    _pool: Pool
+    end: int = 0
+    first: int = 0
+    spilled_upto: int = 0
+    resident_bytes: int = 0
+    spilled_bytes: int = 0
+    consumers: dict[int, _Consumer] = field(default_factory=dict)
 
     def trim(self) -> None:
         """Drops the part that nobody stands in any more."""

@@ -27,9 +27,9 @@ CUT_BY_BROKER = frozenset(
         Reason.PLUGIN, Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED,
     }
 )  # fmt: skip
-"""Ends that a policy or a pool brought about; under another they might not have come."""
+"""Reasons of ends that a policy or a pool brought about; under another they might not have come."""
 _SAME_S = 0.05
-"""Two samples that say "blocked since" speak of the same stretch if they differ by no more."""
+"""The most by which two samples of one blocked stretch differ in its beginning."""
 
 
 class Stretches:
@@ -79,7 +79,7 @@ class ConsumerTrace:
         self.extrapolated = last["ended"] in CUT_BY_BROKER and last["time"] < horizon
         self.end: float = horizon if self.extrapolated else last["time"]
         self.start_bytes = float(first["offered_bytes"] - first["lag_bytes"])
-        """Where the consumer stood at the first sample."""
+        """The position of the consumer at the first sample."""
 
         self.seen: list[float] = [row["time"] for row in rows]
         self.in_flight: list[int] = [row["in_flight"] for row in rows]
@@ -106,42 +106,17 @@ class ConsumerTrace:
 
     def at(self, time: float) -> tuple[float, float, float]:
         """Returns (bytes offered, records offered, bytes that could have been taken) until then."""
-        times = self.times
-        k = bisect_right(times, time)
-        if k == 0:
-            return self.offered[0], self.records[0], self.capacity[0]
-        if k == len(times):
-            return self.offered[-1], self.records[-1], self.capacity[-1]
-        part = (time - times[k - 1]) / (times[k] - times[k - 1])
-        return (
-            self.offered[k - 1] + part * (self.offered[k] - self.offered[k - 1]),
-            self.records[k - 1] + part * (self.records[k] - self.records[k - 1]),
-            self.capacity[k - 1] + part * (self.capacity[k] - self.capacity[k - 1]),
-        )
+        place = _place(self.times, time)
+        return _value(self.offered, *place), _value(self.records, *place), _value(self.capacity, *place)
 
     def standing(self, position: float) -> tuple[float, float]:
         """Returns (records offered before, time of the first byte offered behind) a position."""
-        offered = self.offered
-        k = bisect_right(offered, position)
-        if k == 0:
-            return self.records[0], self.times[0]
-        if k == len(offered):
-            return self.records[-1], self.times[-1]
-        part = (position - offered[k - 1]) / (offered[k] - offered[k - 1])
-        return (
-            self.records[k - 1] + part * (self.records[k] - self.records[k - 1]),
-            self.times[k - 1] + part * (self.times[k] - self.times[k - 1]),
-        )
+        place = _place(self.offered, position)
+        return _value(self.records, *place), _value(self.times, *place)
 
     def position_of(self, record: float) -> float:
         """Returns the position at which a record begins, by its number."""
-        k = bisect_right(self.records, record)
-        if k == 0:
-            return self.offered[0]
-        if k == len(self.records):
-            return self.offered[-1]
-        part = (record - self.records[k - 1]) / (self.records[k] - self.records[k - 1])
-        return self.offered[k - 1] + part * (self.offered[k] - self.offered[k - 1])
+        return _value(self.offered, *_place(self.records, record))
 
     def falls_behind(self, time: float) -> float | None:
         """Returns when, from then on, a consumer that is caught up is next offered more than it can take."""
@@ -172,6 +147,20 @@ class ConsumerTrace:
             if self.connected[index] and not self.connected[index - 1]:
                 return self.seen[index]
         return None
+
+
+def _place(values: Sequence[float], value: float) -> tuple[int, int, float]:
+    """Finds a value among ascending ones: the index before, the index after, and how far it is from one to the other.
+    A value outside of them is at their end."""
+    k = bisect_right(values, value)
+    if k == 0 or k == len(values):
+        end = max(0, k - 1)
+        return end, end, 0.0
+    return k - 1, k, (value - values[k - 1]) / (values[k] - values[k - 1])
+
+
+def _value(values: Sequence[float], before: int, after: int, part: float) -> float:
+    return values[before] + part * (values[after] - values[before])
 
 
 def read_traces(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float) -> dict[str, list[ConsumerTrace]]:

@@ -11,6 +11,7 @@ from tests.sim.tape import NothingRecorded, Tape, wanted
 
 from headway.core.base.errors import Reason
 from headway.core.clients.folding import Folding
+from headway.core.log import NOT_DURABLE, HeldBack
 from headway.core.log.ledger import Ledger
 
 
@@ -149,3 +150,27 @@ def test_a_gap_is_told_with_a_record_that_is_just_small_enough() -> None:
     assert gap == {"discarded": 3}
     assert told_of_a_gap(size) == (gap, size)
     assert told_of_a_gap(size - 1)[0] == {}
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self.held_back = HeldBack()
+
+    def written(self, number: int) -> None:
+        raise AssertionError("nothing is written for it")
+
+
+def test_nothing_waits_for_a_position_that_is_not_durable(kept: DurableQueues) -> None:
+    """Everything that is not durable has the same position: one that kept what it is told would mix them up."""
+    kept.client("lasting", expiry_s=600).subscribe("t", qos=1)
+    passing = kept.client("passing").subscribe("t", qos=1)
+    kept.client("publisher").publish("t", 0, 3, qos=1)
+    kept.turn()
+    assert passing.cursor.durable_position is NOT_DURABLE
+    assert len(kept.tape.ledger.positions) == 1, "only the lasting one has a place in the journal"
+    client = Waiting()
+    with pytest.raises(AssertionError):
+        NOT_DURABLE.hold_back(client, b"a frame")
+    assert not client.held_back.size
+    with pytest.raises(AttributeError):
+        NOT_DURABLE.number = 1

@@ -237,7 +237,7 @@ def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
     kept = ledger.keep([])
     crowd.publisher.publish("q", 1)
     queue = queue_of(crowd.stage.broker.registry.router.queues["q"])
-    assert queue.durable_position is not None
+    assert queue.durable_position.durable
     kept.cursors = list(queue.durable_position.cursors)
     needs.on_commit([])
     assert needs.main == sequence + 1

@@ -63,7 +63,7 @@ def test_its_place_has_an_end_and_everybody_is_still_confirmed(stage: JournalSta
         stage.turn()
     assert publisher.told == list(range(1, TIMES))
     (subscription,) = durable.session.subscriptions.values()
-    assert subscription.cursor.durable_position is not None
+    assert subscription.cursor.durable_position.durable
     assert subscription.cursor.durable_position.cursors == [subscription.cursor]
     assert durable.outlet.taken > TIMES * 3 * 10, "it was given the records each time"
 

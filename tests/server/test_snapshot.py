@@ -129,7 +129,7 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     """One record is settled behind another that is not, while the snapshot is collected: whether it says so."""
     tape = world.tape
     queue = queue_of(world.broker.registry.router.queues["q1"])
-    assert queue.durable_position is not None
+    assert queue.durable_position.durable
     snapshot.advance()
     request = SubscribeRequest("$queue/q1", PLAIN, qos=1, polling=True, name=(1, "get", "q1"))
     got = [world.broker.queues.get(world.operator, world.channel, queue, request, NO_LIMIT, world.now) for _ in "ab"]

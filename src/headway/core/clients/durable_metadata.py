@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headway.core.base import Reason
 from headway.core.consumer import GIVEN_UP, Channel, QueueTerms, Session, SubscribeRequest, Subscription
 from headway.core.delivery import EXACTLY_ONCE, stands_for
-from headway.core.log import DurablePosition, Ledger, MetadataChange, OutOfOrderProgress
+from headway.core.log import NOT_DURABLE, DurablePosition, Ledger, MetadataChange, OutOfOrderProgress
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import PREDECLARED, Binding, Exchange, Registry
 
@@ -129,7 +129,7 @@ class DurableMetadata:
         if subscription.request.qos:
             if queue is not None:
                 self._track_queue(queue_of(queue), position_number)
-            elif subscription.cursor.durable_position is None:
+            elif not subscription.cursor.durable_position.durable:
                 position = subscription.cursor.durable_position = ledger.keep([subscription.cursor], position_number)
                 position.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.count_durable_reader(subscription.feed, 1)
@@ -141,7 +141,7 @@ class DurableMetadata:
         """A subscription is to be replaced: what its client has not settled, and what it had still to be given, is its
         successor's. None: it leaves nothing that is kept."""
         position = old.cursor.durable_position
-        if position is None or old.reader.queue is not None:
+        if not position.durable or old.reader.queue is not None:
             return None
         out_of_order = OutOfOrderProgress(position, self._registry.sequence, old.cursor.fresh_sequence())
         for delivery in old.channel.in_flight.values():
@@ -149,7 +149,7 @@ class DurableMetadata:
                 delivery.out_of_order, delivery.sequence = out_of_order, delivery.chunk.sequence_of(delivery.index)
                 out_of_order.sent(delivery.sequence)
         position.drop(old.cursor)
-        old.cursor.durable_position = None
+        old.cursor.durable_position = NOT_DURABLE
         if not out_of_order.over:
             position.cursors.append(out_of_order)
         number, old.metadata_number = old.metadata_number, 0
@@ -180,8 +180,8 @@ class DurableMetadata:
         position, queue = subscription.cursor.durable_position, subscription.reader.queue
         if queue is not None:
             self._group_changed(queue_of(queue))
-        elif position is not None:
-            subscription.cursor.durable_position = None
+        elif position.durable:
+            subscription.cursor.durable_position = NOT_DURABLE
             ledger.forget(position)
             self._registry.count_durable_reader(subscription.feed, -1)
 
@@ -192,7 +192,7 @@ class DurableMetadata:
 
     def _terms(self, subscription: Subscription) -> SubscriptionTerms:
         position = subscription.cursor.durable_position
-        return SubscriptionTerms(subscription.session.client, subscription.request, position.number if position else 0)
+        return SubscriptionTerms(subscription.session.client, subscription.request, position.number)
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class DurableMetadata:
 
     def _track_queue(self, queue: Queue, position_number: int | None) -> None:
         ledger = self._registry.ledger
-        if queue.durable_position is None and ledger is not None:
+        if not queue.durable_position.durable and ledger is not None:
             backlog = queue.backlog
             queue.durable_position = ledger.keep([*backlog.settling, *backlog.cursors], position_number)
             queue.durable_position.filters = lambda: queue.filters[:-1] or (queue.feed.key.filter,)
@@ -217,18 +217,18 @@ class DurableMetadata:
     def queue_ended(self, queue: Queue) -> None:
         """Of a group, nothing is to be said but through its members."""
         ledger, position = self._registry.ledger, queue.durable_position
-        if ledger is None or position is None:
+        if ledger is None or not position.durable:
             return
-        queue.durable_position = None
+        queue.durable_position = NOT_DURABLE
         for cursor in (*queue.backlog.settling, *queue.backlog.cursors):
-            cursor.durable_position = None
+            cursor.durable_position = NOT_DURABLE
         ledger.forget(position)
         self._registry.count_durable_reader(queue.feed, -1)
         if self._listeners.pop(queue, None) is not None:
             self._say("queue", queue.name, None)
 
     def _queue_terms(self, queue: Queue) -> DurableQueueTerms:
-        assert queue.durable_position is not None
+        assert queue.durable_position.durable
         return DurableQueueTerms(queue.durable_position.number, self._listeners[queue], queue.terms)
 
     # -- exchanges and bindings -------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def _underway(session: Session) -> Iterator[_Change | None]:
             return
         if delivery is not None and delivery.subscription.request.qos == EXACTLY_ONCE:
             position, sequence = stands_for(delivery)
-            position_number = position.number if position is not None and sequence else 0
+            position_number = position.number if sequence else 0
             yield "flight", (session.client, delivery_id), (position_number, sequence, delivery.released)
         else:
             yield None

@@ -29,7 +29,7 @@ from headway.core.clients.folding import RecoveredChange, RecoveredPosition
 from headway.core.clients.queues import Queues
 from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
-from headway.core.log import Chunk, CommittedPosition, Cursor, DurablePosition
+from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
@@ -141,7 +141,7 @@ class Restoring:
                 self._queues.declare_exchange(terms)
         changed |= self._queues.rebind([name for name, terms in bindings if terms is not None], there=True)
         for queue in changed:
-            if queue.durable_position is not None:
+            if queue.durable_position.durable:
                 self._lower(queue.feed, queue.durable_position.number)
 
     def run(self, run: Run, first: int, publisher: str, time_s: float, *, recorded: bool) -> None:
@@ -174,7 +174,7 @@ class Restoring:
     def _taken(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """What a queue that refuses what is too much took of a run."""
         position_numbers = [
-            queue.durable_position.number for queue in feed.queues if queue.durable_position is not None
+            queue.durable_position.number for queue in feed.queues if queue.durable_position.durable
         ]
         at = 0
         while at < len(run):
@@ -204,12 +204,12 @@ class Restoring:
                 ]
         for position_number, owner in self._owners.items():
             position = _position_of(owner)
-            if position is None:
+            if not position.durable:
                 continue  # it has ended since
             recovered = self._recovered[position_number]
             for cursor in list(position.cursors):
                 assert isinstance(cursor, Cursor), "nothing was replaced yet"
-                cursor.durable_position = None  # it is told nothing new
+                cursor.durable_position = NOT_DURABLE  # it is told nothing new
                 if isinstance(owner, Queue):
                     self._place_queue(owner, cursor, recovered)
                 elif isinstance(owner, Poll):
@@ -227,7 +227,7 @@ class Restoring:
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """A client may hold an id that stood for this."""
         owner = self._owners.get(position_number)
-        if owner is None or _position_of(owner) is None:
+        if owner is None or not _position_of(owner).durable:
             return True
         recovered = self._recovered[position_number]
         return sequence >= recovered.upto and not recovered.covers(sequence)
@@ -247,8 +247,8 @@ class Restoring:
         self._registry.woken[queue] = None
 
 
-def _position_of(owner: Subscription | Queue) -> DurablePosition | None:
-    """None: it has ended."""
+def _position_of(owner: Subscription | Queue) -> DurablePosition:
+    """Returns the null position if the owner has ended."""
     return owner.durable_position if isinstance(owner, Queue) else owner.cursor.durable_position
 
 

@@ -105,7 +105,7 @@ class Starts:
             subscription.cursor.durable_position,
         )
         out_of_order = None
-        if position is not None:
+        if position.durable:
             out_of_order = OutOfOrderProgress(position, upto, seen + 1)
             position.cursors.insert(0, out_of_order)
             position.moved()

@@ -144,8 +144,7 @@ class Subscribing:
         poll = Poll(session, request, feed, Case(policy, meter), archive, offset)
         self._put(poll)
         self._metadata.subscription(poll, number=number, position_number=position_number)
-        if poll.place.durable_position is not None:
-            poll.place.durable_position.recorded_only = True
+        poll.place.durable_position.read_recorded_only()
         return poll
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:

@@ -176,8 +176,7 @@ class Poll(Subscription):
         if records <= 0:
             return 0, 0
         self.place.offset += records
-        if self.place.durable_position is not None:
-            self.place.durable_position.moved()
+        self.place.durable_position.moved()
         return records, max(0, before.bytes - self.lag.bytes)
 
     def _offset_with(self, size: int) -> int:

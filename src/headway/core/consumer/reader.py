@@ -49,7 +49,7 @@ class Reader(ABC):
         """Returns the topic filters by which its policy is chosen."""
         return (subscription.feed.key.filter,)
 
-    def durable_position(self, subscription: Subscription) -> DurablePosition | None:
+    def durable_position(self, subscription: Subscription) -> DurablePosition:
         """Returns the subscription's place in the journal."""
         return subscription.cursor.durable_position
 
@@ -173,7 +173,7 @@ class QueueMember(Reader):
     def names(self, subscription: Subscription) -> tuple[str, ...]:
         return super().names(subscription) if self.queue.ends_with_members else self.queue.filters
 
-    def durable_position(self, subscription: Subscription) -> DurablePosition | None:
+    def durable_position(self, subscription: Subscription) -> DurablePosition:
         return self.queue.durable_position
 
     def has_more(self, subscription: Subscription) -> bool:

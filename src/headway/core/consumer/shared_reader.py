@@ -42,7 +42,7 @@ class SharedReader(Protocol):
     """The reader is the group of an MQTT shared subscription, which ends with its last member."""
     filters: tuple[str, ...]
     """The topic filters by which its policy is chosen."""
-    durable_position: DurablePosition | None
+    durable_position: DurablePosition
     owner: Session | None
     """The session that has the reader for itself (an exclusive queue)."""
     feed: Feed

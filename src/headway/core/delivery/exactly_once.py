@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headway.core.log import HELD_BACK_BYTES
+from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE
 
 if TYPE_CHECKING:
     from headway.core.consumer import Delivery, Subscription
@@ -30,46 +30,43 @@ NOTHING = 0
 """Sequence of what an id stands for that stands for nothing that is kept."""
 
 
-def exactly_once_position(subscription: Subscription) -> DurablePosition | None:
+def exactly_once_position(subscription: Subscription) -> DurablePosition:
     """What has to know of its deliveries before they are sent; None: nothing has."""
     if subscription.request.qos != EXACTLY_ONCE or not subscription.session.durable:
-        return None
+        return NOT_DURABLE
     return subscription.reader.durable_position(subscription)
 
 
-def stands_for(delivery: Delivery) -> tuple[DurablePosition | None, int]:
+def stands_for(delivery: Delivery) -> tuple[DurablePosition, int]:
     """For whom it is kept, and its sequence."""
     if delivery.out_of_order is not None:
         return delivery.out_of_order.durable_position, delivery.sequence
     position = exactly_once_position(delivery.subscription)
-    if position is None or delivery.chunk is None or delivery.cursor is None:
+    if not position.durable or delivery.chunk is None or delivery.cursor is None:
         return position, NOTHING
     return position, delivery.chunk.sequence_of(delivery.index)
 
 
-def note_in_flight(delivery_id: int, delivery: Delivery) -> DurablePosition | None:
+def note_in_flight(delivery_id: int, delivery: Delivery) -> DurablePosition:
     """Put down what the id stands for, and whether the client has it. Returns who does so."""
     if delivery.subscription.request.qos != EXACTLY_ONCE:
-        return None
+        return NOT_DURABLE
     position, sequence = stands_for(delivery)
-    if position is not None:
-        position.record_in_flight(
-            delivery.subscription.session.client, delivery_id, sequence, released=delivery.released
-        )
+    position.record_in_flight(delivery.subscription.session.client, delivery_id, sequence, released=delivery.released)
     return position
 
 
 def holds_back(subscription: Subscription) -> bool:
     """So much waits for the disk that it is given no more."""
-    return subscription.session.held_back.size >= HELD_BACK_BYTES and exactly_once_position(subscription) is not None
+    return subscription.session.held_back.size >= HELD_BACK_BYTES and exactly_once_position(subscription).durable
 
 
-def write(subscription: Subscription, frames: bytes | bytearray, position: DurablePosition | None) -> None:
+def write(subscription: Subscription, frames: bytes | bytearray, position: DurablePosition) -> None:
     """Send frames of a subscription; ``kept``: as soon as that has put down what was told of them."""
     session = subscription.session
-    if position is not None:
+    if position.durable:
         position.hold_back(session, frames)
-    elif session.held_back.size and exactly_once_position(subscription) is not None:
+    elif session.held_back.size and exactly_once_position(subscription).durable:
         session.held_back.add(0, frames)  # in its turn
     else:
         session.outlet.out += frames
@@ -83,6 +80,5 @@ def lose(subscription: Subscription, delivery_id: int) -> Delivery | None:
         return delivery
     channel.orphaned_ids.append(delivery_id)
     position = exactly_once_position(subscription)
-    if position is not None:
-        position.record_in_flight(subscription.session.client, delivery_id, NOTHING, released=True)
+    position.record_in_flight(subscription.session.client, delivery_id, NOTHING, released=True)
     return delivery

@@ -20,7 +20,7 @@ import msgspec
 from headway.core.base import Reason
 from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Skip, Subscription
 from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
-from headway.core.log import HELD_BACK_BYTES, Chunk
+from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE, Chunk, DurablePosition
 from headway.core.message import Dialect, Record
 
 BATCH_BYTES = 64 * 1024
@@ -123,7 +123,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     frame = write_frame(subscription, record, delivery_id, now)
     if frame is None:
         return False
-    position = None
+    position: DurablePosition = NOT_DURABLE
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record, delivery.sequence = record, record.sequence
@@ -215,9 +215,10 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
     if chunk.holes is not None and chunk.holes[first] and _out_of_credit(session, now):
         return False
-    position, exactly_once = None, exactly_once_position(subscription)
+    position: DurablePosition = NOT_DURABLE
+    exactly_once = exactly_once_position(subscription)
     begin = chunk.record_start(first)
-    if exactly_once is None and _is_large(subscription, chunk, first):
+    if exactly_once is NOT_DURABLE and _is_large(subscription, chunk, first):
         _begin_large(subscription, chunk, first, now)
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
@@ -234,7 +235,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
             delivery.number = chunk.first_number + index
             cursor.sent(delivery.number, chunk)
             session.channel.add(delivery_id, delivery)
-            if exactly_once is not None:
+            if exactly_once is not NOT_DURABLE:  # per record, and to find the sequence takes a search
                 position = exactly_once
                 exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
     size = len(piece)

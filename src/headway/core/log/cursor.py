@@ -16,6 +16,7 @@ from collections import OrderedDict
 from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
 from headway.core.log.ledger import DurablePosition
+from headway.core.log.null_position import NOT_DURABLE
 
 NOTHING: OrderedDict[int, Chunk] = OrderedDict()
 """Of all who were never sent anything that is to be acknowledged. Nobody writes into it."""
@@ -44,7 +45,7 @@ class Cursor:
         self._number = 0
         self.ended = 0
         """Of one that another follows: the last sequence it has to do with."""
-        self.durable_position: DurablePosition | None = None
+        self.durable_position: DurablePosition = NOT_DURABLE
         """Is told what is settled, where that is to outlive the process."""
         self.unacknowledged = NOTHING
         """Record number -> its chunk, for records that were sent and must be acknowledged."""
@@ -136,13 +137,13 @@ class Cursor:
 
     def advance(self, size: int) -> None:
         """``size`` bytes were taken."""
-        if self.durable_position is not None and not self.unacknowledged:
+        if not self.unacknowledged:
             self.durable_position.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
         """Everything was taken."""
-        if self.durable_position is not None and not self.unacknowledged:
+        if not self.unacknowledged:
             self.durable_position.moved()
         self.position = self.lane.end
         chunk = self.chunk
@@ -176,19 +177,18 @@ class Cursor:
             chunk = chunk.next
         position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
         if position > self.position:
-            if self.durable_position is not None:
+            if self.durable_position.durable:  # to find the sequences takes a search
                 self._settle_from(self.number, number - 1)
             self._move_to(position)
 
     def done(self, count: int) -> None:
         """The next records go out for good. Called before the cursor moves past them."""
-        if self.durable_position is not None:
+        if self.durable_position.durable:  # to find the sequences takes a search
             first = self.number
             self._settle_from(first, first + count - 1)
 
     def _settle_from(self, first: int, last: int) -> None:
         """Records the cursor stands before will not be wanted again."""
-        assert self.durable_position is not None
         assert self.chunk is not None
         if self.unacknowledged or self.durable_position.first is not self:
             last = min(last, self.lane.count - 1)
@@ -214,8 +214,7 @@ class Cursor:
     def detach(self) -> None:
         """Stand nowhere from now on; acknowledgements still outstanding keep their chunks."""
         if self.chunk is not None:
-            if self.durable_position is not None:
-                self.durable_position.moved()
+            self.durable_position.moved()
             self._number = self.number
             self.chunk = None
             if not self.unacknowledged:
@@ -223,7 +222,7 @@ class Cursor:
 
     def jump_to_end(self) -> None:
         """Where a detached cursor is once everything so far was read another way."""
-        if self.durable_position is not None:
+        if self.durable_position.durable:  # all that is unacknowledged is looked at
             sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
             last = self.lane.last_sequence
             self.durable_position.passed(max(sent, default=0) + 1, min(last, self.ended or last))
@@ -260,7 +259,7 @@ class Cursor:
         unacknowledged = self.unacknowledged
         for one in range(number, number + count):
             unacknowledged[one] = chunk
-        if self.durable_position is not None:
+        if self.durable_position is not NOT_DURABLE:  # per record: this test costs less than a call that does nothing
             self.durable_position.moved()
 
     def acknowledge(self, number: int) -> None:
@@ -268,7 +267,7 @@ class Cursor:
         chunk = self.unacknowledged.pop(number, None)
         if chunk is None:
             return
-        if self.durable_position is not None:
+        if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
             sequence = chunk.sequence_of(number - chunk.first_number)
             self.durable_position.settled(self, number, sequence, number, sequence)
         if self.unacknowledged:

@@ -107,6 +107,8 @@ class DurablePosition:
     """A durable subscription, or a queue. Its cursors tell it what is settled."""
 
     __slots__ = ("_at", "_ledger", "_never", "_settled", "cursors", "filters", "number", "recorded_only")
+    durable = True
+    """What it is told outlives the process."""
 
     def __init__(self, ledger: Ledger, number: int, cursors: Sequence[Progress]) -> None:
         self.number = number
@@ -147,6 +149,9 @@ class DurablePosition:
     def moved(self) -> None:
         """A cursor moved on, with nothing unsettled behind it."""
         self._ledger.moved[self] = None
+
+    def read_recorded_only(self) -> None:
+        self.recorded_only = True
 
     def record_in_flight(self, client: str, delivery_id: int, sequence: int, *, released: bool = False) -> None:
         """What the id of an exactly-once delivery stands for; 0: nothing that is kept."""

@@ -136,8 +136,7 @@ class Backlog:
     def _leave(self, cursor: QueueCursor) -> None:
         feed = cursor.feed
         cursor.close()
-        if cursor.durable_position is not None:
-            cursor.durable_position.drop(cursor)
+        cursor.durable_position.drop(cursor)
         feed.reading -= 1
         if feed not in (other.feed for other in [*self.cursors, *self.settling]):
             feed.queues.pop(self._queue, None)

@@ -33,7 +33,7 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.delivery import Fanout, lose
-from headway.core.log import Chunk, Cursor, DurablePosition
+from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
@@ -71,7 +71,7 @@ class Queue:
         self.placeholder: Subscription | None = None
         """Stands for the consumers that a durable queue lacks. Policies judge it like any consumer; it gets no
         records."""
-        self.durable_position: DurablePosition | None = None
+        self.durable_position: DurablePosition = NOT_DURABLE
         """The durable position in the journal of a queue that outlives the process."""
         self.expiry: Timer | None = None
         """Deletes the queue if it is not used until then."""
@@ -91,7 +91,7 @@ class Queue:
         fills the lane with do not outlive the process."""
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
-        if self.durable_position is not None:
+        if self.durable_position.durable:
             if source is None:
                 self.backlog.cursors[-1].durable_position = self.durable_position
                 self.durable_position.cursors.append(self.backlog.cursors[-1])
@@ -362,7 +362,7 @@ class Queue:
 
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """Refuses the records of the run after the first ``accepted`` ones."""
-        if self.durable_position is not None and run.journaled:
+        if run.journaled:
             self.durable_position.never_had(first + accepted, first + len(run) - 1)
         if self.terms.dead_letter_refused:
             for index in range(accepted, len(run)):

@@ -15,7 +15,7 @@ import msgspec
 from headway.core.base import Reason
 from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
 from headway.core.delivery import exactly_once_position, holds_back, record_at, write, write_frame
-from headway.core.log import Chunk
+from headway.core.log import NOT_DURABLE, Chunk
 from headway.core.routing import Registry
 
 
@@ -73,8 +73,8 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
     frame = write_frame(member, record, delivery_id, now)
     if frame is None:
         return SendResult(1, reason=Reason.TOO_LARGE_FOR_CLIENT)
-    position = exactly_once_position(member) if delivery_id else None
-    if position is not None:
+    position = exactly_once_position(member) if delivery_id else NOT_DURABLE
+    if position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
         position.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
     write(member, frame, position)
     member.counters.write(1, len(frame))

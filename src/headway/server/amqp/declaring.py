@@ -121,7 +121,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
         answer = write_declare_ok(
             channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.members.consumers)
         )  # fmt: skip
-        channel.send_when_kept(answer, kept=queue.durable_position is not None and not command.passive)
+        channel.send_when_kept(answer, kept=queue.durable_position.durable and not command.passive)
 
 
 def queue_name(channel: ChannelSide, name: str) -> str:
@@ -159,7 +159,7 @@ def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
 
 
 def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) -> Steps:
-    kept = queue.durable_position is not None
+    kept = queue.durable_position.durable
     purged = yield from queue.drops.purge()
     if not channel.gone:
         _answer(channel, command, commands.Queue.PurgeOk(purged), kept=kept)
@@ -169,7 +169,7 @@ def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
     if channel.knows(name):  # deleting a queue that is gone succeeds
         queue = channel.queues.queue(channel.session, name)
-        kept = queue.durable_position is not None
+        kept = queue.durable_position.durable
         waiting = channel.queues.delete(queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty)
     _answer(channel, command, commands.Queue.DeleteOk(waiting), kept=kept)
 

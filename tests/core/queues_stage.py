@@ -379,7 +379,7 @@ class Peer:
 
 def purged(queue: Queue) -> int:
     """All that waits, at once."""
-    steps = queue.drops.purge()
+    steps = queue.purge()
     while True:
         try:
             next(steps)

@@ -83,7 +83,7 @@ def test_a_purge_has_steps() -> None:
     peer.stage.turn()
     for delivery_id in late(peer)[500:520]:
         peer.ack(delivery_id)
-    before, most, purge = queue.backlog.lag_records, 0, queue.drops.purge()
+    before, most, purge = queue.backlog.lag_records, 0, queue.purge()
     assert before == 1030
     for work in purge:
         most, before = max(most, before - queue.backlog.lag_records), queue.backlog.lag_records
@@ -94,7 +94,7 @@ def test_a_purge_has_steps() -> None:
 
 def test_a_purge_ends_with_its_queue() -> None:
     peer, queue = given_back(1000)
-    purge = queue.drops.purge()
+    purge = queue.purge()
     next(purge)
     peer.delete("q")
     assert list(purge) == []

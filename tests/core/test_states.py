@@ -6,15 +6,19 @@ from collections.abc import Mapping, Set
 from enum import StrEnum
 
 import pytest
+from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base import IllegalMove, moved
 from headway.core.consumer import conflation, life
 from headway.core.consumer.conflation import Mode
 from headway.core.consumer.life import Life, SessionLife
+from headway.core.queue import life as queue_life
+from headway.core.queue import queue_of
+from headway.core.queue.life import QueueLife
 
 
-@pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES, life.SESSION_MOVES])
+@pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES, life.SESSION_MOVES, queue_life.MOVES])
 def test_only_legal_moves_are_made(table: Mapping[StrEnum, Set[StrEnum]]) -> None:
     assert set(table) == set(type(next(iter(table))))
     for old, legal in table.items():
@@ -72,3 +76,18 @@ def test_a_session_that_was_given_up_ends_with_its_connection() -> None:
     assert session.ended
     with pytest.raises(IllegalMove):
         session.become(SessionLife.CONNECTED)
+
+
+def test_a_queue_ends_once() -> None:
+    stage = QueueStage()
+    owner = stage.peer("owner")
+    owner.declare("q")
+    queue = queue_of(stage.broker.registry.router.queues["q"])
+    owner.publish("q", 0, 3)
+    stage.turn()
+    assert queue.life is QueueLife.OPEN
+    stage.broker.queues.delete(queue, stage.now)
+    assert queue.ended
+    assert stage.broker.queues.delete(queue, stage.now) == 0, "a client may delete a queue that is gone"
+    with pytest.raises(IllegalMove):
+        queue.close()

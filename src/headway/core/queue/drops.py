@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
 from math import inf
 from typing import NamedTuple
 
@@ -54,11 +53,9 @@ class Drops:
         self._registry = registry
         self._alarm_s = inf
         self._bell: Timer | None = None
-        self._stopped = False
 
     def stop(self) -> None:
         """Ends the drops of a queue that is over."""
-        self._stopped = True
         stop(self._bell)
         self._registry.overdue.forget(self._queue)
         del self._queue
@@ -138,20 +135,14 @@ class Drops:
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
             self.lose(self._next_member, chunk, index, reason)
 
-    def purge(self) -> Generator[int, None, int]:
-        """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""
-        backlog, left, done = self._backlog, self._backlog.lag_records, 0
-        while done < left and not self._stopped:
-            records = work = PURGED_AT_ONCE
-            if backlog.next_requeued is None and backlog.has_fresh():
-                _, chunk, first = backlog.fresh()
-                records, work = len(chunk) - first, CHUNK_WORK
-            some = self.drop(min(records, left - done), Reason.PURGED)
-            if not some:
-                break  # members took the rest
-            done += some
-            yield work
-        return done
+    def purge_some(self, most: int) -> tuple[int, int]:
+        """Drops some of the waiting records, ``most`` at most. Returns how many it dropped, and the work of that."""
+        backlog = self._backlog
+        records = work = PURGED_AT_ONCE
+        if backlog.next_requeued is None and backlog.has_fresh():
+            _, chunk, first = backlog.fresh()
+            records, work = len(chunk) - first, CHUNK_WORK
+        return self.drop(min(records, most), Reason.PURGED), work
 
     def forget(self) -> None:
         """Counts the records that wait in a deleted queue as purged."""

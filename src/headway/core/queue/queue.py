@@ -16,10 +16,10 @@ A shared subscription's group is a queue that ends with its last member.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf
 
-from headway.core.base import Reason, Timer, stop
+from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer import (
     ENDED,
     DeadLetter,
@@ -38,6 +38,7 @@ from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
+from headway.core.queue.life import MOVES, QueueLife
 from headway.core.queue.members import Members
 from headway.core.queue.queue_cursor import LaneSource, QueueCursor
 from headway.core.routing import Registry
@@ -57,7 +58,8 @@ class Queue:
         self.feed = feed
         self.members = Members(terms)
         self.ends_with_members = ends_with_members
-        self.ended = False
+        self.life = QueueLife.OPEN
+        """Set by ``_become`` alone."""
         self.skips: list[Skip] = []
         """Skips that apply to all members."""
         self.filters: tuple[str, ...] = ()
@@ -83,6 +85,13 @@ class Queue:
         self.drops = Drops(self, self.backlog, registry)
         self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.skips, registry, fanout, on_lag)
         self.read(feed)
+
+    def _become(self, life: QueueLife) -> None:
+        self.life = moved(MOVES, self.life, life)
+
+    @property
+    def ended(self) -> bool:
+        return self.life is QueueLife.ENDED
 
     # -- what it reads ----------------------------------------------------------------------------------------------
 
@@ -129,7 +138,7 @@ class Queue:
 
     def close(self) -> None:
         """Ends the queue. Its members, if there are any left, are given nothing more."""
-        self.ended = True
+        self._become(QueueLife.ENDED)
         self.make_placeholder = None
         self.members.departed.clear()
         stop(self.expiry)
@@ -299,6 +308,17 @@ class Queue:
             backlog.free(record.cursor, record.number)
         backlog.handed(backlog.cursor.lag_records, backlog.cursor.lag_bytes)
         self._registry.lost(member.skip_to(self.feed.lane.count, reason), reason)
+
+    def purge(self) -> Generator[int, None, int]:
+        """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""
+        left, done = self.backlog.lag_records, 0
+        while done < left and not self.ended:
+            records, work = self.drops.purge_some(left - done)
+            if not records:
+                break  # members took the rest
+            done += records
+            yield work
+        return done
 
     # -- when room is wanted ----------------------------------------------------------------------------------------
 

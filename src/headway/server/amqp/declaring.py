@@ -160,7 +160,7 @@ def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
 
 def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) -> Steps:
     kept = queue.durable_position.durable
-    purged = yield from queue.drops.purge()
+    purged = yield from queue.purge()
     if not channel.gone:
         _answer(channel, command, commands.Queue.PurgeOk(purged), kept=kept)
 

@@ -104,6 +104,7 @@ class Connection(Outlet):
         """Whether the connection is not closed yet."""
         self.client = self.username = ""
         self.admitted = False
+        """Whether the client was ever given a session. No state: it stays so after the end, whose record tells it."""
         self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
         """Bytes that one read may bring. The peer adjusts this once it knows how many lanes the records go to."""
         self.reading_paused_by: dict[str, None] = {}

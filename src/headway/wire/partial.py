@@ -6,9 +6,6 @@ from abc import ABC, abstractmethod
 
 from headway.core.base import ProtocolError
 
-ALL = 1 << 62
-"""More items than any input can have."""
-
 
 class Tail:
     """The received part of a frame. It is not parsed again until the frame can be complete."""

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
@@ -30,30 +30,12 @@ if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
     from headway.server.config import ListenerTable
     from headway.server.engine import Engine
+    from headway.wire.decoder import Decoder
 
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 
 Item = TypeVar("Item")
-
-
-class Decoder(Protocol[Item]):
-    """A codec's decoder, as its peer sees it. ``feed`` never raises: it sets ``error`` where the bytes are wrong."""
-
-    error: ProtocolError | None
-    packets: int
-    """Packets that have come whole."""
-
-    def feed(self, data: bytes, items_max: int = ...) -> list[Item]: ...
-    @property
-    def waits(self) -> bool:
-        """More items are there than were asked for."""
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes held of packets that have not come whole."""
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes of these packets that are still to come, as far as is known."""
 
 
 class BasePeer(ABC, Generic[Item]):

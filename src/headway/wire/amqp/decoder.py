@@ -6,12 +6,9 @@ put together per channel. Properties are not read but passed on as they came; co
 (properties.py).
 
 Rules:
-- ``feed`` never raises. After bad input ``error`` is set; items before it are still returned, and bytes after it are
-  ignored.
 - Errors are ``ProtocolError`` with the specification's reply code; all errors of the decoder end the connection (0-9-1,
   4.2). The text names the frame by the offset of its first byte in the client's stream.
 - The sizes of the reads make no difference, except to the number of messages in a run and of acks in a batch.
-- A caller that limits the number of items (``items_max``) feeds no more bytes until ``waits`` is false.
 - A frame longer than ``frame_bytes_max`` is refused when its length is read, before it is buffered. Each channel has at
   most one incomplete message, of at most ``message_bytes_max``.
 """
@@ -41,7 +38,7 @@ from headway.wire.amqp.scan import (
     read_acks,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
-from headway.wire.partial import ALL, Tail
+from headway.wire.decoder import Decoder
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
@@ -69,43 +66,37 @@ class _Content:
         """Received part of the body; None: the body is skipped."""
 
 
-class AmqpDecoder:
+class AmqpDecoder(Decoder[Item]):
     """``frame_bytes_max`` is set anew once ``connection.tune`` has been answered; ``message_bytes_max`` may be changed
     between feeds."""
 
     __slots__ = (
-        "_bytes", "_contents", "_publishes", "_refused", "_rest", "_tail", "error", "frame_bytes_max",
-        "message_bytes_max", "packets", "version",
+        "_bytes", "_contents", "_publishes", "_refused", "frame_bytes_max", "message_bytes_max", "version",
     )  # fmt: skip
 
     def __init__(self, message_bytes_max: int) -> None:
+        super().__init__()
         self.message_bytes_max = message_bytes_max
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.version: Version | None = None
-        self.error: ProtocolError | None = None
-        self.packets = 0
-        """Number of frames so far; the frames of a message count as one."""
         self._bytes = 0
         """Number of bytes decoded so far."""
         self._refused = False
         self._contents: dict[int, _Content] = {}
         self._publishes: dict[bytes, Address] = {}
-        self._tail = Tail()
-        self._rest: tuple[bytes, int] | None = None
-        """Received bytes that are not decoded yet, from this position on."""
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes held of incomplete frames and messages."""
         if not self._contents:
-            return len(self._tail.data)
-        return len(self._tail.data) + sum(len(content.body or b"") for content in self._contents.values())
+            return len(self.tail.data)
+        return len(self.tail.data) + sum(len(content.body or b"") for content in self._contents.values())
 
     @property
     def missing_bytes(self) -> int:
         """Bytes still to come of incomplete frames and messages."""
         waiting = sum(content.waiting for content in self._contents.values() if content.body is not None)
-        return max(waiting, self._tail.missing_bytes)
+        return max(waiting, self.tail.missing_bytes)
 
     def forget(self, channel: int) -> None:
         """Drops the channel's incomplete message, and skips the rest of it: the broker closes the channel."""
@@ -113,42 +104,19 @@ class AmqpDecoder:
         if content is not None:
             content.body = None
 
-    @property
-    def waits(self) -> bool:
-        """More items have come than were asked for."""
-        return self._rest is not None
-
-    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
-        """Returns the items that ``data`` completes, in order, at most ``items_max``; calls without data return the
-        rest."""
-        if self.error is not None or self._refused:
-            return []
-        rest = self._rest
-        if rest is None:
-            whole, start = self._tail.join(data) if data else None, 0
-        else:
-            whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
-            self._rest = None
-        if whole is None:
-            return []
-        items: list[Item] = []
-        self._bytes -= start
-        used = self._scan(whole, start, items, items_max)
-        if used == len(whole):
-            self._tail.data.clear()
-        elif len(items) >= items_max:
-            self._rest = whole, used
-        else:
-            self._tail.keep(whole, used)
-        self._bytes += used
-        return items
-
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        """Decodes frames from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""
+        if self._refused:
+            return len(data)
+        self._bytes -= pos
+        used = self._frames(data, pos, items, items_max)
+        self._bytes += used
+        return used
+
+    def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         if self.version is None and items_max:
             if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
-                self._tail.need_bytes = HEADER_BYTES
+                self.tail.need_bytes = HEADER_BYTES
                 return 0
             self.version = version_asked(data[:HEADER_BYTES])
             items.append(Opening(self.version))
@@ -167,7 +135,7 @@ class AmqpDecoder:
                     )
                 end = pos + size + FRAME_OVERHEAD
                 if end > n:
-                    self._tail.need_bytes = end - pos
+                    self.tail.need_bytes = end - pos
                     return pos
                 if data[end - 1] != FRAME_END[0]:
                     raise _fault(ReplyCode.FRAME_ERROR, f"ends with 0x{data[end - 1]:02x} instead of 0xce")
@@ -187,7 +155,7 @@ class AmqpDecoder:
             self.error = ProtocolError(f"the frame at byte {place} {error}", reason=error.reason, code=error.code)
             self._contents.clear()
             return n
-        self._tail.need_bytes = _FRAME_HEADER_BYTES
+        self.tail.need_bytes = _FRAME_HEADER_BYTES
         return pos
 
     # -- methods ----------------------------------------------------------------------------------------------------

@@ -1,14 +1,11 @@
 """Decodes one connection's bytes to packets and runs.
 
 Rules:
-- ``feed`` never raises. After bad input ``error`` is set; packets before it are still returned, and bytes after it are
-  ignored.
 - The first packet must be a CONNECT (for a client: a CONNACK). The very first byte is checked at once, so that a client
   of another protocol cannot make the broker buffer bytes.
 - A packet longer than ``packet_bytes_max`` is refused when its length is read, before it is buffered.
 - At most one incomplete packet is kept, and it is not parsed again until it can be complete. Packets that the caller
-  did not ask for yet (``items_max``) are kept, too. Such a caller feeds no more bytes until ``waits`` is false, and
-  sees an error only when its packet is due.
+  did not ask for yet (``items_max``) are kept, too.
 """
 
 from __future__ import annotations
@@ -17,13 +14,13 @@ from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Run
+from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 from headway.wire.mqtt.scan import extend_run, read_length
-from headway.wire.partial import ALL, Tail
 
 Role = Literal["server", "client"]
 
@@ -49,7 +46,7 @@ _FIRST_BYTES_5 = {
 }
 
 
-class MqttDecoder:
+class MqttDecoder(Decoder[Item]):
     """Decodes one peer's bytes, packet by packet.
 
     ``role`` is the decoder's side: a server reads packets of clients. A client sets its ``version``. A server takes it
@@ -58,8 +55,8 @@ class MqttDecoder:
     """
 
     __slots__ = (
-        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_rest", "_role", "error",
-        "packet_bytes_max", "packets", "tail", "topic_alias_max", "version",
+        "_aliases", "_bodies", "_first_bytes", "_form", "_open", "_role", "packet_bytes_max", "topic_alias_max",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -70,62 +67,18 @@ class MqttDecoder:
         version: int = 0,
         topic_alias_max: int = 0,
     ) -> None:
+        super().__init__()
         self.packet_bytes_max = packet_bytes_max
         self.topic_alias_max = topic_alias_max
         self.version = version
-        self.error: ProtocolError | None = None
-        self.packets = 0
-        """Number of packets so far; each message of a run counts."""
         self._role = role
         self._form = FORMS.get(version)
         self._bodies = FROM_CLIENT if role == "server" else FROM_SERVER
         self._open = False
         self._first_bytes = self._allowed(False)
         self._aliases: dict[int, str] = {}
-        self.tail = Tail()
-        self._rest: tuple[bytes, int] | None = None
-        """Received bytes that are not decoded yet, from this position on."""
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes held of an incomplete packet."""
-        return len(self.tail.data)
-
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes still to come of the incomplete packet, as far as is known."""
-        return self.tail.missing_bytes
-
-    @property
-    def waits(self) -> bool:
-        """More packets have come than were asked for."""
-        return self._rest is not None
-
-    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
-        """Returns the packets that ``data`` completes, in order, at most ``items_max``; calls without data return the
-        rest."""
-        items: list[Item] = []
-        if self.error is not None:
-            return items
-        rest = self._rest
-        if rest is None:
-            whole, start = self.tail.join(data) if data else None, 0
-        else:
-            whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
-            self._rest = None
-        if whole is None:
-            return items
-        used = self._scan(whole, start, items, items_max)
-        if used == len(whole):
-            self.tail.data.clear()
-        elif len(items) >= items_max:
-            self._rest = whole, used
-        else:
-            self.tail.keep(whole, used)
-        return items
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        """Decodes packets from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""
         n = len(data)
         bodies = self._bodies
         try:

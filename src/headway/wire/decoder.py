@@ -1,0 +1,75 @@
+"""The decoder of a codec: from the bytes of one connection to items."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from headway.core.base import ProtocolError
+from headway.wire.partial import Tail
+
+ALL = 1 << 62
+"""More items than any input can have."""
+
+Item = TypeVar("Item")
+
+
+class Decoder(ABC, Generic[Item]):
+    """Decodes one peer's bytes. ``feed`` never raises: it sets ``error`` where the bytes are wrong. Items before that
+    are still returned, and bytes after it are ignored.
+
+    A caller that limits the number of items (``items_max``) feeds no more bytes until ``waits`` is false, and sees an
+    error only when its item is due.
+    """
+
+    __slots__ = ("_rest", "error", "packets", "tail")
+
+    def __init__(self) -> None:
+        self.error: ProtocolError | None = None
+        self.packets = 0
+        """Packets that have come whole; each message of a run counts."""
+        self.tail = Tail()
+        self._rest: tuple[bytes, int] | None = None
+        """Received bytes that are not decoded yet, from this position on."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held of packets that have not come whole."""
+        return len(self.tail.data)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of these packets that are still to come, as far as is known."""
+        return self.tail.missing_bytes
+
+    @property
+    def waits(self) -> bool:
+        """More items have come than were asked for."""
+        return self._rest is not None
+
+    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
+        """Returns the items that ``data`` completes, in order, at most ``items_max``; calls without data return the
+        rest."""
+        items: list[Item] = []
+        if self.error is not None:
+            return items
+        rest = self._rest
+        if rest is None:
+            whole, start = self.tail.join(data) if data else None, 0
+        else:
+            whole, start = rest if not data else (rest[0][rest[1] :] + bytes(data), 0)
+            self._rest = None
+        if whole is None:
+            return items
+        used = self._scan(whole, start, items, items_max)
+        if used == len(whole):
+            self.tail.data.clear()
+        elif len(items) >= items_max:
+            self._rest = whole, used
+        else:
+            self.tail.keep(whole, used)
+        return items
+
+    @abstractmethod
+    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        """Decodes packets from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""

@@ -45,7 +45,7 @@ JOBS: dict[str, Callable[[DataFrame], Any]] = {
 }
 
 
-class Recording(Headway):
+class RecordingHeadway(Headway):
     config = Headway.config + Headway.durable_journal + RECORDED
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     args = parser.parse_args()
     args.partitions = args.partitions or args.cores
     print(machine_line(machine()), flush=True)
-    with start(Recording()) as running, tempfile.TemporaryDirectory(prefix="bench-source-") as folder:
+    with start(RecordingHeadway()) as running, tempfile.TemporaryDirectory(prefix="bench-source-") as folder:
         fill(running, args.records, args.bytes)
         rounds = rounds_of(args, running, Path(folder))
     if args.json:

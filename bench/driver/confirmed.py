@@ -95,7 +95,7 @@ def fill(
 
 def opened(
     wire: AmqpDurable, port: int, queue: Levels, payload_bytes: int, window: int, *, numbered: bool = False
-) -> Publisher:
+) -> ConfirmedPublisher:
     """Connects, declares the queue and asks for confirms. ``numbered``: the payload begins with the message's number
     from 0 on, 8 bytes."""
     sock = wire.open(port, "publisher")
@@ -104,12 +104,12 @@ def opened(
     sock.setblocking(False)
     template = Template(wire, sock, queue, payload_bytes)
     if numbered:
-        return Publisher(sock, window, lambda first, count: template.stamped(range(first, first + count)))
+        return ConfirmedPublisher(sock, window, lambda first, count: template.stamped(range(first, first + count)))
     whole = memoryview(template.frame * window)
-    return Publisher(sock, window, lambda first, count: whole[: count * template.size_bytes])
+    return ConfirmedPublisher(sock, window, lambda first, count: whole[: count * template.size_bytes])
 
 
-class Publisher:
+class ConfirmedPublisher:
     """``make``: the bytes of so many messages, given the number of the first, from 0 on. ``published`` counts what was
     given to be sent; ``waits_ns`` has, for each write, how long it was until all of it was confirmed."""
 
@@ -161,7 +161,7 @@ class Publisher:
 class _Round:
     """All publishers of the process."""
 
-    def __init__(self, publishers: list[Publisher]) -> None:
+    def __init__(self, publishers: list[ConfirmedPublisher]) -> None:
         self._publishers = {publisher.sock.fileno(): publisher for publisher in publishers}
         self._poll = select.epoll()
         for fd in self._publishers:
@@ -171,7 +171,7 @@ class _Round:
     def confirmed(self) -> int:
         return sum(publisher.confirms.count for publisher in self._publishers.values())
 
-    def read(self, within_s: float) -> list[Publisher]:
+    def read(self, within_s: float) -> list[ConfirmedPublisher]:
         """Reads for so long; returns the publishers that were told something, or can be written to."""
         told = [self._publishers[fd] for fd, _ in self._poll.poll(max(0.0, within_s))]
         for publisher in told:

@@ -33,7 +33,7 @@ def work(
     socks = opened(wire, port, [queue], number)
     sock = publisher_opened(wire, port)
     sock.setblocking(False)
-    publisher = Publisher(sock, Template(wire, sock, queue, payload_bytes).frame)
+    publisher = QueuePublisher(sock, Template(wire, sock, queue, payload_bytes).frame)
     consumers = Consumers(wire, socks, frame_bytes)
     poll = select.epoll()
     for fd in socks:
@@ -68,7 +68,7 @@ def work(
     }  # fmt: skip
 
 
-class Publisher:
+class QueuePublisher:
     """``published`` counts whole messages handed to the kernel. A broker that does not read holds up nobody here."""
 
     def __init__(self, sock: socket.socket, frame: bytes) -> None:

@@ -6,7 +6,7 @@ import socket
 import struct
 
 import pytest
-from bench.driver.confirmed import Publisher
+from bench.driver.confirmed import ConfirmedPublisher
 from bench.driver.message import FILLER
 from bench.errors import PeerFailed
 from bench.wires.durable import CONFIRM, AmqpDurable, Confirms
@@ -58,7 +58,7 @@ def test_a_message_that_was_refused_is_no_confirmed_one(frame: bytes, words: str
 def test_no_more_than_a_window_is_unconfirmed(pair: Pair) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    publisher = Publisher(ours, 10, lambda first, count: b"x" * (SIZE * count))
+    publisher = ConfirmedPublisher(ours, 10, lambda first, count: b"x" * (SIZE * count))
     publisher.publish()
     publisher.publish()
     assert publisher.published == 10
@@ -78,7 +78,7 @@ def test_no_more_than_a_window_is_unconfirmed(pair: Pair) -> None:
 def test_a_numbered_publisher_begins_with_none(pair: Pair) -> None:
     ours, _ = pair
     asked: list[tuple[int, int]] = []
-    publisher = Publisher(ours, 10, lambda first, count: b"x" * (asked.append((first, count)) or count))
+    publisher = ConfirmedPublisher(ours, 10, lambda first, count: b"x" * (asked.append((first, count)) or count))
     publisher.publish(4)
     publisher.publish(100)
     assert asked == [(0, 4), (4, 6)]
@@ -86,7 +86,7 @@ def test_a_numbered_publisher_begins_with_none(pair: Pair) -> None:
 
 def test_who_is_cut_off_does_not_wait_for_confirms(pair: Pair) -> None:
     ours, theirs = pair
-    publisher = Publisher(ours, 10, lambda first, count: b"x" * count)
+    publisher = ConfirmedPublisher(ours, 10, lambda first, count: b"x" * count)
     theirs.close()
     with pytest.raises(PeerFailed, match="closed"):
         publisher.read()

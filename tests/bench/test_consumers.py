@@ -6,7 +6,7 @@ import socket
 import struct
 
 import pytest
-from bench.driver.consumers import AHEAD, STEP, Consumers, Publisher
+from bench.driver.consumers import AHEAD, STEP, Consumers, QueuePublisher
 from bench.wires.amqp import AmqpQueue
 
 FRAME_BYTES = 200
@@ -33,7 +33,7 @@ def tags(data: bytes) -> list[int]:
 def test_the_publisher_is_ahead_by_so_many_and_no_more(pair: Pair) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * AHEAD * FRAME_BYTES)
-    publisher = Publisher(ours, b"x" * FRAME_BYTES)
+    publisher = QueuePublisher(ours, b"x" * FRAME_BYTES)
     for delivered in (0, 0, STEP - 1):
         publisher.publish(delivered)
         assert publisher.published == AHEAD
@@ -45,7 +45,7 @@ def test_the_publisher_is_ahead_by_so_many_and_no_more(pair: Pair) -> None:
 def test_a_broker_that_does_not_read_holds_up_only_the_publisher(pair: Pair) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    publisher = Publisher(ours, b"x" * FRAME_BYTES)
+    publisher = QueuePublisher(ours, b"x" * FRAME_BYTES)
     publisher.publish(0)
     assert publisher.published < STEP
     assert not publisher.finish()

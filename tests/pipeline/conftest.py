@@ -18,7 +18,8 @@ from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.session import check_java, open_session
+from headway.pipeline.java import check_java
+from headway.pipeline.session import open_session
 
 STARTUP = Path(__file__).with_name("startup")
 """What is in it is read by every Python process of these tests before anything else."""

@@ -12,7 +12,8 @@ from tests.pipeline.lakes import at, write
 
 from headway.core.base.errors import ConfigError
 from headway.core.telemetry.tables import TABLES
-from headway.pipeline.lake import check_lake, read_table
+from headway.pipeline.footers import check_lake
+from headway.pipeline.lake import read_table
 from headway.store.schema import TABLE_KEY, VERSION_KEY, arrow_schema
 
 

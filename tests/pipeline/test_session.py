@@ -14,7 +14,8 @@ import pytest
 
 from headway.core.base.errors import ConfigError
 from headway.pipeline import java
-from headway.pipeline.session import check_java, open_session
+from headway.pipeline.java import check_java
+from headway.pipeline.session import open_session
 
 OPEN = """
     import os, signal, sys

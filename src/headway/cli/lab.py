@@ -68,9 +68,9 @@ def run(
       headway check lab/recommended.toml --against http://127.0.0.1:9883
     """
     with needing("spark", "the lab"):
+        from headway.pipeline.footers import check_lake
         from headway.pipeline.lab.plans.candidates import load_plan
         from headway.pipeline.lab.run import run_lab
-        from headway.pipeline.lake import check_lake
         from headway.pipeline.session import open_session
 
     plan = load_plan(candidates)

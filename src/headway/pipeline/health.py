@@ -37,9 +37,8 @@ from headway import __version__
 from headway.core.base import ConfigError
 from headway.pipeline.definitions import KEPT, RESULTS, define
 from headway.pipeline.error_text import error_text
-from headway.pipeline.footers import check_folder
+from headway.pipeline.footers import check_folder, check_lake
 from headway.pipeline.graph import run_graph
-from headway.pipeline.lake import check_lake
 from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session

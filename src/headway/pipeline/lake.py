@@ -16,10 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructType
 
 from headway.core.telemetry import TABLES
-from headway.pipeline.footers import LakeInfo, check_lake
 from headway.store.schema import arrow_schema
-
-__all__ = ["LakeInfo", "check_lake", "each_once", "read_table", "spark_schema"]
 
 READ = {"ignoreMissingFiles": "true", "pathGlobFilter": "*.parquet"}
 

@@ -43,9 +43,6 @@ from pyspark.sql import SparkSession
 import headway
 from headway.core.base import ConfigError
 from headway.pipeline.java import check_java
-from headway.pipeline.progress import progress
-
-__all__ = ["check_java", "open_session", "progress"]
 
 MEMORY = "2g"
 """The heap of the driver, which in local mode is also the executor's."""

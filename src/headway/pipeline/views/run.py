@@ -25,7 +25,8 @@ from headway.core.base import ConfigError
 from headway.pipeline.admin import admin_url
 from headway.pipeline.error_text import error_text
 from headway.pipeline.lock import locked
-from headway.pipeline.session import MEMORY, open_session, progress
+from headway.pipeline.progress import progress
+from headway.pipeline.session import MEMORY, open_session
 from headway.pipeline.source.errors import SourceError
 from headway.pipeline.stop_signal import stop_signal
 from headway.pipeline.views.catalog import Catalog

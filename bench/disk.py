@@ -1,4 +1,4 @@
-"""The disk that everything durable waits for."""
+"""The time that the disk takes to sync."""
 
 from __future__ import annotations
 

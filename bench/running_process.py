@@ -1,4 +1,4 @@
-"""A process that is gone when the bench is gone, and what it costs.
+"""A running process that ends with the bench, and the memory and CPU time that it takes.
 
 The peer is started by a small shell of its own session that waits for the end of its standard input, which only the
 bench holds open: when the bench closes it, is interrupted or is killed, the shell kills its process group, itself
@@ -20,7 +20,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class RunningProcess:
-    """``command`` and all it starts, its output in ``log``."""
+    """A process of ``command``, and all that it starts; its output goes to ``log``."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         with log.open("wb") as out:

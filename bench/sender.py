@@ -1,4 +1,4 @@
-"""The physical limit: what a publisher sends goes to every subscriber, with nothing in between.
+"""The bare sender, the machine's limit: sends every byte of a publisher to every subscriber.
 
     python -m bench.sender PORT
 

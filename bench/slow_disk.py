@@ -1,4 +1,4 @@
-"""Headway on a disk that takes its time: each sync of the journal is so many seconds longer.
+"""Headway on a slow disk: each sync of the journal takes so many seconds longer.
 
     python -m bench.slow_disk SECONDS serve --config FILE
 

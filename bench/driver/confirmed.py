@@ -110,8 +110,9 @@ def opened(
 
 
 class ConfirmedPublisher:
-    """``make``: the bytes of so many messages, given the number of the first, from 0 on. ``published`` counts what was
-    given to be sent; ``waits_ns`` has, for each write, how long it was until all of it was confirmed."""
+    """A publisher with a window of unconfirmed messages. ``make``: the bytes of so many messages, given the number of
+    the first, from 0 on. ``published`` counts what was given to be sent; ``waits_ns`` has, for each write, how long it
+    was until all of it was confirmed."""
 
     def __init__(
         self, sock: socket.socket, window: int, make: Callable[[int, int], bytes | bytearray | memoryview]

@@ -69,7 +69,7 @@ def work(
 
 
 class QueuePublisher:
-    """``published`` counts whole messages handed to the kernel. A broker that does not read holds up nobody here."""
+    """The queue's publisher. ``published`` counts whole messages handed to the kernel; it never blocks."""
 
     def __init__(self, sock: socket.socket, frame: bytes) -> None:
         self._sock, self._size_bytes = sock, len(frame)
@@ -99,7 +99,7 @@ class QueuePublisher:
 
 
 class Consumers:
-    """``delivered`` counts whole deliveries: each of them is acknowledged."""
+    """The queue's consumers. ``delivered`` counts whole deliveries: each of them is acknowledged."""
 
     def __init__(self, wire: AmqpQueue, socks: dict[int, socket.socket], frame_bytes: int) -> None:
         self._acknowledgements, self._socks, self._frame_bytes = wire.acknowledgements, socks, frame_bytes

@@ -1,4 +1,4 @@
-"""A client that pings at a steady pace, whatever it is waiting for: how long the broker's loop says nothing."""
+"""A client that pings at a steady pace, to measure how long the broker's loop does not answer."""
 
 from __future__ import annotations
 

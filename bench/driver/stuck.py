@@ -1,4 +1,4 @@
-"""The stuck subscribers: they subscribe and never read. And connections that only stand there."""
+"""The stuck subscribers, which subscribe and never read; and idle connections."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ READY_S = 180.0
 
 
 class Worker:
-    """``work(pipe, *arguments)`` runs in a process of its own. It sends ``"ready"`` once, and its result is a dict."""
+    """A process that runs ``work(pipe, *arguments)``. It sends ``"ready"`` once, and its result is a dict."""
 
     def __init__(self, work: Callable[..., dict[str, Any]], *arguments: Any) -> None:
         context = mp.get_context("spawn")

@@ -1,4 +1,4 @@
-"""Headway again, spoken to as RabbitMQ is: the same broker with the same settings, another listener."""
+"""Headway over AMQP, as RabbitMQ is measured: the same broker and settings, another listener."""
 
 from __future__ import annotations
 

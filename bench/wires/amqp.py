@@ -45,7 +45,7 @@ class Amqp(Wire):
 
 
 class AmqpQueue(Amqp):
-    """One queue that consumers share, neither durable nor anybody's own, by the name that the levels are. It is
+    """One queue that consumers share, neither durable nor exclusive, named as the levels are. It is
     published to by its name; each consumer has up to ``PREFETCH`` messages and acknowledges them one by one."""
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:

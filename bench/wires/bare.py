@@ -1,4 +1,4 @@
-"""No protocol at all, for the bare sender (``bench.sender``): what is delivered are the bytes that were published."""
+"""The wire of the bare sender (``bench.sender``), without a protocol: the published bytes are delivered as they are."""
 
 from __future__ import annotations
 

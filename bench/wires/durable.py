@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 for what is to outlive the broker: durable queues, persistent messages, publisher confirms.
+"""AMQP 0-9-1 that outlives the broker: durable queues, persistent messages, publisher confirms.
 
 The very same bytes go to every broker. A queue is called what the levels are; it is published to by its name, or, with
 an exchange, through that: so several queues, or an MQTT topic's subscriptions beside it, get the same records.

@@ -46,7 +46,7 @@ def come_and_go(port: int, name: str, levels: Levels) -> socket.socket:
 
 
 class Deliveries:
-    """Reads deliveries with QoS 1: which numbers they carry, and what acknowledges them."""
+    """Reads deliveries with QoS 1: their numbers, and the bytes that acknowledge them."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()

@@ -10,7 +10,7 @@ from bench.wires.wire import Levels, Wire, dial, take
 
 
 class Mqtt(Wire):
-    """``version`` 4 is MQTT 3.1.1."""
+    """MQTT's wire; ``version`` 4 is MQTT 3.1.1."""
 
     def __init__(self, version: int = 4) -> None:
         self.version = version

@@ -1,4 +1,4 @@
-"""Catching up: a subscriber pauses while keyed updates pass, and then wants to be current."""
+"""Catch-up: a subscriber pauses while keyed updates pass, and then wants to be current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latency: how long a message takes at a steady pace, with and without stuck subscribers beside."""
+"""Latency: how long a message takes at a steady pace, with and without stuck subscribers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restart: a broker that has much to keep is killed, and started again."""
+"""Restart: a broker with many durable records is killed and started again."""
 
 from __future__ import annotations
 

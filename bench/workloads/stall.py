@@ -1,4 +1,4 @@
-"""Stall: how long the broker's loop says nothing while the disk takes its time."""
+"""Stall: how long the broker's loop does not answer while the disk syncs."""
 
 from __future__ import annotations
 

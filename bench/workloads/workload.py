@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 class Workload(ABC):
-    """The first column is the headline: what ratios are taken of."""
+    """A workload. Its first column is the headline, of which ratios are taken."""
 
     name: str
     about: str

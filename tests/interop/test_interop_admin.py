@@ -17,7 +17,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S
 
-from headway.cli.admin import AdminClient, NoEntry
+from headway.cli.admin import AdminClient, LoginRefused
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
 from headway.pipeline.source.broker_client import BrokerClient
@@ -161,7 +161,7 @@ def test_what_we_ask_with_logs_in(
 def test_what_we_ask_with_says_how_to_log_in(guarded: BrokerProcess) -> None:
     secret = guarded.admin.replace("//", "//ann:geheim@")
     for url in (guarded.admin, secret):
-        with pytest.raises(NoEntry, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as caught:
+        with pytest.raises(LoginRefused, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as caught:
             AdminClient(url).consumers()
         with pytest.raises(SourceError, match="HEADWAY_USER and HEADWAY_PASSWORD, or HEADWAY_TOKEN") as seen:
             BrokerClient(read_admin_url(url), 1.0).offsets("r/#")

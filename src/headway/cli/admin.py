@@ -11,7 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from headway.client.address import ADMIN_URL, LOG_IN, door, read_admin_url
+from headway.client.address import ADMIN_URL, LOG_IN, endpoint, read_admin_url
 from headway.core.base import ConfigError
 
 TIMEOUT_S = 5.0
@@ -25,19 +25,19 @@ class NoBroker(ConfigError):
     """No broker answers at this address."""
 
 
-class NoEntry(ConfigError):
-    """The broker has users, and this is none of them."""
+class LoginRefused(ConfigError):
+    """The broker refused the login."""
 
 
-class NotKnown(ConfigError):
-    """The broker answers that it knows nothing of what was asked for."""
+class NotFound(ConfigError):
+    """The broker does not know the thing that was asked for."""
 
 
 class AdminClient:
     """One broker's admin API."""
 
     def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self.url, self._login = door(read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL))
+        self.url, self._login = endpoint(read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL))
         self._timeout_s = timeout_s
 
     def broker(self) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class AdminClient:
         if not isinstance(text, str):
             return self._stranger()
         if error.code == 401:
-            return NoEntry(f"the broker at {self.url} does not let you in: {text}; {LOG_IN}")
-        return NotKnown(text) if error.code == 404 else ConfigError(text)
+            return LoginRefused(f"the broker at {self.url} does not let you in: {text}; {LOG_IN}")
+        return NotFound(text) if error.code == 404 else ConfigError(text)
 
     def _silence(self, why: object) -> NoBroker:
         if isinstance(why, ConnectionRefusedError):

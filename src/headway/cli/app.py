@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from headway import __version__
-from headway.cli.admin import AdminClient, NotKnown
+from headway.cli.admin import AdminClient, NotFound
 from headway.cli.errors import NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
@@ -224,7 +224,7 @@ def why(
     broker = AdminClient(admin)
     try:
         answer = broker.why(name)
-    except NotKnown as error:
+    except NotFound as error:
         names = near(broker, name)
         say(str(error) + (f" (did you mean {', '.join(names)}?)" if names else ""))
         raise typer.Exit(NOTHING_FOUND) from None

@@ -1,4 +1,4 @@
-"""Plain words: mistakes as one line each and exit 2, and other people's text made safe for a terminal."""
+"""Errors of commands in plain words: mistakes as one line each, and exit code 2."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def _write(output: Path | None, fill: Callable[[Path], None]) -> None:
 
 
 class ExportProgress:
-    """A line on standard error that is written again and again, once it has taken some time."""
+    """Progress of an export: a line on standard error that is written again and again after some time."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, stream: IO[str] | None = None) -> None:
         self._now = now

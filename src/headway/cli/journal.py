@@ -1,4 +1,4 @@
-"""``headway journal``: what a journal has, whether it is sound, and making it smaller."""
+"""``headway journal``: shows, verifies and compacts a journal."""
 
 from __future__ import annotations
 

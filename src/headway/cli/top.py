@@ -1,4 +1,4 @@
-"""`headway top`: who is behind, what it holds up, and what was decided about it; now, or again and again."""
+"""`headway top`: consumers by lag, what they hold, and the last verdicts about them; once, or live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headway why`: what was decided about a client and why, and how its connections ended, in words."""
+"""`headway why`: the verdicts about a client with their reasons, and how its connections ended, in words."""
 
 from __future__ import annotations
 

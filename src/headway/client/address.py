@@ -23,8 +23,8 @@ USER, PASSWORD, TOKEN = "HEADWAY_USER", "HEADWAY_PASSWORD", "HEADWAY_TOKEN"
 LOG_IN = f"set {USER} and {PASSWORD}, or {TOKEN} (or write http://USER:PASSWORD@HOST:PORT)"
 
 
-class Door(NamedTuple):
-    """An address taken apart."""
+class Endpoint(NamedTuple):
+    """The address of an admin API, and the login for it."""
 
     url: str
     """The address without the login."""
@@ -53,18 +53,18 @@ def default_admin_url() -> str:
     return read_admin_url(ADMIN_URL)
 
 
-def door(url: str) -> Door:
+def endpoint(url: str) -> Endpoint:
     """Takes an address apart. ``url``: from :func:`read_admin_url`."""
     parts = urlsplit(url)
     login, at, place = parts.netloc.rpartition("@")
     bare = parts._replace(netloc=place).geturl()
     if not at:
-        return Door(bare, {})
+        return Endpoint(bare, {})
     name, _, password = login.partition(":")
     if not name:
-        return Door(bare, {"Authorization": f"Bearer {unquote(password)}"})
+        return Endpoint(bare, {"Authorization": f"Bearer {unquote(password)}"})
     pair = f"{unquote(name)}:{unquote(password)}".encode()
-    return Door(bare, {"Authorization": f"Basic {base64.b64encode(pair).decode()}"})
+    return Endpoint(bare, {"Authorization": f"Basic {base64.b64encode(pair).decode()}"})
 
 
 def _login(environment: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Where the broker of a config is."""
+"""The address of a config's broker."""
 
 from __future__ import annotations
 

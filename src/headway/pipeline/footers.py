@@ -1,4 +1,4 @@
-"""Footers: is every file of a lake whole, ours, and not of a newer schema? Asked before Spark is started.
+"""Footers: a check that every file of a lake is whole, ours, and of no newer schema, before Spark is started.
 
 Only the last bytes of each file are read, many files at once: tens of thousands take seconds.
 """

@@ -48,7 +48,7 @@ IDENTITY = "health.json"
 
 
 class Health(NamedTuple):
-    """``tables``: the results by name; ``about``: what was recorded, and how long this took."""
+    """The result of a run. ``tables``: the results by name; ``about``: what was recorded, and how long this took."""
 
     report: Path
     tables: dict[str, pa.Table]

@@ -1,4 +1,4 @@
-"""A folder that one run at a time is at work in."""
+"""The lock of a folder, held by one run at a time."""
 
 from __future__ import annotations
 

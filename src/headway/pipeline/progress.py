@@ -1,4 +1,4 @@
-"""Progress: one line on stderr about what goes on, so that nobody has to wonder whether it still does.
+"""Progress: one line on stderr that says what is being done.
 
 On a terminal it is one live line that is gone at the end. Elsewhere (a log, CI) it is a plain line now and then, and
 nothing at all for what is done at once.

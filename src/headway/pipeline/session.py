@@ -1,4 +1,4 @@
-"""The session: Spark, started quietly for one piece of work, and gone when that is over.
+"""The session: Spark, started quietly for one piece of work, and ended after it.
 
 Theory of operation. A JVM of our own is started with the driver in it, and in the driver a Spark Connect server, which
 only this machine, with a token made for the occasion, can reach. The session given out is a Connect client. So the same

@@ -34,7 +34,7 @@ _FILE = re.compile(r"date=(\d{4}-\d\d-\d\d)/(\d{20})-(\d{20})\.parquet")
 
 
 class File(NamedTuple):
-    """``first`` and ``last``: offsets."""
+    """A Parquet file of a topic's folder; ``first`` and ``last`` are offsets."""
 
     date: str
     first: int

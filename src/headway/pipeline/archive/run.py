@@ -98,7 +98,7 @@ def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path
 
     try:
         with progress("Archiving", spark):
-            list(run_graph(spark, DATABASE, out, flows, runner=cast(SparkSession, _Patient(spark))))
+            list(run_graph(spark, DATABASE, out, flows, runner=cast(SparkSession, _WaitingSession(spark))))
     except PySparkException as error:
         raise ConfigError(f"not archived: {error_text(error)} (--verbose shows more)") from error
 
@@ -115,9 +115,9 @@ def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> Non
         return source.option("from", folder.end() or "earliest").load()
 
 
-class _Patient:
-    """Spark 4.3 reports a pipeline's progress in a way that PySpark takes for an error where a Python sink is at work;
-    so it is waited for to its end, and then that is all that was told."""
+class _WaitingSession:
+    """A session that waits for a pipeline's end, and reports nothing: Spark 4.3 reports its progress in a way that
+    PySpark takes for an error where a Python sink is at work."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.client = self

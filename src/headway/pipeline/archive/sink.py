@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):
 
 
 class ArchiveFormat(DataSource):
-    """Options: ``path``, the topic's folder, and ``topic``, the filter."""
+    """The format. Its options: ``path``, the topic's folder, and ``topic``, the filter."""
 
     @classmethod
     def name(cls) -> str:

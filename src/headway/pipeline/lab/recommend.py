@@ -1,4 +1,4 @@
-"""Recommending: which candidate to take, and a config that the broker takes as it is.
+"""The recommendation: the candidate to take, and a config that the broker takes as it is.
 
 Of those that keep to the goal (peak memory and disk, producer stall) the one that wrongs the fewest: fewest false
 positives, then fewest consumers hit, then fewest records not given, then the least held. If none keeps to the goal, the

@@ -1,4 +1,4 @@
-"""Scoring: from what was replayed to one line per candidate, and one per consumer that was hit.
+"""Scores: one line per candidate, and one per consumer that was hit, made of what was replayed.
 
 Rules:
 - A consumer is a client's subscription to a filter, through all its traces. It counts as hit once, for the first time.

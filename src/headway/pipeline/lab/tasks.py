@@ -1,4 +1,4 @@
-"""Tasks: what runs on the executors. Arrow in, Arrow out, and no side effects, so that a task may be run again.
+"""Tasks that run on the executors: Arrow in, Arrow out, and no side effects, so that a task may be run again.
 
 A task of the first kind gets all samples of one client and replays them under its slice of the candidates. A task of
 the second kind gets what everybody held under some candidates, in order of time, and replays the pools; it keeps only

@@ -1,4 +1,4 @@
-"""Spans: for how long each sample speaks, and what happened since the sample before it.
+"""Spans: the time that each sample stands for, and what happened since the sample before it.
 
 Rules:
 - Samples are ordered by their number, not by their time. A clock that was set back makes no negative time.

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing but itself: text, tables and plots, in light and dark, on paper and on a phone.
+"""One self-contained HTML page: text, tables and plots, in light and dark, on paper and on a phone.
 
 Rules:
 - The page is made by ``page.html``, which escapes all text; strangers' text is made printable first (``words``).

@@ -1,4 +1,4 @@
-"""Numbers and names in words, for pages that are read by people who were not there.
+"""Numbers and names in words, for reports.
 
 Names come from strangers: ``printable`` makes any text one line of printable characters, ``shown`` shortens it, too.
 A page escapes what it writes; a plot understands a few tags and entities of its own, so its texts go through ``label``.

@@ -33,7 +33,7 @@ log = logging.getLogger("headway")
 
 
 @dataclass(frozen=True)
-class Handed(WriterCommitMessage):
+class HandedParts(WriterCommitMessage):
     """The parts that a task has handed over."""
 
     writer: str
@@ -80,7 +80,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         take_back(self._options, messages)
 
 
-def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str) -> Handed:
+def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str) -> HandedParts:
     """Hands all batches over, as parts. Raises SourceError; then the broker has none of them."""
     broker = WriterClient(options.admin, options.timeout_s)
     parts: list[str] = []
@@ -100,12 +100,12 @@ def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: s
         for part in parts:
             broker.take_back(writer, part)
         raise
-    return Handed(writer, tuple(parts))
+    return HandedParts(writer, tuple(parts))
 
 
 def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
     """Publishes the batch that these tasks have handed over. Raises SourceError."""
-    handed = [message for message in messages if isinstance(message, Handed)]
+    handed = [message for message in messages if isinstance(message, HandedParts)]
     parts = [part for message in handed for part in message.parts]
     if parts:
         published = WriterClient(options.admin, options.timeout_s).publish(handed[0].writer, batch, parts)
@@ -116,7 +116,7 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 def take_back(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     broker = WriterClient(options.admin, options.timeout_s)
     for message in messages:
-        if isinstance(message, Handed):
+        if isinstance(message, HandedParts):
             for part in message.parts:
                 broker.take_back(message.writer, part)
 

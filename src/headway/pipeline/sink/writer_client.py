@@ -20,7 +20,7 @@ class BatchResult(NamedTuple):
 
 
 class WriterClient(BrokerClient):
-    """Raises SourceError: what the broker refuses, and its not being there for too long."""
+    """A client that writes. Raises SourceError where the broker refuses, or is away for too long."""
 
     def stage(self, writer: str, data: bytes) -> str:
         """Puts rows on the broker's disk as a part, and returns its name. One that is asked for twice, because the

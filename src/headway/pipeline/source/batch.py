@@ -1,4 +1,4 @@
-"""A batch: what there is between two offsets when it is planned."""
+"""A batch: the records between two offsets at the time when it is planned."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicBatch(DataSourceReader):
 
 
 class FilteredTopicBatch(TopicBatch):
-    """One whose filters narrow what is asked for. Spark has it only where somebody wants it: see docs/SPARK.md."""
+    """A batch whose filters narrow the range that is asked for; on request only: see docs/SPARK.md."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         return self._bounds.push(filters)

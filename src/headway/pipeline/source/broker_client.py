@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
-from headway.client.address import LOG_IN, door
+from headway.client.address import LOG_IN, endpoint
 from headway.pipeline.source.backoff import Backoff
 from headway.pipeline.source.errors import Away, OffsetsGone, SourceError
 
@@ -45,7 +45,7 @@ class BrokerClient:
     """A client of the admin API. It connects when it first asks, so that a fresh one can be pickled."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self.url, self._login = door(url)
+        self.url, self._login = endpoint(url)
         self.timeout_s = timeout_s
         self._kept: HTTPConnection | None = None
 

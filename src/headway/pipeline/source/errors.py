@@ -1,4 +1,4 @@
-"""Errors that end a query: one line each, for Spark shows it below everything that it has to say itself."""
+"""Errors that end a query: one line each, as Spark shows them below its own."""
 
 from __future__ import annotations
 

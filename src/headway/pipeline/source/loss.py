@@ -1,4 +1,4 @@
-"""Records that a query was to have and that are not there any more: its end, or a line in the log."""
+"""Lost records: they end the query that was to have them, or are a line in the log."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _WORDS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Options:
-    """``topic`` may be a filter."""
+    """The options of a read. ``topic`` may be a filter."""
 
     topic: str
     admin: str = field(default_factory=default_admin_url)

@@ -1,4 +1,4 @@
-"""Ranges of offsets: from where to where, cut into parts that are read side by side, and what filters leave of them."""
+"""Ranges of offsets, cut into parts that are read side by side, and narrowed by filters."""
 
 from __future__ import annotations
 

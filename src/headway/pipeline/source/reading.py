@@ -1,4 +1,4 @@
-"""Reading a partition: to its end, whatever becomes of the broker in between."""
+"""Reads a partition to its end, also where the broker is away in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream: what comes, batch after batch, and a cursor at the broker that says how far the query is.
+"""A stream: new records, batch after batch, and a cursor at the broker that says how far the query is.
 
 Theory of operation. The offset that Spark writes down at the end of a batch says all there is to know of it: where it
 begins (``from``), where it ends, and the cursor's name. So a batch that is run again is the same one, also the first,

@@ -1,4 +1,4 @@
-"""A view's result becomes records: a row is a payload, an object of its columns.
+"""Publishes a view's result: each row is a record, whose payload is an object of the columns.
 
 Theory of operation. A stream into the format "headway" would be the short way, but Spark lets such a format have only
 rows that are new, never groups that have changed. So each batch is published by itself, under the name of the view's

@@ -98,7 +98,7 @@ def run_views(
 
 
 class ViewRun:
-    """The queries that there are, and the statuses that say how they stand."""
+    """The running queries, and the statuses that say how they stand."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, admin: str, folder: Path) -> None:
         self._spark = spark

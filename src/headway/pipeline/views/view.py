@@ -1,4 +1,4 @@
-"""One view: its query, from what is written in the config to what Spark runs."""
+"""One view: makes the query that Spark runs of the view's table in the config."""
 
 from __future__ import annotations
 

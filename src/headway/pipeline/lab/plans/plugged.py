@@ -1,5 +1,5 @@
-"""Plugged-in meters and actions, which a lab cannot replay: samples have no column of its meter, nor the plug-in's own
-mind."""
+"""Plugged-in meters and actions, which a lab cannot replay: samples have no column of such a meter, and do not say how
+the plug-in decides."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Replays: recorded consumers go through their days once more, under another policy."""
+"""Replays: recorded consumers are replayed under other policies."""

@@ -1,4 +1,4 @@
-"""The base: how it would have gone without any policy, replayed once and shared by all candidates of a consumer.
+"""The base: a consumer's replay without any policy, done once and shared by all candidates.
 
 Theory of operation. Until a candidate does something that changes what the consumer gets, all candidates see the very
 same samples. And as long as none of a candidate's rules can begin to hold, or an active one step back, it need not see
@@ -57,7 +57,7 @@ class Recording(NamedTuple):
 
 
 class MeterRange:
-    """Bounds of every meter at any time between some looks, each as far from the next as ``next_corner``.
+    """Bounds of every meter at any time between two or more looks, each as far from the next as ``next_corner``.
 
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
     what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps."""

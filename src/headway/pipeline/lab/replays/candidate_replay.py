@@ -62,7 +62,7 @@ SWEPT_MAX_S = 8.0
 
 
 class Event(NamedTuple):
-    """A verdict there would have been. Time in seconds since the recording began."""
+    """A verdict that the candidate would have given. Time in seconds since the recording began."""
 
     time: float
     kind: DecisionKind

@@ -1,4 +1,4 @@
-"""Pools: what all consumers together hold under one candidate, and whom the broker's own pressure rules give up.
+"""Pools: the bytes that all consumers hold under one candidate, and the consumers that the broker's rules evict.
 
 Theory of operation. What a lane holds is what its furthest consumer is back: the others' lags are part of it. So memory
 and disk follow from the consumers' lags, bucket by bucket, through ``core.pool.Pool`` and the rules of

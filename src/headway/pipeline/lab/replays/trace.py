@@ -33,7 +33,7 @@ _SAME_S = 0.05
 
 
 class Stretches:
-    """Times at which something was so, and since when: its socket blocked, or its window full."""
+    """Times at which a condition held, and since when: its socket was blocked, or its window full."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
         """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row

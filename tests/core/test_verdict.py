@@ -46,7 +46,7 @@ BLOCKED = slow(blocked_time=31.2, peer_window_closed=True)
 CAUSES = [
     ({"retransmitting": True, "peer_window_closed": True}, Cause.NETWORK, "bytes sent to it are being retransmitted"),
     ({"blocked_time": 9, "reads_itself": True}, Cause.APPLICATION, "it reports no progress"),
-    ({"peer_window_closed": True, "drain_rate": 9e5}, Cause.APPLICATION, "its receive window is closed"),
+    ({"peer_window_closed": True, "blocked_time": 9.0}, Cause.APPLICATION, "its receive window is closed"),
     (
         {"credit_exhausted": True, "in_flight": 20, "blocked_time": 9},
         Cause.APPLICATION,

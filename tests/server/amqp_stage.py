@@ -190,7 +190,7 @@ class Socket:
             self.incoming.appendleft(data[most:])
         return data[:most]
 
-    def send(self, data: bytes | bytearray | memoryview) -> int:
+    def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
         if self.shut or self.closed:
             self.late += data
             raise BrokenPipeError(errno.EPIPE, "it was shut")

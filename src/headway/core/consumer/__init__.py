@@ -18,7 +18,7 @@ from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
-from headway.core.consumer.outlet import Outlet, PeerState
+from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
@@ -29,8 +29,9 @@ from headway.core.consumer.subscription import Subscription
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
     "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD",
-    "Feed", "FeedKey", "GIVEN_UP", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "parse_options",
-    "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms", "Reader",
+    "Feed", "FeedKey", "GIVEN_UP", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "Pace",
+    "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms",
+    "Reader",
     "REPLACED", "RESTING", "Resume", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
     "SubscribeRequest", "Subscription", "SubscriptionOptions", "Will", "Window",
 ]

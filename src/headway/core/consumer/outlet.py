@@ -10,9 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from headway.core.log import SpillHandle
+
+
+class Pace(NamedTuple):
+    """How a client takes bytes, for the meters of its consumers."""
+
+    stands_since_s: float | None
+    """Since when bytes have waited and none was taken; None: none wait."""
+    usual_pause_s: float = 0.0
+    """How long the client usually stands still between two steps; 0: not known."""
+    unacknowledged_bytes: int = 0
+    """Bytes that were taken from here and have not reached the client."""
+    lump_bytes: float = 0.0
+    """So much may the client have read of what it has not acknowledged."""
 
 
 class Outlet(ABC):
@@ -44,6 +57,10 @@ class Outlet(ABC):
     def peer(self) -> PeerState:
         """Returns what the transport knows about a peer that does not read. Called only for a verdict."""
 
+    def pace(self, now: float) -> Pace:
+        """Returns how the client takes bytes. Asked at each look at a consumer that lags."""
+        return Pace(self.blocked_since_s)
+
     def took(self, count: int, total: int, now: float) -> bool:
         """Notes the outcome of an offer. Returns whether everything was taken."""
         if count:
@@ -64,7 +81,8 @@ class Outlet(ABC):
 
     def blocked_s(self, now: float) -> float:
         """Returns for how many seconds bytes have waited and none was taken."""
-        return now - self.progress_s if self.blocked else 0.0
+        since = self.blocked_since_s
+        return now - since if since is not None else 0.0
 
 
 class NullOutlet(Outlet):

@@ -16,6 +16,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     apart = subscription.reader.counts_apart
     position_bytes = subscription.counters.handed_bytes if apart else cursor.position
     session.look_at(subscription)
+    pace = session.outlet.pace(now)
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     return subscription.case.meter.observe(
         now,
@@ -23,7 +24,10 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
         oldest_time_s=subscription.oldest_time() if lag_records else None,
-        blocked_since=session.outlet.blocked_since_s,
+        blocked_since=pace.stands_since_s,
+        usual_pause=pace.usual_pause_s,
+        unacknowledged_bytes=pace.unacknowledged_bytes,
+        lump_bytes=pace.lump_bytes,
         credit_exhausted_since=subscription.credit_exhausted_since_s,
         oldest_unacked_s=subscription.oldest_unacknowledged_s(),
         in_flight=subscription.window.used,

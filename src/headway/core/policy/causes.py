@@ -4,14 +4,19 @@ The *reason* is the meter that led to the decision; the *cause* is where the tro
 have a dead network, or an application that does not read. The cause is the first of these that applies:
 
 1. the broker's own loop was late                                         -> broker
-2. bytes sent are being retransmitted                                     -> network
-3. the peer's receive window is closed, or its credit is used up,
-   or its acknowledgements are later than ``LATE_ACK_S``                  -> application
-4. it drains steadily (not blocked, a twentieth of what is offered or more):
+2. bytes sent are lost, or their acknowledgements stay away               -> network
+3. its credit is used up, and has been for ``NO_CREDIT_S``; or its
+   acknowledgements are later than ``LATE_ACK_S``                         -> application
+4. it drains steadily (it stands still no longer than usual, and takes a
+   twentieth of what is offered or more):
    offered over three times the long run, or less than it drains now      -> producer_burst
    otherwise it is offered more than it takes                             -> over_subscription
-5. its socket takes nothing though its window is not known to be closed   -> network
-6. anything else (it takes a trickle)                                     -> application
+5. the peer's receive window is closed                                    -> application
+6. its socket takes nothing though its window is not known to be closed   -> network
+7. anything else (it takes a trickle)                                     -> application
+
+A closed window alone says little: that of every reader that is slower than its feed is closed most of the time. So a
+steady reader comes first.
 """
 
 from __future__ import annotations
@@ -22,9 +27,10 @@ from headway.core.base import Cause, Reason, format_duration, format_rate, forma
 from headway.core.policy.action import ACTIONS, Action, ActionKind, Which
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meter import Sample
+from headway.core.policy.meter import PAUSES, Sample
 from headway.core.policy.meters import METERS, records, waiting
 
+NO_CREDIT_S = 1.0
 LATE_ACK_S = 5.0
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
@@ -82,14 +88,12 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.BROKER, "its own loop was late"
     if sample.retransmitting:
         return Cause.NETWORK, "bytes sent to it are being retransmitted"
-    if sample.peer_window_closed:
-        return Cause.APPLICATION, "its receive window is closed"
-    if sample.credit_exhausted:
+    if sample.credit_exhausted and (sample.credit_exhausted_time >= NO_CREDIT_S or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
     if sample.ack_age >= LATE_ACK_S and sample.in_flight:
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
-    steady = sample.drain_rate > 0 and sample.blocked_time < BLOCKED_S
+    steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)
     if steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate:
         takes = f"it takes {format_rate(sample.drain_rate)} of the {format_rate(sample.offered_rate)} offered"
         if sample.offered_burst > BURST_FACTOR:
@@ -97,6 +101,8 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         if sample.drain_rate > sample.offered_rate:
             return Cause.PRODUCER_BURST, f"{takes} now and is working off what came before"
         return Cause.OVER_SUBSCRIPTION, takes
+    if sample.peer_window_closed:
+        return Cause.APPLICATION, "its receive window is closed"
     if sample.blocked_time > 0 and not sample.reads_itself:
         return Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be closed"
     if sample.drain_rate > 0:

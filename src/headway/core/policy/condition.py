@@ -15,7 +15,8 @@ Rules:
    ``drain_rate``, which is a floor: ``<``.
 2. Units go by the meter: bytes, seconds, bytes per second, shares, or plain counts.
 3. A rate floor counts only while records wait *and* the consumer, not the supply, sets the pace
-   (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds.
+   (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds. A client that
+   stands still may have read a lump that nobody knows of yet, and counts as if it had (:attr:`Sample.drain_slack`).
 4. Where a plugged-in meter has no value (or failed to measure one), the comparison fails.
 5. ``2 x prefetch`` fails for a client without a window. ``prefetch + 50`` is 50 for such a client.
 6. ``holds(sample, ease=0.2)`` makes every threshold a fifth easier to reach. A rule steps back only when the condition
@@ -96,6 +97,8 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
             return False
         if meter.floor and not sample.rate_judged:
             return self.op[0] == ">"
+        if meter.slack is not None:
+            value += meter.slack(sample)
         if self.op == ">":
             return value > limit
         if self.op == ">=":

@@ -12,12 +12,18 @@ Rules that keep the figures fair:
 2. *A rate is judged only over time in which the consumer could have been faster.* If a consumer has taken everything
    that waited at the look before, its rate was that of the publisher, and the window starts again at this look. A
    window shorter than ``RATE_WINDOW_MIN_S`` is not judged: ``drain_rate`` is reported, but ``rate_judged`` is False.
+   What counts as drained has reached the client. A client takes bytes in lumps, so a rate is measured over whole lumps:
+   from one step to another, and over two *usual pauses* at least. For the same reason a consumer is late only if it
+   stands still for ``PAUSES`` of its usual pauses (``Sample.overdue_time``).
 3. *Clocks restart when the lag was gone.* ``waited`` is how long records have waited without a break: one big message a
    minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up` is called, or when
    there was no look for a while and all that waited at the last one has been taken.
 4. *A cursor that a policy moves does not drain.* :meth:`skipped` takes such bytes out of the drain rate.
 5. *The broker's own lateness is not charged to a consumer.* All times leave out the seconds in :class:`Lateness`.
-6. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
+6. *Who falls behind is told from who catches up.* ``drain_share`` is what the consumer took of what was offered over
+   the last half minute of its lag, and ``catch_up_time`` is when it will have taken all that waits if both rates last.
+   Lag alone grows and shrinks for both.
+7. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
    subscription, not from the day on which a record was published.
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
@@ -41,6 +47,13 @@ BURST_WINDOW_S = 10.0
 UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 LATENESS_EVENTS_MAX = 64
+STEP_S = 0.25
+"""A consumer that moved this long ago has just moved, as far as looks can tell."""
+PAUSES = 3.0
+"""A consumer that stands still for fewer of its usual pauses is not late."""
+SHARE_WINDOW_S = 30.0
+SHARE_WINDOW_MIN_S = 10.0
+"""A share over less time than this says nothing, and counts as 1."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -53,8 +66,18 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lag_bytes: int = 0
     lag_age: float = 0.0
     drain_rate: float = 0.0
+    drain_slack: float = 0.0
+    """Bytes per second that the consumer may have drained besides, in a lump that is not acknowledged yet."""
     offered_rate: float = 0.0
     blocked_time: float = 0.0
+    """Seconds for which bytes have waited and the client took none."""
+    usual_pause: float = 0.0
+    """Seconds for which the client usually stands still between two steps; 0: not known."""
+    drain_share: float = 1.0
+    """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
+    catch_up_time: float = 0.0
+    """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
+    while that is not known."""
     credit_exhausted_time: float = 0.0
     slow_count: int = 0
     ack_age: float = 0.0
@@ -85,6 +108,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def idle(self) -> bool:
         """Tells whether nothing waits and nothing is in flight. An idle consumer is never slow."""
         return self.lag_records == 0 and self.in_flight == 0
+
+    @property
+    def overdue_time(self) -> float:
+        """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
+        return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0
 
     @property
     def rate_judged(self) -> bool:
@@ -119,8 +147,8 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_since", "_skipped",
-        "_slow_since", "_waiting_since", "slow_count",
+        "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since",
+        "_skipped", "_slow_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -130,8 +158,11 @@ class Meter:
         self._skipped = 0
         self._waiting_since: float | None = None
         self._slow_since: float | None = None
-        self._looks: list[tuple[float, int]] = []
-        """(time, bytes drained) at a few looks, the oldest first, while it could have been faster (rule 2)."""
+        self._looks: list[tuple[float, float, int]] = []
+        """(time, when it last moved, bytes drained) at a few looks, the oldest first, while it could have been faster
+        (rule 2)."""
+        self._shares: list[tuple[float, int, int]] = []
+        """(time, lane end, bytes drained) at a few looks of the last half minute of lag (rule 6)."""
         self._offers: list[tuple[float, int]] = []
         """(time, lane end) at a few looks since records began to wait."""
         self._last: tuple[float, int, int] | None = None
@@ -153,6 +184,7 @@ class Meter:
         self._waiting_since = None
         self._looks.clear()
         self._offers.clear()
+        self._shares.clear()
         self._last = None
 
     def mark_slow(self, now: float) -> bool:
@@ -175,7 +207,7 @@ class Meter:
     def fork(self) -> Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
-        other._looks, other._offers = self._looks.copy(), self._offers.copy()
+        other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.copy()
         return other
 
     # -- the look ---------------------------------------------------------------------------------------------------
@@ -189,6 +221,9 @@ class Meter:
         lag_records: int,
         oldest_time_s: float | None = None,
         blocked_since: float | None = None,
+        usual_pause: float = 0.0,
+        unacknowledged_bytes: int = 0,
+        lump_bytes: float = 0.0,
         credit_exhausted_since: float | None = None,
         oldest_unacked_s: float | None = None,
         in_flight: int = 0,
@@ -201,9 +236,12 @@ class Meter:
     ) -> Sample:
         """Takes one sample.
 
-        ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the socket last took
-        a byte; None: it is writable. ``credit_exhausted_since`` is when the client's window became full; None: it has
-        room. ``oldest_unacked_s`` is when the oldest record in flight was sent; None: there is none.
+        ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the client last took
+        a byte; None: the socket is writable. ``usual_pause`` is how long it usually stands still in between.
+        ``unacknowledged_bytes`` of what lies before the position have not reached it, and ``lump_bytes`` it may have
+        read unseen. ``credit_exhausted_since``
+        is when the client's window became full; None: it has room. ``oldest_unacked_s`` is when the oldest record in
+        flight was sent; None: there is none.
         """
         drained = position_bytes - self._skipped
         waits = lag_records > 0
@@ -213,10 +251,18 @@ class Meter:
             self._offers.append((self._waiting_since, position_bytes))
         waiting = self._waiting_since if waits and self._waiting_since is not None else now
         if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
-            self._rates = (*self._drain(now, drained), *self._offered(now, end_bytes))
+            moved = now if blocked_since is None else blocked_since
+            reached = drained - unacknowledged_bytes
+            self._rates = (*self._drain(now, moved, reached, usual_pause), *self._offered(now, end_bytes))
+            if waits:
+                self._keep_look(now, moved, reached, usual_pause)
+                if now - moved < STEP_S or now - moved > usual_pause:  # not in the middle of a lump
+                    self._keep_share(now, end_bytes, reached)
         drain_rate, window, offered_rate, burst = self._rates
+        drain_share, catch_up_time = self._share(now, end_bytes - position_bytes)
         if waits:
-            self._keep(now, drained, end_bytes, end_bytes - position_bytes)
+            self._keep_offer(now, end_bytes)
+            self._last = (now, drained, end_bytes - position_bytes)
         else:
             self.caught_up(now)
         starved_since = credit_exhausted_since if waits else None
@@ -225,8 +271,12 @@ class Meter:
             lag_bytes=max(0, end_bytes - position_bytes) if waits else 0,
             lag_age=self._span(oldest_time_s, now) if waits else 0.0,
             drain_rate=drain_rate,
+            drain_slack=lump_bytes / window if window else 0.0,
             offered_rate=offered_rate,
             blocked_time=0.0 if blocked_since is None else self._span(max(blocked_since, waiting), now),
+            usual_pause=usual_pause,
+            drain_share=drain_share if waits else 1.0,
+            catch_up_time=catch_up_time if waits else 0.0,
             credit_exhausted_time=0.0 if starved_since is None else self._span(max(starved_since, waiting), now),
             slow_count=self.slow_count,
             ack_age=self._span(oldest_unacked_s, now) if in_flight > 0 else 0.0,
@@ -257,17 +307,32 @@ class Meter:
         else:
             self._looks.clear()
 
-    def _drain(self, now: float, drained: int) -> tuple[float, float]:
+    def _drain(self, now: float, moved: float, reached: int, usual_pause: float) -> tuple[float, float]:
         """Returns bytes drained per second, and the window in seconds; without a window, the rate since the last look.
-        """
+
+        A client that stands still for no longer than usual is measured up to its last step."""
         if self._looks:
-            since, drained_then = self._looks[0]
-            window = self._span(since, now)
+            looked_then, moved_then, reached_then = self._looks[0]
+            stands = now - moved > usual_pause
+            window = self._span(looked_then, now) if stands else self._span(moved_then, moved)
             if window > 0:
-                return max(0.0, (drained - drained_then) / window), window
+                return max(0.0, (reached - reached_then) / window), window
+            if not stands:
+                return self._rates[0], 0.0  # in the middle of its first step
         if self._last is not None and now > self._last[0]:
-            return max(0.0, (drained - self._last[1]) / (now - self._last[0])), 0.0
+            return max(0.0, (reached - self._last[1]) / (now - self._last[0])), 0.0
         return 0.0, 0.0
+
+    def _share(self, now: float, waiting_bytes: int) -> tuple[float, float]:
+        """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6)."""
+        if not self._shares or now - self._shares[0][0] < SHARE_WINDOW_MIN_S:
+            return 1.0, 0.0
+        (since, end_then, reached_then), (upto, end, reached) = self._shares[0], self._shares[-1]
+        offered, taken, window = end - end_then, reached - reached_then, self._span(since, upto)
+        if window <= 0:
+            return 1.0, 0.0
+        closing = (taken - offered) / window
+        return taken / offered if offered > 0 else 1.0, waiting_bytes / closing if closing > 0 else math.inf
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
         """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""
@@ -282,17 +347,30 @@ class Meter:
         known = short_s >= RATE_WINDOW_MIN_S and long_s >= 4 * short_s and usual > 0
         return offered, offered / usual if known else 1.0
 
-    def _keep(self, now: float, drained: int, end_bytes: int, waiting_bytes: int) -> None:
-        """Remembers this look. Looks are kept a quarter of a window apart, and one of them is at least a window old."""
-        self._last = (now, drained, waiting_bytes)
-        for ring, value in ((self._looks, drained), (self._offers, end_bytes)):
-            if not ring or now - ring[-1][0] >= RATE_WINDOW_S / 4:
-                ring.append((now, value))
-            while len(ring) > 2 and now - ring[1][0] >= RATE_WINDOW_S:
-                del ring[0]
+    def _keep_look(self, now: float, moved: float, reached: int, usual_pause: float) -> None:
+        """Remembers a look. Looks are kept a quarter of a window apart, and one of them is at least a window old."""
+        window = max(RATE_WINDOW_S, 2 * usual_pause)
+        if not self._looks or now - self._looks[-1][0] >= window / 4:
+            self._looks.append((now, moved, reached))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= window:
+            del self._looks[0]
+
+    def _keep_offer(self, now: float, end_bytes: int) -> None:
+        """Remembers what was offered, likewise."""
+        if not self._offers or now - self._offers[-1][0] >= RATE_WINDOW_S / 4:
+            self._offers.append((now, end_bytes))
+        while len(self._offers) > 2 and now - self._offers[1][0] >= RATE_WINDOW_S:
+            del self._offers[0]
+
+    def _keep_share(self, now: float, end_bytes: int, reached: int) -> None:
+        """Remembers both for longer, an eighth of that window apart."""
+        if not self._shares or now - self._shares[-1][0] >= SHARE_WINDOW_S / 8:
+            self._shares.append((now, end_bytes, reached))
+        while len(self._shares) > 2 and now - self._shares[1][0] >= SHARE_WINDOW_S:
+            del self._shares[0]
 
     def _span(self, since: float | None, now: float) -> float:
-        """Returns the seconds since then that count against the consumer (rules 5 and 6)."""
+        """Returns the seconds since then that count against the consumer (rules 5 and 7)."""
         if since is None:
             return 0.0
         since = max(since, self._since)

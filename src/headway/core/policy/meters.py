@@ -7,6 +7,7 @@ look, if the consumer's policy names it, and its value is in ``Sample.plugged``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from operator import attrgetter
 from typing import Protocol
 
@@ -78,6 +79,8 @@ class MeterInfo(msgspec.Struct, frozen=True):
     """The meter is about this consumer, not about the other consumers of its topic."""
     floor: bool = False
     """The meter is a rate: too little of it speaks against the consumer (condition.py, rule 3)."""
+    slack: Callable[[Sample], float] | None = None
+    """How much more than it reads the meter may be."""
     tells_lag: bool = False
     """The finding says how much waits."""
     plugged: PluggedMeter | None = None
@@ -111,7 +114,16 @@ def _drained(value: str, limit: str, sample: Sample) -> str:
 
 
 def _blocked(value: str, limit: str, sample: Sample) -> str:
-    return f"{'it has not moved on' if sample.reads_itself else 'no bytes taken'} for {value} (limit {limit})"
+    usual = f", its usual pause is {format_duration(sample.usual_pause)}" if sample.usual_pause >= 1 else ""
+    return f"{'it has not moved on' if sample.reads_itself else 'no bytes taken'} for {value} (limit {limit}{usual})"
+
+
+def _catch_up(value: str, limit: str, sample: Sample) -> str:
+    when = f"in {value}" if sample.catch_up_time < inf else "never"
+    return f"at this pace it will have taken the {waiting(sample)} that wait {when} (limit {limit})"
+
+
+NEVER = Unit(parse_duration, lambda value: format_duration(value) if value < inf else "never")
 
 
 METERS: Names[MeterInfo] = Names("meter", {
@@ -132,9 +144,19 @@ METERS: Names[MeterInfo] = Names("meter", {
     ),
     "drain_rate": MeterInfo(
         attrgetter("drain_rate"), RATE, Reason.DRAIN_RATE, "drain rate", _drained, needs_lag=True, floor=True,
+        slack=attrgetter("drain_slack"),
     ),
     "blocked_time": MeterInfo(
-        attrgetter("blocked_time"), SECONDS, Reason.BLOCKED, "time without a byte taken", _blocked, needs_lag=True,
+        attrgetter("overdue_time"), SECONDS, Reason.BLOCKED, "time without a byte taken", _blocked, needs_lag=True,
+    ),
+    "drain_share": MeterInfo(
+        attrgetter("drain_share"), SHARE, Reason.DRAIN_RATE, "share taken of what was offered",
+        lambda value, limit, sample: f"only {value} of what was offered was taken (at least {limit} asked)",
+        needs_lag=True, floor=True,
+    ),
+    "catch_up_time": MeterInfo(
+        attrgetter("catch_up_time"), NEVER, Reason.DRAIN_RATE, "time until all that waits is taken", _catch_up,
+        needs_lag=True,
     ),
     "credit_exhausted_time": MeterInfo(
         attrgetter("credit_exhausted_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window",

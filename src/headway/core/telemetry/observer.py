@@ -157,6 +157,7 @@ class LakeObserver:
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
             subscription.prefetch, sample.slow_count, sample.pool_share,
             self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
+            _ms(sample.usual_pause), sample.drain_share,
         ))  # fmt: skip
         trail.rows += 1
         trail.at_s = now

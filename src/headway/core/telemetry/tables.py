@@ -84,6 +84,8 @@ CONSUMER_SAMPLES = LakeTable(
         Column("slow_fraction", "float", "share of slow ones among the consumers of its filter"),
         Column("held_bytes", "int", "its share of what is really held; all consumers' add up"),
         Column("producer_stall_ms", "float", "for how long it has held publishers back since it began"),
+        Column("usual_pause_ms", "float", "how long its client usually stands still between two steps; 0: not known"),
+        Column("drain_share", "float", "what it took of what was offered over the last half minute of lag"),
     ),
 )  # fmt: skip
 

@@ -12,14 +12,14 @@ import errno
 import logging
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason, moved
-from headway.core.consumer import Outlet, PeerState
+from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import Pool, SpillHandle
 from headway.server.connections.linger import Buffer, Lingering
+from headway.server.connections.peer_progress import FINE_BYTES, SMALL_BYTES, STILL_S, PeerProgress, TcpInfo
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway")
 
-TCP_INFO_BYTES = 232
-"""struct tcp_info of linux/tcp.h, up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
 OUT_BYTES_MAX = 128 * 1024
 """A client with more unread answers than this is not read until it has taken some of them."""
 UNCOUNTED_BYTES = 1024
@@ -81,9 +79,9 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open", "opened_s",
-        "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock", "state",
-        "username",
+        "_fine_bytes", "_progress", "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open",
+        "opened_s", "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock",
+        "state", "username",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +114,10 @@ class Connection(Outlet):
         self.peer_side: Peer
         self._writing = False
         """Whether the loop will say when the socket is writable."""
+        self._fine_bytes = FINE_BYTES
+        """So many bytes are still to be sent in small pieces; see peer_progress.py."""
+        self._progress: PeerProgress | None = None
+        """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -198,6 +200,8 @@ class Connection(Outlet):
     # -- out --------------------------------------------------------------------------------------------------------
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
+        if self._fine_bytes > 0:
+            return self._send_small(b"".join(views))
         try:
             return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
         except BlockingIOError:
@@ -206,8 +210,27 @@ class Connection(Outlet):
             self._broken(error)
             return 0
 
+    def _send_small(self, data: bytes) -> int:
+        """Sends small pieces, which the peer's kernel frees one by one."""
+        view, taken = memoryview(data), 0
+        try:
+            while taken < len(data):
+                piece = view[taken : taken + SMALL_BYTES]
+                count = self.sock.send(piece, socket.MSG_EOR)
+                taken += count
+                if count < len(piece):
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._broken(error)
+            return 0
+        self._fine_bytes -= taken
+        return taken
+
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        if handle.fd < 0:
+        if handle.fd < 0 or self._fine_bytes > 0:
+            count = min(count, FINE_BYTES)
             piece = handle.read(start, start + count)
             return self.send([piece], len(piece))
         try:
@@ -262,21 +285,38 @@ class Connection(Outlet):
         if session is not None and session.outlet is self:
             self.host.say_soon(session)
 
+    @property
+    def blocked_since_s(self) -> float | None:
+        """Returns since when bytes have waited and the peer has taken none; None: none wait."""
+        if not self.blocked:
+            return None
+        return self.progress_s if self._progress is None else self._progress.stands_since_s(self.progress_s)
+
+    def pace(self, now: float) -> Pace:
+        """Asks the kernel how far the peer is. Small pieces are sent to a peer that stands still."""
+        try:
+            info = TcpInfo(self.sock)
+        except OSError:
+            return super().pace(now)
+        if not info.complete:
+            return super().pace(now)
+        if self._progress is None:
+            self._progress = PeerProgress()
+        progress = self._progress
+        progress.look(info, now, self.progress_s)
+        since = self.blocked_since_s
+        if since is not None and now - since > STILL_S:
+            self._fine_bytes = FINE_BYTES
+        unacknowledged_bytes = max(0, self.taken_bytes - info.acked_bytes)
+        return Pace(since, progress.usual_pause_s(now), unacknowledged_bytes, progress.lump_bytes())
+
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
         try:
-            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+            info = TcpInfo(self.sock)
         except OSError:
             return PeerState()
-        retransmits, probes = info[2], info[3]
-        closed = probes > 0
-        if len(info) == TCP_INFO_BYTES:
-            (segment,) = struct.unpack_from("=I", info, 16)
-            busy, window_limited = struct.unpack_from("=QQ", info, 168)
-            (window,) = struct.unpack_from("=I", info, 228)
-            # Less than one segment fits, or sending was limited by the window most of the time.
-            closed = closed or window < segment or window_limited * 2 > busy
-        return PeerState(retransmitting=retransmits > 0 and not closed, window_closed=closed)
+        return (self._progress or PeerProgress()).state(info)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

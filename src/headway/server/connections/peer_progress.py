@@ -1,0 +1,151 @@
+"""The progress of a peer: what its kernel has acknowledged, which follows what its application reads.
+
+Theory of operation. That our kernel takes bytes says little: its send buffer holds a quarter of a megabyte. What the
+peer's kernel acknowledges follows the application as soon as the peer's receive buffer is full, but in *lumps*: that
+kernel frees a buffer only when all of it has been read, and joins what arrives into buffers of up to 110 kB. A reader
+of 5 kB/s then makes progress every 22 s, which looks as if it did not read at all.
+
+Two things follow:
+
+1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
+   a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 7 s. That costs a system
+   call for each piece, so it is done only for the first ``FINE_BYTES`` of a connection, and again for a consumer that
+   is seen to stand still (connection.py).
+2. A consumer has a *usual pause* between two steps, the longest of the last ones. It fades by half in ``FADES_S``. How
+   long a consumer stands still is compared with that (``core/policy/meter.py``).
+
+Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from headway.core.consumer import PeerState
+
+FINE_BYTES = 128 * 1024
+SMALL_BYTES = 2 * 1024
+LUMP_BYTES = 17 * SMALL_BYTES
+STILL_S = 0.3
+"""A consumer that stands still for this long is sent small pieces."""
+USUAL_MAX_S = 10.0
+FADES_S = 30.0
+UNSEEN_S = 1.0
+"""After a time without looks longer than this, nobody knows when the peer moved."""
+LOSS_WINDOW_S = 5.0
+LOSS_SHARE = 0.03
+"""A network that loses more than this share of the bytes is at fault. What a host with full buffers drops is not lost
+on the way, so losses count only while the window is open."""
+SILENT_MS = 1000
+SILENT_TRIES = 3
+_INFO_BYTES = 232
+"""The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
+
+
+class TcpInfo:
+    """The part of the kernel's figures of a connection that is read here."""
+
+    __slots__ = (
+        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "retransmits", "segment", "sent_bytes",
+        "window",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Raises OSError."""
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        self.retransmits, self.probes = info[2], info[3]
+        self.complete = len(info) == _INFO_BYTES
+        self.heard_ms = 0
+        """Milliseconds since the last acknowledgement came."""
+        self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = 0
+        if self.complete:
+            (self.segment,) = struct.unpack_from("=I", info, 16)
+            (self.heard_ms,) = struct.unpack_from("=I", info, 56)
+            (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
+            self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
+            (self.window,) = struct.unpack_from("=I", info, 228)
+
+    @property
+    def window_closed(self) -> bool:
+        """Tells whether the peer has no room for a whole segment."""
+        return self.complete and self.window < self.segment
+
+
+class PeerProgress:
+    """The steps and pauses of one peer."""
+
+    __slots__ = (
+        "_acked_bytes",
+        "_looked_s",
+        "_losses",
+        "_lossy",
+        "_sent",
+        "_usual_at_s",
+        "_usual_bytes",
+        "_usual_s",
+        "moved_s",
+    )
+
+    def __init__(self) -> None:
+        self.moved_s = 0.0
+        """When the peer was last seen to have acknowledged more."""
+        self._acked_bytes = -1
+        self._looked_s = float("-inf")
+        self._usual_s = self._usual_at_s = 0.0
+        self._usual_bytes = 0.0
+        self._sent = (0, 0)
+        """Bytes sent, and bytes sent again, at the last look."""
+        self._losses = (float("inf"), 0, 0)
+        """(since when, bytes sent, bytes sent again) while the window was open."""
+        self._lossy = False
+
+    def look(self, info: TcpInfo, now: float, stands_since_s: float) -> None:
+        """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
+        wait; it counts if the peer was not looked at of late."""
+        if now - self._looked_s > UNSEEN_S:
+            self.moved_s = stands_since_s
+        elif info.acked_bytes > self._acked_bytes:
+            self._note_step(now - self.moved_s, info.acked_bytes - self._acked_bytes, now)
+            self.moved_s = now
+        self._acked_bytes, self._looked_s = info.acked_bytes, now
+        self._count_losses(info, now)
+
+    def _count_losses(self, info: TcpInfo, now: float) -> None:
+        before, self._sent = self._sent, (info.sent_bytes, info.resent_bytes)
+        since, sent, resent = self._losses
+        if since > now or not before[0]:
+            self._losses = (now, 0, 0)
+            return
+        if not info.window_closed:
+            sent, resent = sent + info.sent_bytes - before[0], resent + info.resent_bytes - before[1]
+            self._losses = (since, sent, resent)
+        if now - since > LOSS_WINDOW_S:
+            self._lossy = resent > LOSS_SHARE * max(1, sent)
+            self._losses = (now, 0, 0)
+
+    def _note_step(self, pause_s: float, step_bytes: int, now: float) -> None:
+        pause_s = min(pause_s, USUAL_MAX_S)
+        if pause_s >= self.usual_pause_s(now):
+            self._usual_s, self._usual_bytes, self._usual_at_s = pause_s, step_bytes, now
+
+    def stands_since_s(self, taken_s: float) -> float:
+        """Returns since when the peer has taken nothing. ``taken_s``: when our kernel last took bytes; this counts
+        where it is news, because the peer was not looked at since it last stood still."""
+        return taken_s if taken_s > self._looked_s + UNSEEN_S else self.moved_s
+
+    def usual_pause_s(self, now: float) -> float:
+        """Returns the longest of the peer's last pauses between two steps; older ones have faded."""
+        return self._usual_s * 0.5 ** ((now - self._usual_at_s) / FADES_S) if self._usual_s else 0.0
+
+    def lump_bytes(self) -> float:
+        """Returns how much the peer may have read since its last step."""
+        return self._usual_bytes if self._usual_s else LUMP_BYTES
+
+    def state(self, info: TcpInfo) -> PeerState:
+        """Returns hints for the cause of a verdict.
+
+        A host that answers neither segments that are sent again nor probes of its closed window is down, or the network
+        is broken. An answered probe is not counted in ``probes`` any more."""
+        silent = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
+        return PeerState(silent or self._lossy, not silent and (info.window_closed or info.probes > 0))

@@ -1,0 +1,88 @@
+"""A client takes bytes in lumps: what the meters make of that."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.policy.condition import parse_condition
+from headway.core.policy.meter import Meter, Sample
+
+SWEEP_S = 0.2
+
+
+class Reader:
+    """A consumer that reads evenly, and whose host acknowledges it in lumps."""
+
+    def __init__(self, rate: float, lump: int, offered: float, *, reads_until: float = inf) -> None:
+        self.rate, self.lump, self.offered, self.reads_until = rate, lump, offered, reads_until
+        self.meter = Meter(0.0)
+        self.moved, self.acked, self.pause = 0.0, 0, 0.0
+
+    def look(self, now: float) -> Sample:
+        reached = int(min(now, self.reads_until) * self.rate) // self.lump * self.lump
+        if reached > self.acked:
+            self.pause = max(self.pause, now - self.moved)
+            self.moved, self.acked = now, reached
+        taken = self.acked + 100_000  # by the kernels' buffers
+        end = 2_000_000 + int(now * self.offered)
+        return self.meter.observe(
+            now, position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
+            usual_pause=self.pause, unacknowledged_bytes=taken - self.acked, lump_bytes=self.lump,
+        )  # fmt: skip
+
+    def looks(self, seconds: float) -> list[Sample]:
+        return [self.look(number * SWEEP_S) for number in range(1, round(seconds / SWEEP_S) + 1)]
+
+
+@pytest.mark.parametrize("rate", [5_500, 10_000, 19_000, 47_000])
+@pytest.mark.parametrize("lump", [1000, 8192, 34_816, 108_544])
+def test_a_reader_above_the_floor_is_never_below_it(rate: int, lump: int) -> None:
+    floor = parse_condition({"drain_rate": "5000B/s"})
+    assert not [sample for sample in Reader(rate, lump, 200_000).looks(120.0) if floor.holds(sample)]
+
+
+@pytest.mark.parametrize("lump", [1000, 8192, 34_816])
+def test_a_reader_below_the_floor_is_found(lump: int) -> None:
+    floor = parse_condition({"drain_rate": "5000B/s"})
+    assert any(floor.holds(sample) for sample in Reader(2_000, lump, 200_000).looks(120.0))
+
+
+@pytest.mark.parametrize(("rate", "lump"), [(10_000, 34_816), (20_000, 108_544), (1_000, 2_000)])
+def test_a_rate_over_whole_lumps_is_exact(rate: int, lump: int) -> None:
+    assert Reader(rate, lump, 0).looks(60.0)[-1].drain_rate == pytest.approx(rate, rel=0.08)
+
+
+def test_who_stands_still_no_longer_than_usual_is_not_late() -> None:
+    late = parse_condition({"blocked_time": "7.5s"})
+    samples = Reader(10_000, 70_000, 200_000).looks(120.0)  # steps every 7 s
+    assert not any(late.holds(sample) for sample in samples)
+    assert max(sample.blocked_time for sample in samples) > 6.5, "the time is told all the same"
+
+
+def test_who_stops_is_late_after_three_usual_pauses() -> None:
+    late = parse_condition({"blocked_time": "1s"})
+    samples = Reader(10_000, 10_000, 200_000, reads_until=30.0).looks(60.0)
+    first = next(number * SWEEP_S for number, sample in enumerate(samples, 1) if late.holds(sample))
+    assert 33.0 <= first <= 33.8
+
+
+@pytest.mark.parametrize(
+    ("rate", "offered", "share", "ahead"),
+    [(50_000, 100_000, 0.5, inf), (100_000, 50_000, 2.0, 6.0), (0, 100_000, 0.0, inf), (100_000, 0, 1.0, 1.0)],
+)
+def test_who_falls_behind_is_told_from_who_catches_up(rate: int, offered: int, share: float, ahead: float) -> None:
+    """``ahead``: finite, or not."""
+    reader = Reader(rate, 4096, offered)
+    sample = reader.looks(14.0)[-1]
+    assert sample.drain_share == pytest.approx(share, rel=0.1)
+    if ahead == inf:
+        assert sample.catch_up_time == inf
+    else:
+        assert sample.catch_up_time == pytest.approx(sample.lag_bytes / (rate - offered), rel=0.15)
+
+
+def test_a_share_over_a_short_time_says_nothing() -> None:
+    sample = Reader(50_000, 4096, 100_000).looks(9.0)[-1]
+    assert (sample.drain_share, sample.catch_up_time) == (1.0, 0.0)

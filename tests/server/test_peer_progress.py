@@ -1,0 +1,105 @@
+"""The progress of a peer, as its connection follows it; against a real socket where the kernel has a say."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from headway.server.connections.peer_progress import LOSS_WINDOW_S, USUAL_MAX_S, PeerProgress, TcpInfo
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as far:
+        near, _ = server.accept()
+        with near:
+            yield near, far
+
+
+def info_of(pair: tuple[socket.socket, socket.socket], **figures: int) -> TcpInfo:
+    """The kernel's figures, some of them put in their place."""
+    info = TcpInfo(pair[0])
+    info.segment, info.window = 1000, 50_000
+    for name, value in figures.items():
+        setattr(info, name, value)
+    return info
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+def test_the_kernel_knows_what_the_peer_has(pair: Pair) -> None:
+    near, far = pair
+    near.sendall(b"x" * 5000)
+    far.recv(5000, socket.MSG_WAITALL)
+    info = TcpInfo(near)
+    assert info.complete
+    assert info.acked_bytes == info.sent_bytes == 5000
+    assert not info.window_closed
+
+
+def test_a_reader_that_stops_has_a_closed_window(pair: Pair) -> None:
+    near, _ = pair
+    near.settimeout(1.0)  # nothing has been taken for so long
+    with suppress(TimeoutError):
+        while True:
+            near.send(b"x" * 65536)
+    assert TcpInfo(near).window_closed
+    assert PeerProgress().state(TcpInfo(near)).window_closed
+
+
+def test_pauses_between_steps_are_its_usual_ones_and_fade(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(21):  # a step every 2 s, looks every 0.5 s
+        progress.look(info_of(pair, acked_bytes=1000 * (number // 4)), number / 2, 0.0)
+    assert progress.moved_s == 10.0
+    assert progress.usual_pause_s(10.0) == pytest.approx(2.0, abs=0.1)
+    assert progress.lump_bytes() == 1000
+    assert progress.usual_pause_s(40.0) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_long_stop_does_not_make_long_stops_usual(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(200):
+        progress.look(info_of(pair, acked_bytes=1000 if number < 199 else 2000), number / 2, 0.0)
+    assert progress.usual_pause_s(99.5) == USUAL_MAX_S
+
+
+def test_after_a_time_without_looks_nothing_is_known(pair: Pair) -> None:
+    progress = PeerProgress()
+    progress.look(info_of(pair, acked_bytes=1000), 1.0, 0.5)
+    progress.look(info_of(pair, acked_bytes=9000), 50.0, 49.5)
+    assert progress.moved_s == 49.5
+    assert progress.usual_pause_s(50.0) == 0.0
+    assert progress.stands_since_s(60.0) == 60.0, "our kernel took bytes, and nobody has looked since"
+
+
+@pytest.mark.parametrize(
+    ("figures", "retransmitting", "closed"),
+    [
+        ({}, False, False),
+        ({"window": 999}, False, True),
+        ({"retransmits": 4, "heard_ms": 3000}, True, False),
+        ({"retransmits": 4, "heard_ms": 3000, "window": 0}, True, False),
+        ({"retransmits": 1, "heard_ms": 300, "window": 0}, False, True),
+        ({"probes": 1, "heard_ms": 5000, "window": 0}, False, True),
+        ({"probes": 3, "heard_ms": 9000, "window": 0}, True, False),
+    ],
+)
+def test_what_a_verdict_is_told(pair: Pair, figures: dict[str, int], retransmitting: bool, closed: bool) -> None:
+    state = PeerProgress().state(info_of(pair, **figures))
+    assert (state.retransmitting, state.window_closed) == (retransmitting, closed)
+
+
+@pytest.mark.parametrize(("window", "lossy"), [(50_000, True), (0, False)])
+def test_losses_count_while_the_window_is_open(pair: Pair, window: int, lossy: bool) -> None:
+    progress = PeerProgress()
+    for number in range(1, 20):
+        figures = {"sent_bytes": 10_000 * number, "resent_bytes": 1000 * number, "window": window}
+        info = info_of(pair, acked_bytes=number, **figures)
+        progress.look(info, number / 2, 0.0)
+    assert LOSS_WINDOW_S < 10
+    assert progress.state(info).retransmitting is lossy

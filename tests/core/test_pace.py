@@ -78,11 +78,11 @@ def test_who_falls_behind_is_told_from_who_catches_up(rate: int, offered: int, s
     sample = reader.looks(14.0)[-1]
     assert sample.drain_share == pytest.approx(share, rel=0.1)
     if ahead == inf:
-        assert sample.catch_up_time == inf
+        assert sample.catching_up == inf
     else:
-        assert sample.catch_up_time == pytest.approx(sample.lag_bytes / (rate - offered), rel=0.15)
+        assert sample.catching_up == pytest.approx(sample.lag_bytes / (rate - offered), rel=0.15)
 
 
 def test_a_share_over_a_short_time_says_nothing() -> None:
     sample = Reader(50_000, 4096, 100_000).looks(9.0)[-1]
-    assert (sample.drain_share, sample.catch_up_time) == (1.0, 0.0)
+    assert (sample.drain_share, sample.catching_up) == (1.0, 0.0)

@@ -21,7 +21,7 @@ Rules that keep the figures fair:
 4. *A cursor that a policy moves does not drain.* :meth:`skipped` takes such bytes out of the drain rate.
 5. *The broker's own lateness is not charged to a consumer.* All times leave out the seconds in :class:`Lateness`.
 6. *Who falls behind is told from who catches up.* ``drain_share`` is what the consumer took of what was offered over
-   the last half minute of its lag, and ``catch_up_time`` is when it will have taken all that waits if both rates last.
+   the last half minute of its lag, and ``catching_up`` is when it will have taken all that waits if both rates last.
    Lag alone grows and shrinks for both.
 7. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
    subscription, not from the day on which a record was published.
@@ -75,7 +75,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds for which the client usually stands still between two steps; 0: not known."""
     drain_share: float = 1.0
     """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
-    catch_up_time: float = 0.0
+    catching_up: float = 0.0
     """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
     while that is not known."""
     credit_exhausted_time: float = 0.0
@@ -259,7 +259,7 @@ class Meter:
                 if now - moved < STEP_S or now - moved > usual_pause:  # not in the middle of a lump
                     self._keep_share(now, end_bytes, reached)
         drain_rate, window, offered_rate, burst = self._rates
-        drain_share, catch_up_time = self._share(now, end_bytes - position_bytes)
+        drain_share, catching_up = self._share(now, end_bytes - position_bytes)
         if waits:
             self._keep_offer(now, end_bytes)
             self._last = (now, drained, end_bytes - position_bytes)
@@ -276,7 +276,7 @@ class Meter:
             blocked_time=0.0 if blocked_since is None else self._span(max(blocked_since, waiting), now),
             usual_pause=usual_pause,
             drain_share=drain_share if waits else 1.0,
-            catch_up_time=catch_up_time if waits else 0.0,
+            catching_up=catching_up if waits else 0.0,
             credit_exhausted_time=0.0 if starved_since is None else self._span(max(starved_since, waiting), now),
             slow_count=self.slow_count,
             ack_age=self._span(oldest_unacked_s, now) if in_flight > 0 else 0.0,

@@ -119,7 +119,7 @@ def _blocked(value: str, limit: str, sample: Sample) -> str:
 
 
 def _catch_up(value: str, limit: str, sample: Sample) -> str:
-    when = f"in {value}" if sample.catch_up_time < inf else "never"
+    when = f"in {value}" if sample.catching_up < inf else "never"
     return f"at this pace it will have taken the {waiting(sample)} that wait {when} (limit {limit})"
 
 
@@ -154,8 +154,8 @@ METERS: Names[MeterInfo] = Names("meter", {
         lambda value, limit, sample: f"only {value} of what was offered was taken (at least {limit} asked)",
         needs_lag=True, floor=True,
     ),
-    "catch_up_time": MeterInfo(
-        attrgetter("catch_up_time"), NEVER, Reason.DRAIN_RATE, "time until all that waits is taken", _catch_up,
+    "catching_up": MeterInfo(
+        attrgetter("catching_up"), NEVER, Reason.DRAIN_RATE, "time until all that waits is taken", _catch_up,
         needs_lag=True,
     ),
     "credit_exhausted_time": MeterInfo(

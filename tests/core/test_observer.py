@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from itertools import pairwise
 from math import inf
@@ -11,6 +12,7 @@ import pytest
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
+from headway.core.policy import parse_trials
 from headway.core.telemetry.histogram import Histogram
 from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
 from headway.core.telemetry.recorder import Recorder
@@ -55,6 +57,7 @@ def scene() -> Scene:
 def test_every_row_fits_its_table(scene: Scene) -> None:
     """Each value is of its column's kind, none is missing: in every table."""
     scene = Scene(BLOCKED)
+    scene.broker.set_trials(parse_trials(tomllib.loads(BLOCKED.replace("policy", "trial"))["trial"]))
     scene.consumer("stuck", "t/#", reads=STUCK, buffer=100)
     scene.client("publisher").publish("t/a", 0, 10)
     scene.run(4)

@@ -35,7 +35,7 @@ from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
 from headway.core.governance import LATE_S, SWEEP_S, Governor, pressure
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
 from headway.core.message import Dialect, Run, compile_key
-from headway.core.policy import FlapControl, Policy, VerdictBook
+from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.queue import queue_of
 from headway.core.routing import (
     Advisories,
@@ -358,12 +358,17 @@ class Broker:
             pool = self.registry.pools[""]
             self.registry.router.add_state(State(filter, compile_key(key), pool, declared=True))
 
-    def set_policies(self, policies: tuple[Policy, ...], now: float) -> None:
-        """Replaces all policies (a reload). Rules that stay the same keep their state."""
+    def set_policies(self, policies: tuple[Policy, ...], now: float, trials: tuple[Policy, ...] = ()) -> None:
+        """Replaces all policies and trials (a reload). Rules that stay the same keep their state."""
         self.registry.policies = policies
+        self.set_trials(trials)
         for queue in self.registry.router.queues.values():
             queue_of(queue).dismiss()
         for session in self.registry.sessions.values():
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)
                 self._subscribing.starts.give_state(subscription)
+
+    def set_trials(self, trials: tuple[Policy, ...]) -> None:
+        """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them."""
+        self.registry.trials, self.registry.trials_mind_acks = trials, minds_acks(trials)

@@ -113,10 +113,12 @@ def _reload(engine: Engine) -> None:
     except (ConfigError, OSError) as error:
         log.error("reload: nothing was changed: %s", error)
         return
-    old, engine.settings = engine.settings, replace(engine.settings, policies=fresh.policies, auth=fresh.auth)
+    old, engine.settings = engine.settings, replace(
+        engine.settings, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth
+    )
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
-    engine.broker.set_policies(fresh.policies, engine.now())
+    engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
     engine.logins.users = Users(fresh.auth.users)
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)

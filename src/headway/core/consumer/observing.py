@@ -7,7 +7,7 @@ from typing import Protocol
 from headway.core.base import Reason
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Chunk, Lane
-from headway.core.policy import Sample, Verdict
+from headway.core.policy import Policy, Sample, Verdict
 
 Shares = dict[Lane, dict[Chunk, float]]
 """``Lane.held_shares`` of the lanes looked at so far; a cache for one sweep."""
@@ -20,6 +20,8 @@ class Observer(Protocol):
         """Called after each look of the governor at a watched consumer."""
     def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
         """Called for each verdict."""
+    def trial_verdict(self, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
+        """Called for each verdict of a trial. ``policy``: the trial's."""
     def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
         """Called when a consumer ends."""
     def tick(self, now: float, shares: Shares) -> None:

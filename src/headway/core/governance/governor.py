@@ -20,6 +20,7 @@ from headway.core.governance.enforcement import Enforcer
 from headway.core.governance.plugged import Plugged
 from headway.core.governance.relief import Relief, why_unreadable
 from headway.core.governance.sampling import observe, with_peer
+from headway.core.governance.trials import Trials
 from headway.core.governance.verdict_log import VerdictLog
 from headway.core.governance.watchlist import Watchlist
 from headway.core.policy import (
@@ -51,6 +52,7 @@ class Governor:
         self._registry = registry
         self._advisories = advisories
         self.plugged = Plugged(registry)
+        self.trials = Trials(registry)
         self.watchlist = Watchlist(registry)
         self._verdicts = VerdictLog(registry, self.watchlist, advisories)
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
@@ -98,12 +100,16 @@ class Governor:
         case = subscription.case
         case.state.keep_up(self.late_s)
         sample = observe(self._registry, subscription, now, shares)
-        if case.state.plugged:
-            wall_s = now + self._registry.wall_offset_s
-            sample = self.plugged.measure(subscription, sample, case.state.plugged, now, wall_s)
+        if case.tried is not self._registry.trials:
+            self.trials.assign(subscription, self.late_s)
+        plugged = case.plugged
+        if plugged:
+            sample = self.plugged.measure(subscription, sample, plugged, now, now + self._registry.wall_offset_s)
         case.last_sample = sample
         if self._registry.observer is not None:
             self._registry.observer.looked(subscription, sample, now)
+        if case.trials:
+            self.trials.look(subscription, sample, now, self.late_s)
         for decision in case.evaluate(sample, now):
             self._decide(subscription, decision, with_peer(sample, subscription), now)
             if subscription.ended:
@@ -161,6 +167,7 @@ class Governor:
         if policy is None:
             policy = self._registry.policy_of(subscription)
         case = subscription.case
+        case.tried = None
         if policy == case.policy:
             return
         case.state.keep_up(self.late_s)

@@ -35,14 +35,15 @@ from headway.core.policy.policy import (
     replace_policy,
 )
 from headway.core.policy.rule import Rule
+from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 __all__ = [
     "Action", "ActionInfo", "ActionKind", "ACTIONS", "AllOf", "AnyOf", "BLOCKED_S", "BURST_FACTOR", "Case",
-    "Comparison", "Condition", "Decision", "DecisionKind", "EASE", "evaluate", "explain", "find_reason", "FlapControl",
-    "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "Move",
-    "move", "Names", "NO_POLICY", "parse_policies", "parse_policy", "plugged_action", "plugged_meter", "PluggedAction",
-    "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S",
-    "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "unknown", "UNSEEN_S", "Verdict",
-    "VerdictBook", "Which",
+    "Comparison", "Condition", "Decision", "DecisionKind", "EASE", "evaluate", "explain", "find_reason",
+    "FlapControl", "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo",
+    "METERS", "minds_acks", "Move", "move", "Names", "NO_POLICY", "parse_policies", "parse_policy", "parse_trials",
+    "plugged_action", "plugged_meter", "PluggedAction", "PluggedMeter", "Policy", "policy_for", "policy_for_any",
+    "policy_named", "PolicyState", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE",
+    "tell", "Trial", "try_out", "unknown", "UNSEEN_S", "Verdict", "VerdictBook", "Which",
 ]

@@ -8,6 +8,7 @@ from headway.core.policy.action import Action
 from headway.core.policy.decision import Decision
 from headway.core.policy.meter import Meter, Sample
 from headway.core.policy.policy import Policy, PolicyState, evaluate
+from headway.core.policy.trial import Trial
 from headway.core.policy.verdict import Verdict
 
 IDLE = Sample()
@@ -17,7 +18,7 @@ GAP_TOLD_EVERY_S = 1.0
 class Case:
     __slots__ = (
         "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "last_sample", "last_verdict", "meter",
-        "policy", "state",
+        "policy", "state", "trials", "tried",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, meter: Meter) -> None:
@@ -29,6 +30,10 @@ class Case:
         self.last_verdict: Verdict | None = None
         self.blocked_publishers_s = 0.0
         """Seconds for which publishers were not read on this consumer's account."""
+        self.trials: tuple[Trial, ...] = ()
+        """The trials that judge it beside its policy (trial.py)."""
+        self.tried: tuple[Policy, ...] | None = ()
+        """The trials of the broker from which they were chosen; None: they are to be chosen anew."""
         self._gap_told = 0
         self._gap_told_s = 0.0
         self._offline_told = False
@@ -43,6 +48,16 @@ class Case:
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
         """Returns what the policy decides now."""
         return evaluate(self.policy, self.state, sample, now)
+
+    @property
+    def plugged(self) -> tuple[str, ...]:
+        """Returns the plugged-in meters that its policy and its trials compare."""
+        if not self.trials:
+            return self.state.plugged
+        named = dict.fromkeys(self.state.plugged)
+        for trial in self.trials:
+            named |= dict.fromkeys(trial.state.plugged)
+        return tuple(named)
 
     def lasting(self) -> Iterator[Action]:
         """Yields the actions that are in force for the consumer."""
@@ -62,7 +77,7 @@ class Case:
     @property
     def calm(self) -> bool:
         """Tells whether the consumer is not slow and no clock of its rules runs."""
-        return not self.meter.slow and self.state.settled
+        return not self.meter.slow and self.state.settled and all(trial.state.settled for trial in self.trials)
 
     def recover(self, now: float) -> bool:
         """Marks the consumer as recovered if no rule is active any more. Returns whether it was slow until now. A rule

@@ -316,14 +316,15 @@ def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
 _POLICY_KEYS = ["name", "topics", "subscriptions", "rule"]
 
 
-def parse_policy(mapping: object) -> Policy:
-    """Returns the policy of a ``[[policy]]`` table. Errors name the policy, the rule's number and the key."""
+def parse_policy(mapping: object, kind: str = "policy") -> Policy:
+    """Returns the policy of a ``[[policy]]`` table. Errors name the policy, the rule's number and the key. ``kind``:
+    the table's name, for errors."""
     if not isinstance(mapping, Mapping):
-        raise ConfigError("a policy is a table with a name, topics and rules: [[policy]]")
+        raise ConfigError(f"a {kind} is a table with a name, topics and rules: [[{kind}]]")
     name = mapping.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise ConfigError('a policy needs a name: name = "market data"')
-    where = f"policy {name!r}"
+        raise ConfigError(f'a {kind} needs a name: name = "market data"')
+    where = f"{kind} {name!r}"
     for key in mapping:
         if key not in _POLICY_KEYS:
             raise ConfigError(f"{where}: {unknown('key', key, _POLICY_KEYS)}")
@@ -332,25 +333,25 @@ def parse_policy(mapping: object) -> Policy:
     except ValueError:
         kinds = ", ".join(f'"{kind}"' for kind in Subscriptions)
         raise ConfigError(f"{where}: subscriptions: one of {kinds}, not {mapping['subscriptions']!r}") from None
-    policy = Policy(name.strip(), _topics(mapping, where), subscriptions, _rules(mapping, where))
+    policy = Policy(name.strip(), _topics(mapping, where), subscriptions, _rules(mapping, where, kind))
     for number, rule in enumerate(policy.rules, 1):
         if rule.then.durable and not policy.covers(durable=True):
             raise ConfigError(
-                f"{where}, rule {number}: then.durable: the policy is for transient subscriptions only, "
+                f"{where}, rule {number}: then.durable: the {kind} is for transient subscriptions only, "
                 'so there is no durable one to delete (subscriptions = "all"?)'
             )
     return policy
 
 
-def parse_policies(tables: object) -> tuple[Policy, ...]:
+def parse_policies(tables: object, kind: str = "policy") -> tuple[Policy, ...]:
     """Returns all policies of a file, in its order. Names are unique."""
     if not isinstance(tables, list | tuple):
-        raise ConfigError("policies are written as [[policy]] tables")
-    policies = tuple(parse_policy(table) for table in tables)
+        raise ConfigError(f"{kind}: written as [[{kind}]] tables")
+    policies = tuple(parse_policy(table, kind) for table in tables)
     seen: set[str] = set()
     for policy in policies:
         if policy.name in seen:
-            raise ConfigError(f"policy {policy.name!r} is defined twice")
+            raise ConfigError(f"{kind} {policy.name!r} is defined twice")
         seen.add(policy.name)
     return policies
 
@@ -369,10 +370,10 @@ def _topics(mapping: Mapping[str, object], where: str) -> tuple[str, ...]:
     return tuple(topics)
 
 
-def _rules(mapping: Mapping[str, object], where: str) -> tuple[Rule, ...]:
+def _rules(mapping: Mapping[str, object], where: str, kind: str) -> tuple[Rule, ...]:
     tables = mapping.get("rule", [])
     if not isinstance(tables, list | tuple):
-        raise ConfigError(f"{where}: rules are written as [[policy.rule]] tables")
+        raise ConfigError(f"{where}: rules are written as [[{kind}.rule]] tables")
     if len(tables) > RULES_MAX:
         raise ConfigError(f"{where}: more than {RULES_MAX} rules")
     rules: list[Rule] = []

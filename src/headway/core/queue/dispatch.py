@@ -220,7 +220,7 @@ class Dispatch:
                 delivery.returns = requeued.returns
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        if deliveries and member.case.state.minds_acks:
+        if deliveries and (member.case.state.minds_acks or self._registry.trials_mind_acks):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)

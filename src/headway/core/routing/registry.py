@@ -87,6 +87,9 @@ class Registry:
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
         self.policies = policies
+        self.trials: tuple[Policy, ...] = ()
+        """Policies that judge beside those in force, and change nothing."""
+        self.trials_mind_acks = False
         self.router = Router()
         self.sessions: dict[str, Session] = {}
         self.numbers: dict[int, Session] = {}

@@ -24,7 +24,7 @@ import msgspec
 from headway.core.base import Reason
 from headway.core.consumer import Feed, Shares, Subscription
 from headway.core.governance import SWEEP_S, peek, stall_s, state_of
-from headway.core.policy import Sample, Verdict, leading
+from headway.core.policy import Policy, Sample, Verdict, leading
 from headway.core.routing import Registry
 from headway.core.telemetry.accounts import account
 from headway.core.telemetry.histogram import Histogram
@@ -190,9 +190,15 @@ class LakeObserver:
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
     def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
+        self._verdict("verdicts", verdict, subscription, subscription.case.policy)
+
+    def trial_verdict(self, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
+        self._verdict("trial_verdicts", verdict, subscription, policy)
+
+    def _verdict(self, table: str, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
         sample, reading = verdict.sample, leading(verdict.readings)
-        rule_name = subscription.case.policy.rules[verdict.rule - 1].name if verdict.rule else ""
-        self._recorder.add("verdicts", (
+        rule_name = policy.rules[verdict.rule - 1].name if verdict.rule else ""
+        self._recorder.add(table, (
             self._run, self._broker, int(verdict.wall_s * 1_000_000), verdict.number, subscription.number,
             verdict.client, verdict.filter, verdict.listener, verdict.policy, verdict.rule, rule_name, verdict.kind,
             verdict.action.kind, verdict.reason, verdict.cause or "", verdict.enforced, _ms(verdict.window_s),

@@ -128,6 +128,16 @@ VERDICTS = LakeTable(
     ),
 )  # fmt: skip
 
+_OF_TRIALS = {"policy": "the trial's name", "number": "its number, counted over all trials"}
+TRIAL_VERDICTS = LakeTable(
+    "trial_verdicts",
+    "one row per verdict of a trial, none of which is enforced",
+    VERDICTS.key,
+    tuple(
+        column._replace(about=_OF_TRIALS.get(column.name, column.about)) for column in VERDICTS.columns
+    ),
+)  # fmt: skip
+
 TOPIC_SAMPLES = LakeTable(
     "topic_samples",
     "one row per lane (a topic filter in one wire form) and second while somebody lags there, coarser otherwise",
@@ -196,5 +206,5 @@ CONFIGS = LakeTable(
 )  # fmt: skip
 
 TABLES: dict[str, LakeTable] = {
-    table.name: table for table in (CONSUMER_SAMPLES, VERDICTS, TOPIC_SAMPLES, BROKER_SAMPLES, CONFIGS)
+    table.name: table for table in (CONSUMER_SAMPLES, VERDICTS, TRIAL_VERDICTS, TOPIC_SAMPLES, BROKER_SAMPLES, CONFIGS)
 }

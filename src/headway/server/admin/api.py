@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
 from headway.core.base import ConfigError, Reason
-from headway.server.admin.listings import Listings
+from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.config import parse_settings
@@ -44,6 +44,7 @@ class Admin:
             web.get("/v1/publishers", self._publishers),
             web.get("/v1/queues", self._queues),
             web.get(r"/v1/why/{client:[\s\S]+}", self._why),
+            web.get("/v1/trials", self._trials),
             web.post("/v1/preview", self._preview),
             web.delete(r"/v1/clients/{client:[\s\S]+}", self._disconnect),
             web.get("/metrics", self._page),
@@ -124,8 +125,23 @@ class Admin:
             "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
             "verdicts": list(reversed(verdicts)),
+            "trials": broker.governor.trials.of(client),
             "ends": ends,
         })  # fmt: skip
+
+    async def _trials(self, request: web.Request) -> web.Response:
+        """Lists the trials, and their verdicts with numbers above ``after``, the oldest first."""
+        try:
+            after = int(request.query.get("after", "0"))
+        except ValueError:
+            raise Refusal(400, "after: the number of a verdict") from None
+        broker = self._engine.broker
+        trials = broker.governor.trials
+        listed = [
+            {"name": one.name, "verdicts": trials.made_by(one.name), "clients": trials.findings(one.name)}
+            for one in broker.registry.trials
+        ]
+        return json_answer({"trials": listed, "verdicts": trials.after(after, EACH_MAX), "last": trials.made})
 
     async def _preview(self, request: web.Request) -> web.Response:
         """Lists the clients that this config would hit now, if every window were over."""

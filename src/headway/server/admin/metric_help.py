@@ -16,6 +16,7 @@ HELP = {
     "delivered_records": "Records sent to consumers",
     "delivered_bytes": "Bytes of the records sent to consumers",
     "verdicts": "Decisions about slow consumers, enforced or not",
+    "trial_verdicts": "Decisions of trials, which are never enforced",
     "connections_refused": "Connections refused: a limit was reached, or the login was wrong",
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",

@@ -114,6 +114,9 @@ class Metrics:
         yield _counter("protocol_errors", engine.protocol_errors)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
         yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)
+        governor = engine.broker.governor
+        made = {label(trial.name): governor.trials.made_by(trial.name) for trial in engine.broker.registry.trials}
+        yield _by(_counter("trial_verdicts", labels=["trial"]), made)
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from _telemetry(engine.telemetry)

@@ -5,7 +5,7 @@ from headway.server.config.assembly import make_broker
 from headway.server.config.auth import PASSWORD_BYTES_MAX, Users, digest_of, hash_password, new_token
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Keep
-from headway.server.config.reading import load_settings, parse_settings
+from headway.server.config.reading import default_text, load_settings, parse_settings
 from headway.server.config.settings import (
     JournalTable,
     ListenerTable,
@@ -19,7 +19,8 @@ from headway.server.config.settings import (
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "describe", "digest_of", "hash_password", "host_limits", "JournalTable", "Keep", "ListenerTable", "load_settings",
-    "make_broker", "new_token", "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings",
-    "SourceTable", "tables_of", "TelemetryTable", "TopicTable", "Users", "ViewTable",
+    "default_text", "describe", "digest_of", "hash_password", "host_limits", "JournalTable", "Keep",
+    "ListenerTable", "load_settings", "make_broker", "new_token", "parse_settings", "PASSWORD_BYTES_MAX",
+    "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of", "TelemetryTable", "TopicTable", "Users",
+    "ViewTable",
 ]

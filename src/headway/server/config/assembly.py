@@ -32,4 +32,5 @@ def make_broker(settings: Settings) -> Broker:
     )  # fmt: skip
     for topic in settings.topics:
         broker.declare_state(topic.filter, topic.key.text)
+    broker.set_trials(settings.trials)
     return broker

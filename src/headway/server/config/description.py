@@ -64,7 +64,10 @@ def describe(settings: Settings) -> str:
     for policy in settings.policies:
         rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
         rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))
-    rows += [(f"plug-in {name}", whose) for name, whose in plugins_of(settings.policies)]
+    for trial in settings.trials:
+        rules = "; ".join(_rule_line(rule) for rule in trial.rules) or "no rules"
+        rows.append((f"trial {trial.name}", f"{', '.join(trial.topics)} ({trial.subscriptions}): {rules}"))
+    rows += [(f"plug-in {name}", whose) for name, whose in plugins_of((*settings.policies, *settings.trials))]
     width = max(len(left) for left, _ in rows)
     return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
 

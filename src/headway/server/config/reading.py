@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 from pydantic import ValidationError
 
 from headway.core.base import ConfigError, format_duration, format_share, format_size
-from headway.core.policy import Policy, parse_policies
+from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
@@ -72,7 +72,9 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     for section in ("listeners", "policy"):
         tables.setdefault(section, _default_tables()[section])
     written = {name: tables.get(name, []) for name in ("policy", "topic")}
-    errors, policies = _policies(tables.pop("policy"))
+    errors, policies = _policies(tables.pop("policy"), "policy", parse_policies)
+    more, trials = _policies(tables.pop("trial", []), "trial", parse_trials)
+    errors += more
     try:
         file = FileTables.model_validate(tables)
     except ValidationError as error:
@@ -86,7 +88,7 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
         server=file.server, listeners=file.listeners, auth=file.auth, pools=pools, flap=file.flap,
         retained=file.retained, telemetry=file.telemetry, journal=file.journal,
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
-        source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
+        trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
     contradictions = [*_contradictions(settings), *_bad_topics(settings, file.topic), *bad_views(settings, file.topic)]
     return [*contradictions, *errors], settings
@@ -98,22 +100,25 @@ def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
 
 
-def _policies(tables: object) -> tuple[list[str], tuple[Policy, ...]]:
-    """Reads the policies, and returns the errors of those that are not valid."""
+def _policies(
+    tables: object, kind: str, parse: Callable[[object], tuple[Policy, ...]]
+) -> tuple[list[str], tuple[Policy, ...]]:
+    """Reads policies or trials, and returns the errors of those that are not valid."""
     if not isinstance(tables, list):
-        return ["policy: policies are written as [[policy]] tables, in double brackets"], ()
+        what = "policies are" if kind == "policy" else "trials are"
+        return [f"{kind}: {what} written as [[{kind}]] tables, in double brackets"], ()
     look_for_plugins()
     errors: list[str] = []
     good: list[object] = []
     for number, table in enumerate(tables, 1):
         try:
-            parse_policies([table])
+            parse([table])
             good.append(table)
         except ConfigError as error:
             named = isinstance(table, Mapping) and isinstance(table.get("name"), str) and table["name"].strip()
-            errors.append(str(error) if named else f"policy[{number}]: {error}")
+            errors.append(str(error) if named else f"{kind}[{number}]: {error}")
     try:
-        return errors, parse_policies(good)
+        return errors, parse(good)
     except ConfigError as error:
         return [*errors, str(error)], ()
 

@@ -286,6 +286,8 @@ class Settings:
     tables: dict[str, SourceTable]
     policies: tuple[Policy, ...]
     """Policies in the order of the file. The first one that covers a subscription governs it."""
+    trials: tuple[Policy, ...]
+    """Policies that judge beside those in force, and change nothing."""
     source: Path | None
     """The file, for a reload; None: the embedded default, or a text without a file."""
     policies_text: str

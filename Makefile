@@ -16,7 +16,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench crash soak mutants lint style types lock clean mosquitto java
+.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
@@ -26,6 +26,7 @@ help:
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
+	@echo "make judge   sixty labelled consumers, fast, slow and stuck: whom does each policy call slow? (five minutes)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make lock    pins every dependency anew, with hashes"
 	@echo "make clean   removes .venv and every cache"
@@ -63,6 +64,10 @@ suite: $(SPARK_STAMP)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)
+
+# SEED=1,2,3: a run for each. ARGS="--policies my.toml": its policies in the place of the default ones.
+judge: $(STAMP)
+	@exec $(BIN)/python -m bench.behaviours --seed $(or $(SEED),1) --json judge.json $(ARGS)
 
 # KILLS=500 SEED=7: longer, or another one.
 crash: $(STAMP)

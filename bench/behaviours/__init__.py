@@ -1,0 +1,1 @@
+"""A labelled set of consumers, and what policies make of them."""

@@ -1,0 +1,43 @@
+"""Clients that read recorded topics over HTTP and report how far they have come."""
+
+from __future__ import annotations
+
+from bench.behaviours.actor import Actor, kind
+from bench.behaviours.labels import READS_NOTHING
+from bench.errors import PeerFailed
+
+
+@kind("a cursor that moves on", protocol="http")
+async def moving(me: Actor) -> None:
+    topic = f"recorded/{me.name}"
+    me.feed(me.between(10e3, 40e3), topic=topic)
+    await me.sleep(2)
+    offset = 1
+    while me.now < me.end:
+        offset = await _report(me, topic, offset)
+        await me.sleep(me.between(0.5, 3))
+
+
+@kind("a cursor that stays", protocol="http", stuck=True)
+async def staying(me: Actor) -> None:
+    """A client that goes on asking, and reports no progress."""
+    topic = f"recorded/{me.name}"
+    me.feed(me.between(20e3, 60e3), topic=topic)
+    await me.sleep(2)
+    offset, ends = 1, me.now + me.between(20, 35)
+    while me.now < ends:
+        offset = await _report(me, topic, offset)
+        await me.sleep(1)
+    me.label.trouble(READS_NOTHING)
+    while me.now < me.end:
+        await _report(me, topic, offset)
+        await me.sleep(1)
+
+
+async def _report(me: Actor, topic: str, offset: int) -> int:
+    """Returns the next offset to come."""
+    url = f"http://127.0.0.1:{me.stage.instance.second_port}/v1/cursors/{me.name}"
+    async with me.stage.http.put(url, json={"topic": topic, "offset": offset}) as answer:
+        if answer.status != 200:
+            raise PeerFailed(f"cursor: {answer.status} {await answer.text()}")
+        return int((await answer.json())["latest"])

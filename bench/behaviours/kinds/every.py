@@ -1,0 +1,10 @@
+"""All kinds of the set."""
+
+from __future__ import annotations
+
+from bench.behaviours.actor import KINDS, Kind
+from bench.behaviours.kinds import cursors, healthy, troubled, workers
+
+__all__ = ["EVERY", "Kind", "cursors", "healthy", "troubled", "workers"]
+
+EVERY = KINDS

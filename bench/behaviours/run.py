@@ -1,0 +1,140 @@
+"""One run of the set: the broker, the publisher and all consumers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+import aiohttp
+
+from bench.behaviours import connect
+from bench.behaviours.actor import Actor, Kind, Stage
+from bench.behaviours.broker import IN_FORCE
+from bench.behaviours.feeds import Publisher
+from bench.behaviours.findings import Finding, Listener, TrialVerdicts
+from bench.behaviours.kinds.every import EVERY
+from bench.behaviours.labels import Label
+from bench.behaviours.links import Gone
+from bench.errors import PeerFailed
+from bench.peers.peer import Running
+
+START_WITHIN_S = 5.0
+STALL_S = 2.0
+LATE_LOOK_S = 0.05
+
+
+@dataclass
+class Run:
+    seed: int
+    began_s: float
+    ended_s: float
+    labels: list[Label]
+    findings: list[Finding]
+    driver_late_s: float
+    """By how much the driver's loop was late at worst, without the broker's pause."""
+    driver_cpu: float
+    """The driver's share of one core."""
+    broker_cpu: float
+    sent_bytes: int
+    failed: list[str]
+    """Consumers that ended otherwise than they should."""
+
+
+async def perform(
+    running: Running, seed: int, seconds: float, kinds: list[Kind] | None = None, tell: Callable[[float], None] = print
+) -> Run:
+    """Runs the kinds (None: all) for so long. ``tell`` is called with the share that is done."""
+    instance, random = running.instance, Random(seed)
+    loop = asyncio.get_running_loop()
+    sock = await asyncio.to_thread(connect.connect_mqtt, instance.port, "the set's publisher", version=4)
+    publisher = Publisher(sock)
+    listener = await asyncio.to_thread(Listener, instance, IN_FORCE)
+    began_s, began_cpu_s, broker_cpu_s = time.time(), time.process_time(), running.process.cpu_s()
+    lateness = _Lateness()
+    async with aiohttp.ClientSession() as http:
+        stage = Stage(instance, publisher, http, loop.time() + seconds)
+        trials = TrialVerdicts(instance, http)
+        actors = [
+            Actor(stage, kind, _name(kind, number), Random(random.random()))
+            for kind in (list(EVERY.values()) if kinds is None else kinds) for number in range(kind.members)
+        ]  # fmt: skip
+        failed: list[str] = []
+        living = [asyncio.create_task(_live(actor, random.uniform(0, START_WITHIN_S), failed)) for actor in actors]
+        beside = [asyncio.create_task(work) for work in (
+            publisher.run(), listener.read(stage.end + 60), trials.ask_again_and_again(), lateness.watch(),
+            _pause(running, lateness, random.uniform(0.3, 0.6) * seconds),
+        )]  # fmt: skip
+        while loop.time() < stage.end:
+            running.check()
+            tell(1 - (stage.end - loop.time()) / seconds)
+            for task in beside[:3]:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.5)
+        ended_s = time.time()
+        await asyncio.gather(*living)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        await trials.ask()
+        spent_s = time.time() - began_s
+        for actor in actors:
+            actor.close()
+        listener.close()
+        sock.close()
+    return Run(
+        seed, began_s, ended_s, stage.labels,
+        [one for one in (*listener.findings, *trials.findings) if one.time_s <= ended_s], lateness.worst_s,
+        (time.process_time() - began_cpu_s) / spent_s, (running.process.cpu_s() - broker_cpu_s) / spent_s,
+        publisher.sent_bytes, failed,
+    )  # fmt: skip
+
+
+def _name(kind: Kind, number: int) -> str:
+    """``packet-loss-0``: the kind in letters that suit a topic and a queue."""
+    return "-".join("".join(c if c.isalnum() else " " for c in kind.title).split()) + f"-{number}"
+
+
+async def _live(actor: Actor, delay_s: float, failed: list[str]) -> None:
+    await asyncio.sleep(delay_s)
+    actor.label.began_s = time.time()
+    try:
+        await actor.kind.live(actor)
+    except (Gone, OSError, PeerFailed, aiohttp.ClientError) as error:
+        failed.append(f"{actor.name}: {type(error).__name__} {error}")
+    for label in actor.stage.labels:
+        label.began_s = label.began_s or actor.label.began_s
+
+
+async def _pause(running: Running, lateness: _Lateness, after_s: float) -> None:
+    """Stops the broker's process for a moment: everybody lags then, and nobody is to blame."""
+    await asyncio.sleep(after_s)
+    pids = running.process.pids
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(STALL_S)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+class _Lateness:
+    """How late the driver's own loop is."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+
+    async def watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LATE_LOOK_S
+            await asyncio.sleep(LATE_LOOK_S)
+            self.worst_s = max(self.worst_s, loop.time() - due)

@@ -1,7 +1,7 @@
-"""Rows to be published, as Arrow has them: what a part is made of, and the runs that it comes to.
+"""Rows to be published, in Arrow: checks a part, and turns its rows into runs.
 
 Theory of operation. Neighbouring rows of one topic, with the same properties, are a run, up to ``RUN_BYTES``; where
-they have neither key nor properties nothing is done once per row but to look at its topic.
+they have neither key nor properties, only the topic of each row is looked at.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Slots: one file that many lanes share, for pieces that are too small for a file of their own.
 
-A hundred thousand subscribers who are away may each have a few kilobytes waiting; as many open files nobody has. The
-file grows by regions; a slot is the smallest part of one that its piece fits in, halved as often as need be. Once the
-piece is released the slot is free, and put together again with its other half if that is free, too. So the file takes
-up little more than the most that was in it at one time, and when it is empty it is begun anew.
+A hundred thousand subscribers who are away may each have a few kilobytes waiting, and no process may open as many
+files. The file grows by regions; a slot is the smallest part of one that its piece fits in, halved as often as need be.
+Once the piece is released the slot is free, and put together again with its other half if that is free, too. So the
+file takes up little more than the most that was in it at one time, and when it is empty it is begun anew.
 
 A slot is written over, so it is never sent from the file (``sendfile``): the kernel would send what stands there by the
 time the consumer has room, which may be somebody else's record.

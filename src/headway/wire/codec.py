@@ -1,4 +1,4 @@
-"""The facts about a protocol for code that knows none: each folder here has a ``codec.py`` with its ``CODEC``."""
+"""A codec's description, for code that knows no protocol: each folder here has a ``codec.py`` with its ``CODEC``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Scans frames of one size, many at a time. These are the innermost loops of all scanners: they find how far frames
-with one header reach, and where their parts are.
+"""Columns: scans frames of one size, many at a time. These are the innermost loops of all scanners: they find how far
+frames with one header reach, and where their parts are.
 
 A few frames are compared one by one. For many frames with a short header, the bytes at one position of all headers form
 a *column*: a slice whose step is the frame size. C compares a column, in a nanosecond per byte of a frame's header.

@@ -144,7 +144,7 @@ class AmqpChannel:
             self.peer.engine.broker.registry.deferred.begin(self._committing.commit, self.now())
         self.queues.close_channel(self.session, self.core, self.now())
 
-    # -- what a transaction puts off --------------------------------------------------------------------------------
+    # -- what a transaction can defer -------------------------------------------------------------------------------
 
     @property
     def named(self) -> Set[int]:

@@ -229,7 +229,7 @@ class AmqpPeer(BasePeer[Item]):
         channel = self.channels.get(core.number)
         return channel if channel is not None and channel.core is core else None
 
-    # -- what the broker wants ----------------------------------------------------------------------------------------
+    # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def close_channel(self, effect: CloseChannel) -> None:
         channel = self._channel_of(effect.channel)

@@ -68,7 +68,7 @@ class Ends:
             log.log(level, "%s", _line(end))
 
     def of(self, name: str) -> list[End]:
-        """Ends of a client, or of a user that was not let in, the newest first."""
+        """Returns the ends of a client, or of a user that was not let in, the newest first."""
         name = _short(name)
         both = reversed((*self._clients.of(name), *self._strangers.of(name)))
         return sorted(both, key=lambda end: -end.wall_s)  # of two at the same time, the later one comes first

@@ -7,7 +7,7 @@ the guesser alone.
 
 Rules:
 - A refusal takes at least ``REFUSED_S``, whether the user exists or not. A user that does not exist costs no check, so
-  made-up names take nobody's time. (How long a refusal takes tells which users exist only while checks are queued up.)
+  made-up names cost no time. (How long a refusal takes tells which users exist only while checks are queued up.)
 - When a thousand clients come with one password, one is checked; the others are recognised when it is their turn.
 - A client that is gone by its turn is passed over.
 """

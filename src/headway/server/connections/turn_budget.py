@@ -3,7 +3,7 @@
 Theory of operation. One read may bring a great deal of work: ten thousand publishes, a thousand filters. Each
 connection has a *budget* for each turn, counted in work and not in bytes. What goes beyond it waits for the next turn,
 in order, and the connection is not read meanwhile. Connections with more to do take turns (engine.py), and all
-connections together have a budget as well. So whatever one client asks for, the others are read soon.
+connections together have a budget as well. So the others are read soon, even if one client asks for a lot.
 
 A unit of work is one record on its way to one lane, some microseconds. The budget is checked once per command, never
 per message.

@@ -1,7 +1,7 @@
 """The pulse: how late the event loop is, and what made it late. This is the delay that clients feel.
 
 Theory of operation. A timer, the probe, is due every ``PROBE_S``. If it comes late, everything that arrived meanwhile
-had to wait as long, whatever the cause. Each of the broker's callbacks reports its kind and duration. Lateness is
+had to wait as long. Each of the broker's callbacks reports its kind and duration. Lateness is
 attributed to the causes that ran since the last probe, in proportion, and the rest to ``other``: code that does not
 report, or a machine without time for this process.
 
@@ -73,7 +73,7 @@ class Pulse:
             self._timer.cancel()
             gc.callbacks.remove(self._collecting)
 
-    # -- what callbacks say -----------------------------------------------------------------------------------------
+    # -- reports of callbacks ---------------------------------------------------------------------------------------
 
     def end(self, cause: str, began_s: float, who: object = None) -> float:
         """Reports the end of a callback about ``who``. Returns the time."""
@@ -158,7 +158,7 @@ class Pulse:
         longest = f"; the longest was {cause} of {who}, {self._worst_s * 1000:,.0f} ms" if who is not None else ""
         return words + longest
 
-    # -- what is asked of it ----------------------------------------------------------------------------------------
+    # -- figures ----------------------------------------------------------------------------------------------------
 
     def held_s(self) -> float:
         """Returns the longest lateness since the last call. An overdue probe counts, once."""

@@ -1,4 +1,4 @@
-"""Greeting of an MQTT client: its CONNECT, its login, and the CONNACK that says whether there is a session of it.
+"""The greeting of an MQTT client: its CONNECT, its login, and the CONNACK that says whether it has a session.
 
 While the client's password is being checked, or the journal does not know yet that its session is new, nothing more of
 the client is handled.

@@ -167,7 +167,7 @@ class MqttPeer(BasePeer[Item]):
         # An unknown id waits, too: the journal may not have heard yet that it was released.
         self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.durable)
 
-    # -- being delivered to -------------------------------------------------------------------------------------------
+    # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def _on_pubrec(self, item: PubRec) -> None:
         broker, session = self.engine.broker, self.granted

@@ -86,7 +86,7 @@ def open_streams(folder: Path, names: list[str] | None = None) -> tuple[dict[str
 
 
 def describe_streams(settings: Settings) -> list[StreamSummary]:
-    """Describes every stream, which reads all of it. Raises Corrupt, OSError."""
+    """Describes every stream. Reads the whole journal. Raises Corrupt, OSError."""
     filters = {stream_name(topic.filter): topic.filter for topic in settings.topics if topic.keep is not None}
     streams, _ = open_streams(settings.journal.folder)
     found = []

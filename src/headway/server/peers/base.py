@@ -76,7 +76,7 @@ class BasePeer(ABC, Generic[Item]):
         self.state = moved(MOVES, self.state, state)
         self.handles = state is GREETING or state is OPEN
 
-    # -- what a protocol has of its own -------------------------------------------------------------------------------
+    # -- for each protocol to implement -------------------------------------------------------------------------------
 
     @abstractmethod
     def one(self, item: Item) -> None:

@@ -87,7 +87,7 @@ class CursorHandlers:
         self._engine.turn_soon()
         return web.Response(status=204)
 
-    # -- what they come to ------------------------------------------------------------------------------------------
+    # -- carrying out -----------------------------------------------------------------------------------------------
 
     def _recorded(self, topic: str) -> list[RecordedTopic]:
         """Returns the recorded topics with records of ``topic``. Raises Refusal, BadTopic."""
@@ -173,7 +173,7 @@ class CursorHandlers:
         fired = [verdict for verdict in verdicts if verdict.kind is DecisionKind.FIRE]
         return max(fired, key=lambda verdict: verdict.number).text if fired else ""
 
-    # -- who is there -----------------------------------------------------------------------------------------------
+    # -- sessions ---------------------------------------------------------------------------------------------------
 
     def _session(self, name: str) -> Session | None:
         session = self._engine.broker.registry.sessions.get(name)

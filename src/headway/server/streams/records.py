@@ -92,7 +92,7 @@ class RecordHandlers:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    # -- which there are --------------------------------------------------------------------------------------------
+    # -- listing ----------------------------------------------------------------------------------------------------
 
     def _recorded(self) -> dict[str, RecordedStream]:
         """Returns recorded topics by filter."""
@@ -174,7 +174,7 @@ class RecordHandlers:
         return ReadRequest(sources, topic, asked, self._engine.journal.committed_sequence)
 
 
-# -- in a worker's thread ---------------------------------------------------------------------------------------------
+# -- in a worker thread -----------------------------------------------------------------------------------------------
 
 
 def _begin(wanted: ReadRequest) -> Begun:

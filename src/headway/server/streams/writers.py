@@ -134,7 +134,7 @@ class WriterHandlers:
         self._engine.turn_soon()
         return web.Response(status=204)
 
-    # -- what they come to ------------------------------------------------------------------------------------------
+    # -- carrying out -----------------------------------------------------------------------------------------------
 
     def _name(self, request: web.Request) -> str:
         """Returns the writer's name in the request. Raises Refusal."""
@@ -211,7 +211,7 @@ class WriterHandlers:
         if parts and all(map(is_name, parts)):
             await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, parts)
 
-    # -- who is there -----------------------------------------------------------------------------------------------
+    # -- silent writers ---------------------------------------------------------------------------------------------
 
     def _leave(self, name: str) -> None:
         self._publications.pop(name, None)

@@ -13,7 +13,7 @@ Rules:
   are on disk. So a valid header promises everything before it, and a power loss damages only the tail of the last
   segment.
 - Batches stay in memory until a sync confirms them. After a failed write or sync none of them is taken to be on disk,
-  whatever the file shows: all are written again into a fresh segment, which supersedes the old tail.
+  even if the file shows them: all are written again into a fresh segment, which supersedes the old tail.
 - The journal relies on two things of a disk: its syncs are honest, and writing does not damage what was confirmed
   before (a sector is old or new, not lost).
 """

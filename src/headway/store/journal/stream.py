@@ -6,8 +6,8 @@ Rules:
   everything that was not confirmed into a fresh segment. This costs time, but no data.
 - A segment is begun when everything before it is on disk (see the package's rules), so only the last one has batches
   that are not confirmed.
-- Segments are freed one by one, the oldest first, and the folder is synced after each. So whatever a power loss brings
-  back, no number is missing in the middle, except for ranges that are recorded as freed (``free_between``).
+- Segments are freed one by one, the oldest first, and the folder is synced after each. So even if a power loss brings
+  segments back, no number is missing in the middle, except for ranges that are recorded as freed (``free_between``).
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class AmqpDecoder(Decoder[Item]):
             self._publishes[arguments] = address
         return address
 
-    # -- what comes in parts ----------------------------------------------------------------------------------------
+    # -- messages in parts ------------------------------------------------------------------------------------------
 
     def _content(self, kind: int, channel: int, payload: bytes, items: list[Item]) -> None:
         content = self._contents.get(channel)

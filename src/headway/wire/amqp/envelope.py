@@ -84,7 +84,7 @@ class AmqpEnvelope:
         data, flag = bytes(data), b"\x01" if redelivered else b"\x00"
         return _cut_even(data, ends, self._content, flag) or _cut_each(data, ends, self._content, flag)
 
-    # -- for each ---------------------------------------------------------------------------------------------------
+    # -- for each consumer ------------------------------------------------------------------------------------------
 
     def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._method, start, stop, first_id)
@@ -164,7 +164,7 @@ class AmqpEnvelope:
         return b"".join(parts)
 
 
-# -- taking apart ------------------------------------------------------------------------------------------------------
+# -- splitting ---------------------------------------------------------------------------------------------------------
 
 
 class _Lead:

@@ -141,7 +141,7 @@ def _time(value: int) -> datetime | int:
     return datetime.fromtimestamp(value, UTC) if value <= _TIMESTAMP_MAX else value
 
 
-# -- written -----------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def write_short(text: str | bytes) -> bytes:

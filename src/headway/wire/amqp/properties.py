@@ -180,7 +180,7 @@ def _user_text(name: str, value: object) -> str | None:
     return None if "\0" in name or "\0" in text or len(text.encode()) > TEXT_BYTES_MAX else text
 
 
-# -- written -----------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def write(properties: Properties, qos: int) -> bytes:

@@ -1,8 +1,8 @@
 """Needs: the first record that is still needed, of the main stream and of each recorded topic.
 
-Theory of operation. A pass looks at all durable places and at all chunks whose bytes are only in the journal, in
-slices. What a place needs only moves forward, so a finding stays valid until the pass is done. Places and chunks that
-are new meanwhile are looked at as they come, and so is a place that went back.
+Theory of operation. A pass looks at all durable positions and at all chunks whose bytes are only in the journal, in
+slices. What a position needs only moves forward, so a finding stays valid until the pass is done. Positions and chunks
+that are new meanwhile are looked at as they come, and so is a position that went back.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class Needs(SlicedPass):
         of each chunk whose bytes are only in the journal."""
         super().__init__()
         self.main = sequence + 1
-        """The first sequence of the main stream that a place needs."""
+        """The first sequence of the main stream that a position needs."""
         self.of_topic = dict.fromkeys(filters, sequence + 1)
-        """The first sequence that a place needs, by recorded topic."""
+        """The first sequence that a position needs, by recorded topic."""
         self.unloaded: float = inf
-        """The first sequence that an unloaded chunk needs, whatever its stream."""
+        """The first sequence that an unloaded chunk needs, in any stream."""
         self._ledger = ledger
         self._nothing = sequence + 1
         self._positions = list(ledger.positions.values())
         self._chunks = list(unloaded)
         self._last_number = ledger.last_number
         self._seen: dict[int, int] = {}
-        """The first sequence each place needed when it was looked at, by the place's number."""
+        """The first sequence that each position needed when it was looked at, by its number."""
 
     def _steps(self) -> Iterator[int]:
-        """Looks at places, then at chunks. To be advanced right after a commit."""
+        """Looks at positions, then at chunks. To be advanced right after a commit."""
         while self._positions:
             self._look(self._positions.pop())
             yield 1
@@ -46,7 +46,7 @@ class Needs(SlicedPass):
             yield 1
 
     def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
-        """Looks at places that are new since the last commit, and at those that went back."""
+        """Looks at positions that are new since the last commit, and at those that went back."""
         for position in reversed(self._ledger.positions.values()):
             if position.number <= self._last_number:
                 break
@@ -73,5 +73,5 @@ class Needs(SlicedPass):
 
 
 def _reads(filter: str, position: DurablePosition) -> bool:
-    """Returns whether the place's owner may read topics that this filter matches."""
+    """Returns whether the position's owner may read topics that this filter matches."""
     return any(overlaps(filter, own) for own in position.filters() if own[0] != "$")

@@ -1,4 +1,4 @@
-"""Slices: work over everything there is, done a part at a time at the ends of turns.
+"""Slices: a pass over everything there is, done a part at a time at the ends of turns.
 
 A ``SlicedPass`` is the work. ``SlicePacer`` says when the next slice is due, so that other work runs between slices.
 """
@@ -14,7 +14,7 @@ PAUSE_S = 0.01
 
 
 class SlicedPass(ABC):
-    """One look at everything there is; each call of ``advance`` does a slice of it."""
+    """A pass over everything there is; each call of ``advance`` does a slice of it."""
 
     def __init__(self) -> None:
         self.done = False

@@ -6,7 +6,7 @@ to yet, it will see in its later state. So once it has seen everything it is as 
 it is written. The writer's thread makes the entries (``entries``).
 
 Rules:
-- Metadata and positions are folded as a start folds them (core/clients/folding.py). Whatever ends takes with it all
+- Metadata and positions are folded as a start folds them (core/clients/folding.py). An end takes everything with it
   that belongs to it, even where no entry says so. Entries of an unknown client are ignored.
 - Metadata is held as encoded bytes, in an order in which it can be restored.
 - A slice comes right after a commit, because then every settled record is in a position that was told.

@@ -4,7 +4,7 @@ Rules:
 - The main stream loses everything before the last snapshot that is older than all needed records.
 - Behind an old record that is still needed, it loses the ranges between two snapshots that have no needed record
   (unneeded.py). They are searched for once per snapshot.
-- A recorded topic loses what is older than its ``keep``, but nothing that a durable place still needs.
+- A recorded topic loses what is older than its ``keep``, but nothing that a durable position still needs.
 - Before a segment is removed, the snapshot that repeats what the segment says is on disk.
 - The writer's thread removes files. The loop only looks for what is needed, in slices.
 """

@@ -5,9 +5,9 @@ gone. Between two snapshots the journal says nothing that the later snapshot doe
 themselves; so where no record is needed the range can be removed.
 
 The search begins with all ranges and strikes out each one that has a needed record. It looks at lanes, then at chunks
-whose bytes are only in the journal, then at the loose ends of durable places, in slices. That order is safe while
-everything goes on: new records have later sequences than any range, and a record moves from a lane to the other two and
-never back. A place that moves meanwhile is looked at again.
+whose bytes are only in the journal, then at records beside the lanes of durable positions, in slices. That order is
+safe while everything goes on: new records have later sequences than any range, and a record moves from a lane to the
+other two and never back. A position that moves meanwhile is looked at again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UnneededRanges(SlicedPass):
         self._ranges = ranges
 
     def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
-        """Looks again at the places that moved."""
+        """Looks again at the positions that moved."""
         for committed in positions:
             if committed.number in self._ledger.positions:
                 self._look_at_position(self._ledger.positions[committed.number])

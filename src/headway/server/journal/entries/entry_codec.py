@@ -171,7 +171,7 @@ def _merged(parts: list[_RawRun], sequence: int, wall_offset_s: float) -> Decode
     return DecodedRun(run, sequence, publisher)
 
 
-# -- facts ------------------------------------------------------------------------------------------------------------
+# -- metadata ---------------------------------------------------------------------------------------------------------
 
 
 class _StoredRequest(msgspec.Struct):
@@ -262,7 +262,7 @@ def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
     return frozen(QUEUES.read_table(raw))
 
 
-# -- places -----------------------------------------------------------------------------------------------------------
+# -- positions --------------------------------------------------------------------------------------------------------
 
 
 def encode_positions(positions: Sequence[CommittedPosition], sequence: int, kind: int = POSITIONS) -> Entry:

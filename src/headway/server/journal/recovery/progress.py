@@ -24,9 +24,9 @@ class RecoveryProgress:
         self._checked_bytes += size
         self._say(f"{format_size(self._checked_bytes)} are checked")
 
-    def read(self, facts: int) -> None:
-        """Says how many facts were read so far."""
-        self._say(f"{facts:,} changes of clients, queues and bindings are read")
+    def read(self, changes: int) -> None:
+        """Says how many changes of metadata were read so far."""
+        self._say(f"{changes:,} changes of clients, queues and bindings are read")
 
     def made(self, records: int) -> None:
         """Says how many records were restored so far."""

@@ -162,7 +162,7 @@ class JournalWriter:
                     self.archive.recorded[kept.stream].pending.append(kept)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            told = [(fact, encode_metadata(fact, offset)) for fact in commit.changes]
+            told = [(change, encode_metadata(change, offset)) for change in commit.changes]
             self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in told]))
             if self._snapshots.current is not None:
                 self._snapshots.current.on_commit(told, commit.positions)

@@ -56,7 +56,7 @@ class Catalogue:
         self.kept_bytes = 0
         """Bytes of batches that are not known to be on disk."""
 
-    # -- the writer's -----------------------------------------------------------------------------------------------
+    # -- for the writer ---------------------------------------------------------------------------------------------
 
     @property
     def kept(self) -> list[Packed]:

@@ -7,7 +7,7 @@
     body     a record of 17 bytes for each entry (sequence, count, size, kind), then the bytes of all entries
 
 The records stand together, so that a reader of some kinds looks at nothing else. The CRC covers the rest of the header
-and the body. The token is a random number of the stream. It keeps payloads, whatever a client puts into them, from
+and the body. The token is a random number of the stream. It keeps payloads, which clients choose, from
 being taken for batches when a damaged file is searched for the next whole one.
 
 Rules:

@@ -114,7 +114,10 @@ class ArchiveReader(Reader):
 
 
 class Poll(Subscription):
-    """A subscription that reads the archive by itself and reports its progress."""
+    """A subscription that reads the archive by itself and reports its progress.
+
+    It overrides nothing of ``Subscription``, whose ``ArchiveReader`` says what waits. The class adds only the calls
+    that its client alone makes; if the reader had them, every caller would have to test the reader's type."""
 
     __slots__ = ("place",)
 

@@ -10,7 +10,7 @@ import datetime as dt
 import html
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headway import console
@@ -73,16 +73,11 @@ held = _or_dash(lambda value: f"{format_size(value)}·s")
 ratio = _or_dash(lambda value: f"{value:.2f} ×")
 
 
-def cause(value: Any) -> str:
-    return CAUSES.get(str(value or ""), printable(value or "unknown"))
+def _named(names: Mapping[str, str], nothing: str) -> Callable[[Any], str]:
+    return lambda value: names.get(str(value or ""), printable(value or nothing))
 
 
-def action(value: Any) -> str:
-    return ACTIONS.get(str(value or ""), printable(value or "–"))
-
-
-def catch_up(value: Any) -> str:
-    return CATCH_UP.get(str(value), printable(value))
+cause, action, catch_up = _named(CAUSES, "unknown"), _named(ACTIONS, "–"), _named(CATCH_UP, "–")
 
 
 def yes(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,13 +13,12 @@ from pyspark.sql.datasource import InputPartition
 from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.errors import OffsetsGone
 from headway.pipeline.source.loss import DELETED, lose
-from headway.pipeline.source.options import EARLIEST, LATEST, Options
+from headway.pipeline.source.options import EARLIEST, LATEST, OFFSET, Options
 from headway.pipeline.source.ranges import split
 
 if TYPE_CHECKING:
     from headway.pipeline.source.archived_topic import ArchivedTopic
 
-_OFFSET = re.compile(r"[0-9]+")
 
 
 class OffsetFinder:
@@ -74,7 +72,7 @@ class OffsetFinder:
 
     def _in_lake(self, lake: ArchivedTopic, text: str) -> int | None:
         """None: it is not there, or before all that is."""
-        if _OFFSET.fullmatch(text):
+        if OFFSET.fullmatch(text):
             first = lake.earliest()
             return int(text) if first is not None and first <= int(text) < lake.end() else None
         from headway.server.recorded import Timestamp, parse_position

@@ -18,7 +18,7 @@ SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comm
 """Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
 Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
 """Readers by option: the field that it sets, and the function that reads its text."""
-_OFFSET = re.compile(r"[0-9]+")
+OFFSET = re.compile(r"[0-9]+")
 _WORDS = {"true": True, "false": False}
 
 
@@ -74,7 +74,7 @@ def for_batches(options: Options) -> Options:
     if options.start == LATEST:
         raise ConfigError("option from: a batch that begins at the latest offset has nothing in it")
     start, stop = options.start, options.stop
-    if stop is not None and _OFFSET.fullmatch(start) and _OFFSET.fullmatch(stop) and int(stop) < int(start):
+    if stop is not None and OFFSET.fullmatch(start) and OFFSET.fullmatch(stop) and int(stop) < int(start):
         raise ConfigError(f"option to: {stop} is before from, {start}")
     return options
 

@@ -289,9 +289,7 @@ class Queues(Consuming):
             key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, queue.name)
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
             self._router.add_feed(feed)
-            live = queue.feed
-            queue.read(feed, replay)
-            queue.read(live)
+            queue.read_between(feed, replay)
 
     def _replay(self, binding: Binding, options: SubscriptionOptions, now: float) -> Replay:
         archive, sequence = self._registry.archive, self._registry.sequence

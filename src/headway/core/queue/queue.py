@@ -117,6 +117,14 @@ class Queue:
         self.backlog.step()
         self._registry.woken[self] = None
 
+    def read_between(self, feed: Feed, source: LaneSource) -> None:
+        """Reads what a ``source`` fills a feed's lane with, after what waits now and before what is to come."""
+        live = self.feed
+        live.reading += 1  # if nothing waits, the queue leaves this feed; it may not be closed before the queue is back
+        self.read(feed, source)
+        self.read(live)
+        live.reading -= 1
+
     def _move_gates(self, old: Feed, new: Feed) -> None:
         """Moves the members' gates to the feed that they read now. Publishers that waited for the old one go on."""
         for member in self.members:

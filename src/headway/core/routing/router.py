@@ -64,6 +64,8 @@ class Router:
         """By exchange: the names of the headers that its bindings look at."""
         self.searched = 0
         """Entries that were looked at for routes and are not counted as work yet. The next publisher pays for them."""
+        self._forgotten = 0
+        """How often all routes were forgotten."""
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -75,11 +77,14 @@ class Router:
 
     def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
         """Returns the route of a record that is published to an exchange, also under the keys of its header CC."""
+        forgotten = self._forgotten
         route = self._route_under(exchange, topic, headers)
         copies = headers.get(COPIES) if headers else None
         if not isinstance(copies, list | tuple):
             return route
         others = [self._route_under(exchange, topic_of(key), headers) for key in copies if isinstance(key, str)]
+        if self._forgotten != forgotten:  # a queue was called by its name, and reads another feed than a moment ago
+            return self.route_from(exchange, topic, headers)
         self.searched += sum(COPY_PLACES + len(one.feeds) for one in others)
         feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
         states = dict.fromkeys(state for one in (route, *others) for state in one.states)
@@ -126,6 +131,7 @@ class Router:
 
     def forget(self) -> None:
         """Forgets all routes, because a feed, a state or a binding has changed."""
+        self._forgotten += 1
         self._routes.clear()
         self._bound.clear()
         self._by_headers.clear()

@@ -45,7 +45,7 @@ made_cursors: dict[Lane, Cursor] = {}
         (lambda c: (c.advance(150), c.detach()), 150, 3, True),
         (lambda c: (c.detach(), c.jump_to_end()), 500, 10, True),
         (lambda c: (c.detach(), c.jump_to_end(), c.attach()), 500, 10, True),
-        (lambda c: (c.catch_up(), c.stand_at(c.lane.first, 1)), 50, 1, True),
+        (lambda c: (c.catch_up(), c.start_at(c.lane.first, 1)), 50, 1, True),
     ],
 )
 def test_moves(
@@ -56,8 +56,8 @@ def test_moves(
     assert (cursor.position, cursor.number, cursor.at_boundary) == (position, number, boundary)
     assert cursor.lag_bytes == 500 - position
     assert cursor.lag_records == 10 - number
-    standing = {chunk: len(chunk.standing) for chunk in filled.chunks()}
-    assert sum(standing.values()) == 1 + (cursor.floor is not None)
+    floors = {chunk: len(chunk.cursors_here) for chunk in filled.chunks()}
+    assert sum(floors.values()) == 1 + (cursor.floor is not None)
     assert cursor.chunk is None or cursor.floor is cursor.chunk
 
 
@@ -80,7 +80,7 @@ def test_unacknowledged_records_hold_their_chunks(filled: Lane) -> None:
         cursor.sent(number, cursor.chunk)
         cursor.advance(50)
     cursor.catch_up()
-    assert (cursor.floor, filled.holding) == (first, 1)
+    assert (cursor.floor, filled.cursors_awaiting_acks) == (first, 1)
     cursor.acknowledge(1)
     cursor.acknowledge(1)
     assert cursor.floor is first, "record 0 is in it, too"
@@ -89,7 +89,7 @@ def test_unacknowledged_records_hold_their_chunks(filled: Lane) -> None:
     cursor.detach()
     assert cursor.floor is first.next, "also while the subscription reads state"
     cursor.acknowledge(2)
-    assert (cursor.floor, filled.holding) == (None, 0)
+    assert (cursor.floor, filled.cursors_awaiting_acks) == (None, 0)
 
 
 def test_closing_lets_go_of_everything(filled: Lane) -> None:
@@ -98,12 +98,12 @@ def test_closing_lets_go_of_everything(filled: Lane) -> None:
     cursor.sent(0, cursor.chunk)
     cursor.advance(50)
     cursor.close()
-    assert (cursor.floor, filled.holding, len(filled.first.standing)) == (None, 0, 1)
+    assert (cursor.floor, filled.cursors_awaiting_acks, len(filled.first.cursors_here)) == (None, 0, 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "advance", "skip", "ack", "catch_up"]), st.integers(0, 3),
                           st.integers(0, 200)), max_size=60))  # fmt: skip
-def test_standing_is_always_the_number_of_floors(steps: list[tuple[str, int, int]]) -> None:
+def test_cursors_are_always_in_their_floors(steps: list[tuple[str, int, int]]) -> None:
     old, lanes.CHUNK_BYTES = lanes.CHUNK_BYTES, 64
     try:
         filled = lane()
@@ -127,9 +127,9 @@ def test_standing_is_always_the_number_of_floors(steps: list[tuple[str, int, int
             filled.trim()
             chunks = list(filled.chunks())
             for chunk in chunks:
-                assert set(chunk.standing) == {cursor for cursor in cursors if cursor.floor is chunk}
-            assert filled.first.standing or filled.first is filled.tail
-            assert filled.holding == sum(bool(cursor.unacknowledged) for cursor in cursors)
+                assert set(chunk.cursors_here) == {cursor for cursor in cursors if cursor.floor is chunk}
+            assert filled.first.cursors_here or filled.first is filled.tail
+            assert filled.cursors_awaiting_acks == sum(bool(cursor.unacknowledged) for cursor in cursors)
             assert filled.pool.memory_bytes == sum(chunk.size for chunk in chunks)
     finally:
         lanes.CHUNK_BYTES = old

@@ -172,10 +172,10 @@ def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
     stage.client("c", expiry_s=60.0).subscribe("mine", 1)
     commit = ledger.take(0)
     assert commit is not None
-    sessions = [fact for fact in commit.changes if fact.what == "session"]
-    assert [(fact.name, fact.terms is None) for fact in sessions] == [("c", True), ("c", False)]
-    told = [fact for fact in ledger.all_metadata() if fact is not None and fact.what == "subscription"]
-    assert [fact.terms.request.filter for fact in told] == ["mine"]  # type: ignore[attr-defined]
+    sessions = [change for change in commit.changes if change.what == "session"]
+    assert [(change.name, change.terms is None) for change in sessions] == [("c", True), ("c", False)]
+    told = [change for change in ledger.all_metadata() if change is not None and change.what == "subscription"]
+    assert [change.terms.request.filter for change in told] == ["mine"]  # type: ignore[attr-defined]
 
 
 def test_a_group_ends_with_its_last_member_though_its_turn_is_to_come(ended: list[Subscription]) -> None:

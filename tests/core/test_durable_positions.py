@@ -1,5 +1,5 @@
-"""What is told to the ledger, and what a broker makes of it that starts again: one story each. Whole lives of many
-clients are in tests/sim; the pretended tape that stands for the journal is from there."""
+"""Changes and positions in the ledger, and the broker that is restored from them: one story each. Whole lives of many
+clients are in tests/sim; the model of a journal is from there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.core.queues_stage import PLAIN, QueueStage
 from tests.core.stage import STUCK
-from tests.sim.tape import NothingRecorded, Tape, wanted
+from tests.sim.tape import NothingRecorded, Tape, unsettled
 
 from headway.core.base.errors import Reason
 from headway.core.clients.folding import Folding
@@ -26,88 +26,88 @@ class DurableQueues(QueueStage):
 
 
 @pytest.fixture
-def kept() -> DurableQueues:
+def stage() -> DurableQueues:
     return DurableQueues()
 
 
-def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(kept: DurableQueues) -> None:
-    owner = kept.peer("owner")
+def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(stage: DurableQueues) -> None:
+    owner = stage.peer("owner")
     owner.declare("q", durable=True, refuses=True, records_max=1)
     for first in range(0, 30, 3):
         owner.publish("q", first, 3)
-        kept.turn()
+        stage.turn()
         assert owner.get("q", acks=True) is not None
-        kept.turn()
-    [one] = kept.tape.ledger.positions.values()
-    place = one.whole_position(kept.broker.registry.sequence)
-    assert len(place.settled) == 2, "one stretch"
+        stage.turn()
+    [one] = stage.tape.ledger.positions.values()
+    position = one.complete_position(stage.broker.registry.sequence)
+    assert len(position.settled) == 2, "one range"
 
 
-def test_what_only_a_passing_queue_has_is_kept_no_longer(kept: DurableQueues) -> None:
+def test_what_only_a_passing_queue_has_is_kept_no_longer(stage: DurableQueues) -> None:
     """A durable queue that shared its lane has left it."""
-    owner = kept.peer("owner")
+    owner = stage.peer("owner")
     for name, durable in (("lasting", True), ("passing", False)):
         owner.declare(name, durable=durable)
         owner.bind(name, "amq.fanout")
     owner.publish("", 1, exchange="amq.fanout")
-    kept.turn()
+    stage.turn()
     owner.unbind("lasting", "amq.fanout")
     owner.publish("", 2, exchange="amq.fanout")
-    kept.turn()
-    assert len(kept.tape.written) == 1
+    stage.turn()
+    assert len(stage.tape.written) == 1
 
 
-def test_what_is_owed_after_two_ways_of_subscribing_is_owed_after_a_start_too(kept: DurableQueues) -> None:
-    publisher = kept.client("publisher")
-    slow = kept.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False)
+def test_what_is_owed_after_two_ways_of_subscribing_is_owed_after_a_start_too(stage: DurableQueues) -> None:
+    publisher = stage.client("publisher")
+    slow = stage.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False)
     slow.subscribe("t", 1)
     publisher.publish("t", 0, 60, qos=1)
-    kept.run(0.5)
+    stage.run(0.5)
     slow.subscribe("t", 2)
     publisher.publish("t", 60, 20, qos=1)
-    kept.run(0.5)
+    stage.run(0.5)
     settled = len(slow.session.channel.in_flight)
     slow.acknowledge(settled)
-    kept.run(0.5)
-    _, ledger = kept.tape.restored(kept.now)
-    assert len(kept.tape.written) == 80
-    found = sorted(one.sequence for place in ledger.positions.values() for one in wanted(place))
-    assert found == sorted(kept.tape.written)[settled:]
+    stage.run(0.5)
+    _, ledger = stage.tape.restored(stage.now)
+    assert len(stage.tape.written) == 80
+    found = sorted(one.sequence for position in ledger.positions.values() for one in unsettled(position))
+    assert found == sorted(stage.tape.written)[settled:]
 
 
 @pytest.mark.parametrize("unsubscribes", [True, False])
 def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(
-    kept: DurableQueues, unsubscribes: bool
+    stage: DurableQueues, unsubscribes: bool
 ) -> None:
-    publisher, away = kept.client("publisher"), kept.client("away", expiry_s=3600.0, acks=False)
+    publisher, away = stage.client("publisher"), stage.client("away", expiry_s=3600.0, acks=False)
     away.subscribe("t", 1)
     publisher.publish("t", 0, 3, qos=1)
-    kept.turn()
+    stage.turn()
     if unsubscribes:
-        kept.broker.unsubscribe(away.session, "t", kept.now)
+        stage.broker.unsubscribe(away.session, "t", stage.now)
     away.leave()
     away.request = msgspec.structs.replace(away.request, max_packet_bytes=50)
     away.connect()
-    kept.turn()
+    stage.turn()
     assert len(away.seen) == 3
     assert publisher.session.lost_records == {Reason.TOO_LARGE_FOR_CLIENT: 3}
 
 
 def test_what_was_left_out_does_not_come_again_after_a_start() -> None:
-    kept = DurableQueues("""
+    stage = DurableQueues("""
         [[policy]]
         name = "p"
         [[policy.rule]]
         when = { lag_records = 20 }
         then = { action = "discard", which = "oldest", keep_records = 10 }
     """)
-    publisher = kept.client("publisher")
-    kept.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False).subscribe("t", 1)
+    publisher = stage.client("publisher")
+    stage.client("slow", reads=STUCK, window=5, expiry_s=3600.0, acks=False).subscribe("t", 1)
     publisher.publish("t", 0, 60, qos=1)
-    kept.run(1)
-    _, ledger = kept.tape.restored(kept.now)
-    found = sorted(one.sequence for place in ledger.positions.values() for one in wanted(place))
-    written = sorted(kept.tape.written)
+    stage.run(1)
+    _, ledger = stage.tape.restored(stage.now)
+    found = sorted(one.sequence for position in ledger.positions.values() for one in unsettled(position))
+    written = sorted(stage.tape.written)
     assert found == [*written[:5], *written[50:]], "what is in flight, and what was to be kept"
 
 
@@ -160,14 +160,14 @@ class Waiting:
         raise AssertionError("nothing is written for it")
 
 
-def test_nothing_waits_for_a_position_that_is_not_durable(kept: DurableQueues) -> None:
-    """Everything that is not durable has the same position: one that kept what it is told would mix them up."""
-    kept.client("lasting", expiry_s=600).subscribe("t", qos=1)
-    passing = kept.client("passing").subscribe("t", qos=1)
-    kept.client("publisher").publish("t", 0, 3, qos=1)
-    kept.turn()
+def test_nothing_waits_for_a_position_that_is_not_durable(stage: DurableQueues) -> None:
+    """Everything that is not durable has the same position: one that stored reports would mix them up."""
+    stage.client("lasting", expiry_s=600).subscribe("t", qos=1)
+    passing = stage.client("passing").subscribe("t", qos=1)
+    stage.client("publisher").publish("t", 0, 3, qos=1)
+    stage.turn()
     assert passing.cursor.durable_position is NOT_DURABLE
-    assert len(kept.tape.ledger.positions) == 1, "only the lasting one has a place in the journal"
+    assert len(stage.tape.ledger.positions) == 1, "only the lasting one has a durable position"
     client = Waiting()
     with pytest.raises(AssertionError):
         NOT_DURABLE.hold_back(client, b"a frame")

@@ -109,7 +109,7 @@ def test_shares_of_a_lane_are_as_much_work_as_its_cursors_are_apart(monkeypatch:
         assert len(list(filled.chunks())) >= records
         held: list[float] = []
         found = steps(lambda: held.extend(filled.held_shares().values()))
-        assert sum(share * len(chunk.standing) for chunk, share in filled.held_shares().items()) == pytest.approx(
+        assert sum(share * len(chunk.cursors_here) for chunk, share in filled.held_shares().items()) == pytest.approx(
             records * 60_000
         )
         return found

@@ -374,7 +374,7 @@ def test_nothing_is_left(stage: QueueStage, peer: Peer) -> None:
     assert len(registry.router.feeds) == before
     assert stage.pool.memory_bytes == 0
     assert not registry.router.queues
-    assert not registry.woken
+    assert not registry.ready_queues
     assert not registry.unused
     assert not registry.watched
     assert set(registry.consumers.elements()) == {"$SYS/headway/#"}

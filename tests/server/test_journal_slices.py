@@ -179,7 +179,7 @@ def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None
     assert "c1" in again.broker.registry.sessions
 
 
-def test_the_writer_tells_of_a_place_that_goes_back() -> None:
+def test_the_writer_tells_of_a_position_that_goes_back() -> None:
     crowd = Crowded(FEW)
     stage, journal = crowd.stage, crowd.stage.journal
     stage.loop.pass_time(6.0)
@@ -188,31 +188,31 @@ def test_the_writer_tells_of_a_place_that_goes_back() -> None:
     assert needs is not None
     assert needs._seen
     sequence = stage.broker.registry.sequence
-    kept = journal.ledger.positions[next(iter(needs._seen))]
-    kept.cursors.append(Back(sequence))
-    kept.moved()
+    position = journal.ledger.positions[next(iter(needs._seen))]
+    position.cursors.append(Back(sequence))
+    position.moved()
     crowd.turn()
     assert needs.main == sequence
 
 
 class Back:
-    """Somebody who wants this one, and what comes after it."""
+    """A reader with no settled records from this sequence on."""
 
     attached, ended = True, 0
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
 
-    def wanted_sequence(self) -> int:
+    def unsettled_sequence(self) -> int:
         return self.sequence
 
-    fresh_sequence = wanted_sequence
+    unsent_sequence = unsettled_sequence
 
-    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
         return [(self.sequence, last)]
 
 
-def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
+def test_a_position_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     crowd = Crowded(FILTERS_EACH)
     ledger = crowd.stage.journal.ledger
     sequence = crowd.stage.broker.registry.sequence
@@ -221,24 +221,24 @@ def test_a_place_that_goes_back_while_others_are_looked_at_is_seen() -> None:
     assert needs.done
     assert needs.main == needs.of_topic["t/0/+"] == sequence + 1
 
-    kept = next(one for one in ledger.positions.values() if list(one.filters()) == ["t/0/7"])
-    kept.cursors.append(Back(sequence))
-    kept.moved()
+    position = next(one for one in ledger.positions.values() if list(one.filters()) == ["t/0/7"])
+    position.cursors.append(Back(sequence))
+    position.moved()
     commit = ledger.take(sequence)
     assert commit is not None
     needs.on_commit(commit.positions)
     assert needs.main == needs.of_topic["t/0/+"] == sequence
 
 
-def test_a_place_that_is_new_while_others_are_looked_at_is_seen() -> None:
+def test_a_position_that_is_new_while_others_are_looked_at_is_seen() -> None:
     crowd = Crowded(FILTERS_EACH)
     ledger, sequence = crowd.stage.journal.ledger, crowd.stage.broker.registry.sequence
     needs = Needs(ledger, sequence + 10, [])
-    kept = ledger.keep([])
+    position = ledger.add_position([])
     crowd.publisher.publish("q", 1)
     queue = queue_of(crowd.stage.broker.registry.router.queues["q"])
     assert queue.durable_position.durable
-    kept.cursors = list(queue.durable_position.cursors)
+    position.cursors = list(queue.durable_position.cursors)
     needs.on_commit([])
     assert needs.main == sequence + 1
 
@@ -256,16 +256,16 @@ def test_a_chunk_that_is_unloaded_while_others_are_looked_at_is_seen() -> None:
     assert needs.unloaded == lane.first.sequence_of(0)
 
 
-def test_a_place_with_new_loose_ends_keeps_its_range() -> None:
+def test_a_position_with_new_out_of_order_progress_keeps_its_range() -> None:
     crowd = Crowded(FILTERS_EACH)
     ledger, sequence = crowd.stage.journal.ledger, crowd.stage.broker.registry.sequence
     ranges = [SequenceRange(sequence - 3, sequence - 2), SequenceRange(sequence - 1, sequence)]
     search = UnneededRanges(crowd.stage.broker, ledger, (), ranges)
     search.advance()
     assert list(search.found) == ranges
-    kept = next(iter(ledger.positions.values()))
-    kept.cursors.append(OutOfOrderProgress(kept, sequence, sequence))
-    kept.moved()
+    position = next(iter(ledger.positions.values()))
+    position.cursors.append(OutOfOrderProgress(position, sequence, sequence))
+    position.moved()
     commit = ledger.take(sequence)
     assert commit is not None
     search.on_commit(commit.positions)

@@ -40,7 +40,7 @@ def test_what_they_say_of_themselves() -> None:
 
 
 def test_a_dialect_that_no_protocol_knows_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"the dialect 'tagged'.* \(it knows .*\): start the release that wrote"):
+    with pytest.raises(ConfigError, match=r"the dialect 'tagged'.* \(known are .*\): start the release that wrote"):
         again(Tagged(4, 2))
 
 

@@ -38,33 +38,35 @@ class Watched(Churn):
         super().__init__(seed)
         self.tape.slices = slices
         self.tape.seen = self.compare
-        self.snapshots = self.facts = self.settled = 0
+        self.snapshots = self.changes = self.settled = 0
 
     def compare(self, snapshot: Snapshot, now: float) -> None:
         tape, sequence = self.tape, self.broker.registry.sequence
         at_once = Snapshot(self.broker, tape.ledger, NothingRecorded())
         at_once.advance()
         found = [one.entries(sequence, tape.ledger.reserved)[1:] for one in (snapshot, at_once)]
-        slowly, fast = (facts_in(entries, tape.ledger.positions) for entries in found)
+        slowly, fast = (changes_in(entries, tape.ledger.positions) for entries in found)
         assert {of: data for of, data in slowly.items() if of[0] != "flight"} == {
             of: data for of, data in fast.items() if of[0] != "flight"}  # fmt: skip
         assert all(slowly.get(of) == data for of, data in fast.items()), "others are over, which does no harm"
-        slow, quick = map(places_in, found)
-        for number, kept in tape.ledger.positions.items():
-            self.settled += self._same(kept, slow.get(number), quick[number], tape.began[number])
+        slow, quick = map(positions_in, found)
+        for number, position in tape.ledger.positions.items():
+            self.settled += self._same(position, slow.get(number), quick[number], tape.began[number])
         self.snapshots += 1
-        self.facts += len(fast)
+        self.changes += len(fast)
         self._alone(found[0], now)
 
-    def _same(self, kept: DurablePosition, slow: RecoveredPosition | None, quick: RecoveredPosition, began: int) -> int:
+    def _same(
+        self, position: DurablePosition, slow: RecoveredPosition | None, quick: RecoveredPosition, began: int
+    ) -> int:
         if slow is None:  # it is new, and has not told of anything
             return 0
         is_settled, settled = (
-            lambda one, of=of: one < of.upto or of.covers(one) for of in (slow, quick)
+            lambda one, found=found: one < found.upto or found.covers(one) for found in (slow, quick)
         )  # type: ignore[misc]
         written = [one for one in self.tape.written if one > began]
         assert not [one for one in written if is_settled(one) and not settled(one)], "it would be lost"
-        there = set(in_lanes(kept)).intersection(written)
+        there = set(in_lanes(position)).intersection(written)
         assert not [one for one in there if settled(one) and not is_settled(one)], "it would come again"
         assert slow.conflated == quick.conflated
         return sum(settled(one) for one in there)
@@ -82,32 +84,32 @@ class Watched(Churn):
         assert set(again.registry.sessions) == durable
 
 
-def facts_in(entries: list[Entry], kept: Container[int]) -> dict[tuple[str, object], bytes]:
-    """That a shared subscription has a place, or none any more, is not told of members that acknowledge nothing."""
+def changes_in(entries: list[Entry], known: Container[int]) -> dict[tuple[str, object], bytes]:
+    """Of members of a group that acknowledge nothing, no entry says that the group has a position, or has none now."""
     found = {}
     for kind, sequence, count, (data,) in entries:
         if kind == SNAPSHOT_METADATA:
-            fact = decode_metadata(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
-            terms = fact.terms
-            if isinstance(terms, SubscriptionTerms) and (terms.position_number not in kept or not terms.request.qos):
-                fact = fact._replace(terms=terms._replace(position_number=0))
-            found[fact.what, fact.name] = bytes(encode_metadata(fact, WALL_OFFSET_S).data[0])
+            change = decode_metadata(StoredEntry(kind, sequence, count, bytes(data)), WALL_OFFSET_S)
+            terms = change.terms
+            if isinstance(terms, SubscriptionTerms) and (terms.position_number not in known or not terms.request.qos):
+                change = change._replace(terms=terms._replace(position_number=0))
+            found[change.what, change.name] = bytes(encode_metadata(change, WALL_OFFSET_S).data[0])
     return found
 
 
-def places_in(entries: list[Entry]) -> dict[int, RecoveredPosition]:
+def positions_in(entries: list[Entry]) -> dict[int, RecoveredPosition]:
     kind, sequence, count, (data,) = entries[-1]
     assert kind == SNAPSHOT_POSITIONS
-    places = decode_positions(StoredEntry(kind, sequence, count, bytes(data)))
-    found = {place.number: RecoveredPosition(place) for place in places}
-    for standing in found.values():
-        standing.close()
+    positions = decode_positions(StoredEntry(kind, sequence, count, bytes(data)))
+    found = {position.number: RecoveredPosition(position) for position in positions}
+    for recovered in found.values():
+        recovered.close()
     return found
 
 
-def in_lanes(kept: DurablePosition) -> list[int]:
+def in_lanes(position: DurablePosition) -> list[int]:
     found = []
-    for cursor in kept.cursors:
+    for cursor in position.cursors:
         chunk = None if isinstance(cursor, OutOfOrderProgress) else cursor.lane.first  # type: ignore[attr-defined]
         while chunk is not None:
             found += [chunk.sequence_of(index) for index in range(len(chunk))]
@@ -122,7 +124,7 @@ def test_it_is_as_of_its_end(seed: int, slices: int) -> None:
     world.run(600)
     assert world.snapshots > 3
     assert world.tape.sliced > 3
-    assert world.facts > 20
+    assert world.changes > 20
 
 
 def settled_after(world: Churn, snapshot: Snapshot) -> bool:
@@ -137,14 +139,14 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
     commit = tape.ledger.take(world.broker.registry.sequence)
     assert commit is not None
-    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.changes], commit.positions)
-    standing = places_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.durable_position.number]
+    snapshot.on_commit([(one, encode_metadata(one, WALL_OFFSET_S)) for one in commit.changes], commit.positions)
+    recovered = positions_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.durable_position.number]
     first, second = sorted(tape.written)
-    assert not standing.covers(first)
-    return standing.covers(second)
+    assert not recovered.covers(first)
+    return recovered.covers(second)
 
 
-def test_what_is_settled_after_a_place_was_looked_at_is_in_it() -> None:
+def test_what_is_settled_after_a_position_was_looked_at_is_in_it() -> None:
     world = Churn(0)
     world.broker.queues.declare(world.operator, "q1", QueueTerms(durable=True), PLAIN, world.now)
     world.broker.publish_to(None, run_of("q1", [b"a", b"b"]), world.now)
@@ -164,6 +166,6 @@ def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
     queues.delete(queues.queue(world.operator, "q1"), world.now)
     commit = ledger.take(0)
     assert commit is not None
-    snapshot.on_commit([(fact, encode_metadata(fact, WALL_OFFSET_S)) for fact in commit.changes], commit.positions)
-    found = facts_in(snapshot.entries(1, 0), ())
+    snapshot.on_commit([(one, encode_metadata(one, WALL_OFFSET_S)) for one in commit.changes], commit.positions)
+    found = changes_in(snapshot.entries(1, 0), ())
     assert not [of for of in found if of[0] in ("exchange", "binding", "queue")]

@@ -61,7 +61,7 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
     chunks = set(feed.lane.chunks())
     held = [chunk for cursor in found for chunk in (cursor.chunk, cursor.floor, *cursor.unacknowledged.values())]
     assert all(chunk in chunks for chunk in held if chunk is not None), "a chunk was dropped that is wanted"
-    assert sum(len(chunk.standing) for chunk in chunks) == sum(cursor.floor is not None for cursor in found)
+    assert sum(len(chunk.cursors_here) for chunk in chunks) == sum(cursor.floor is not None for cursor in found)
 
 
 def _places(feed: Feed, watched: Container[Subscription]) -> None:

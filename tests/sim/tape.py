@@ -1,8 +1,8 @@
-"""A journal on tape: what a simulated broker tells its ledger, in the very bytes that would go to disk; and a broker
-made from it, as at a start.
+"""A model of a journal: the commits of a simulated broker, in the bytes that would go to disk, and a broker that is
+restored from them.
 
-The checker looks at both brokers' cursors: whatever is not settled in the one must be wanted by the other, in the same
-order, and nothing else.
+The checker compares both brokers' cursors: the unsettled records of the one must be the unsettled records of the other,
+in the same order.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ class NothingRecorded:
 
 class Tape:
     def __init__(self, broker: Broker, dialect: Dialect, *, slices: int = 10**9) -> None:
-        """``slices``: so many things are looked at in a turn by what looks at all there is."""
+        """``slices`` is the number of objects that each pass over all objects looks at in a turn."""
         self.slices = slices
         self.sliced = 0
         """Snapshots that took several turns."""
         self.seen: Callable[[Snapshot, float], object] | None = None
-        """Is shown each snapshot that is to be written."""
+        """Called with each snapshot that is about to be written."""
         self._snapshot: Snapshot | None = None
         self._needs: Needs | None = None
         self._search: UnneededRanges | None = None
@@ -131,9 +131,9 @@ class Tape:
         self._log = RetainedLog(broker.retained, self.retained, NothingRecorded())  # type: ignore[arg-type]
         self.freed = self.freed_between = 0
         self.began: dict[int, int] = {}
-        """By place: the last sequence before anything was kept for it."""
+        """The last sequence before each durable position began, by the position's number."""
         self.written: set[int] = set()
-        """Sequences of the records on it; others need not come back."""
+        """The sequences of the journaled records; others need not come back."""
 
     def take(self, now: float) -> None:
         """The end of a turn."""
@@ -220,56 +220,56 @@ def slices_of(seed: int) -> int:
     return (10**9, 2, 7)[seed % 3]
 
 
-class Wanted:
+class UnsettledRecord:
     """A record that is not settled."""
 
-    __slots__ = ("expires_s", "given", "sequence")
+    __slots__ = ("expires_s", "sent", "sequence")
 
-    def __init__(self, cursor: Cursor, number: int, *, given: bool) -> None:
+    def __init__(self, cursor: Cursor, number: int, *, sent: bool) -> None:
         chunk = cursor.lane.first
         while chunk.next is not None and number >= chunk.next.first_number:
             chunk = chunk.next
         index = number - chunk.first_number
         self.sequence = chunk.sequence_of(index)
         self.expires_s = chunk.run_expires[chunk.run_of(index)]
-        self.given = given
-        """To somebody who has not settled it."""
+        self.sent = sent
+        """Set if it was sent and not settled."""
 
 
-def wanted(position: DurablePosition) -> list[Wanted]:
-    found: list[Wanted] = []
+def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
+    found: list[UnsettledRecord] = []
     for cursor in position.cursors:
         if isinstance(cursor, OutOfOrderProgress):
             continue
-        found += [Wanted(cursor, number, given=True) for number in sorted(cursor.unacknowledged)]
+        found += [UnsettledRecord(cursor, number, sent=True) for number in sorted(cursor.unacknowledged)]
         if cursor.attached and cursor.position < cursor.end_position:
-            fresh = [Wanted(cursor, number, given=False) for number in range(cursor.number, cursor.end_number)]
-            found += [one for one in fresh if not cursor.ended or one.sequence <= cursor.ended]
+            unsent = [UnsettledRecord(cursor, number, sent=False) for number in range(cursor.number, cursor.end_number)]
+            found += [one for one in unsent if not cursor.ended or one.sequence <= cursor.ended]
     return found
 
 
 def assert_the_same(tape: Tape, again: Broker, ledger: Ledger, now: float, *, ttl: bool) -> int:
     """Returns how many records were compared. ``ttl``: queues may have lifetimes of their own."""
     there, compared = tape.ledger.positions, 0
-    assert sorted(there) == sorted(ledger.positions), "the same are kept"
+    assert sorted(there) == sorted(ledger.positions), "the same positions are durable"
     for number, position in there.items():
         out_of_order = [one for one in position.cursors if isinstance(one, OutOfOrderProgress)]
-        if out_of_order and any(one.wanted_sequence() for one in out_of_order):
-            firsts = [one.wanted_sequence() for one in out_of_order if one.wanted_sequence()]
-            got = [one.sequence for one in wanted(ledger.positions[number])]
-            # Of what it replaced nothing is before that; what its new terms leave out of it need not come.
+        if out_of_order and any(one.unsettled_sequence() for one in out_of_order):
+            firsts = [one.unsettled_sequence() for one in out_of_order if one.unsettled_sequence()]
+            got = [one.sequence for one in unsettled(ledger.positions[number])]
+            # No record of the replaced subscription is before that; its successor's terms may leave some of them out.
             assert not got or got[0] >= min(firsts)
             continue
         began = tape.began[number]
-        want = [one for one in wanted(position) if one.sequence in tape.written and one.sequence > began]
-        have = wanted(ledger.positions[number])
+        want = [one for one in unsettled(position) if one.sequence in tape.written and one.sequence > began]
+        have = unsettled(ledger.positions[number])
         got = [one.sequence for one in have]
         assert got == sorted(got), "in order"
         missing = [one for one in want if one.sequence not in set(got)]
         assert all(one.expires_s <= now or ttl for one in missing), [one.sequence for one in missing]
         conflated = any(not cursor.attached and not cursor.ended for cursor in position.cursors)
         extra = set() if conflated else set(got) - {one.sequence for one in want}
-        assert not extra, f"{sorted(extra)[:10]} of place {number} come back"
+        assert not extra, f"{sorted(extra)[:10]} of position {number} come back"
         compared += len(got)
     return compared
 

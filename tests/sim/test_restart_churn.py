@@ -153,8 +153,8 @@ class Churn:
 def told(ledger: Ledger) -> set[object]:
     """All there is, as a snapshot would say it; of sessions and exchanges their names, of deliveries nothing."""
     return {
-        (fact.what, fact.name, "" if fact.what in ("session", "exchange") else fact.terms)
-        for fact in ledger.all_metadata() if fact is not None and fact.what != "flight"
+        (change.what, change.name, "" if change.what in ("session", "exchange") else change.terms)
+        for change in ledger.all_metadata() if change is not None and change.what != "flight"
     }  # fmt: skip
 
 

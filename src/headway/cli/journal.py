@@ -44,7 +44,7 @@ def show(
     """Shows a journal's streams, and what each client and queue keeps in it. Its broker must not be running.
 
     \b
-    main        facts (who there is) and what durable sessions and queues have not settled
+    main        metadata, and the unsettled records of durable sessions and queues
     retained    retained records
     topic-...   a recorded topic each; with --config it says which
     UNSETTLED   records that are still to be delivered, or to be acknowledged

@@ -81,7 +81,7 @@ class Broker:
         return self.governor.book
 
     def take_effects(self) -> list[Effect]:
-        """Returns what is to be done outside of the core. Each effect is returned once."""
+        """Returns the actions to carry out outside of the core. Each effect is returned once."""
         effects, self.registry.effects = self.registry.effects, []
         self.governor.cutter.begin_turn()
         return effects
@@ -105,14 +105,14 @@ class Broker:
         return session is not None and session.durable
 
     def unfinished(self, session: Session) -> bytes | memoryview | None:
-        """Returns the rest of a half-sent record, to be sent before a last word. Its cursor moves past it. None: it
-        cannot be read (failing disk)."""
+        """Returns the rest of a half-sent record, to be sent before the connection's last packet. Its cursor moves past
+        the record. None if it cannot be read (failing disk)."""
         return last_of_half_sent(session)
 
     def deletion_notice(self, client: str) -> str | None:
-        """Returns, once, what a client that comes back is to be told: that its durable subscription was deleted."""
-        told = self._metadata.deletion_notice("client", client)
-        return None if told is None else told[1]
+        """Returns, once, the notice for a client that comes back and whose durable subscription was deleted."""
+        notice = self._metadata.deletion_notice("client", client)
+        return None if notice is None else notice[1]
 
     # -- records in -------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Broker:
 
     @property
     def short_of_room(self) -> bool:
-        """Tells whether there may be no room for what is published; see ``must_wait``."""
+        """Tells whether there may be no room for more records; see ``must_wait``."""
         for pool in self._pools:
             if pool.closed or pool.crowded:
                 break
@@ -151,14 +151,14 @@ class Broker:
         return waits
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
-        """Publishes as many of these runs, from the first on, as make up so much work."""
+        """Publishes these runs, from the first on, until ``work_max`` is used up."""
         some = self._publishing.publish_some(session, runs, now, work_max)
         if session.paused_by and session.paused_since_s == now and some.refused is None:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return some
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
-        """Publishes a part of a run to its exchange, from ``start`` on: as much as is done at once."""
+        """Publishes a slice of a run to its exchange, from record ``start`` on."""
         done = self._publishing.publish_slice(session, run, now, start)
         if session.paused_by and session.paused_since_s == now:
             self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
@@ -172,7 +172,7 @@ class Broker:
         return published
 
     def takes_at_once(self, run: Run, now: float) -> bool:
-        """Tells whether some consumer could be given the run at once."""
+        """Tells whether some consumer could get the run at once."""
         return self._publishing.takes_at_once(run, now)
 
     # -- consumers --------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ class Broker:
             return False
         session.channel.exhausted_since_s = None
         self.fanout.again[session] = None
-        self.registry.woken |= session.queues
+        self.registry.ready_queues |= session.queues
         feed = delivery.subscription.feed
-        if not feed.lane.holding and not delivery.subscription.ended:
+        if not feed.lane.cursors_awaiting_acks and not delivery.subscription.ended:
             self.registry.dirty[feed] = None
         return True
 
@@ -218,23 +218,23 @@ class Broker:
 
     def keep_packet_id(self, session: Session, packet_id: int) -> None:
         """Notes that an exactly-once publish has arrived. Its id stays in use until the client releases it."""
-        self._metadata.arrived(session, packet_id, there=True)
+        self._metadata.note_incoming(session, packet_id, there=True)
 
     def free_packet_id(self, session: Session, packet_id: int) -> None:
         """Notes that the client has released the id of an exactly-once publish."""
-        self._metadata.arrived(session, packet_id, there=False)
+        self._metadata.note_incoming(session, packet_id, there=False)
 
     def writable(self, session: Session, now: float) -> None:
         """Goes on sending to a session whose outlet was blocked and has room again."""
         if session.connected:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
-            self.registry.woken |= session.queues
+            self.registry.ready_queues |= session.queues
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def flush(self, now: float) -> None:
-        """Ends a turn: sends everything that has come to all consumers that can take it."""
+        """Ends a turn: sends new records to all consumers that can take them."""
         registry, fanout = self.registry, self.fanout
         if registry.deferred.begun:
             registry.deferred.turn(now)
@@ -243,15 +243,15 @@ class Broker:
         dirty, registry.dirty = registry.dirty, {}
         for feed in dirty:
             if feed.queues:
-                registry.woken |= feed.listening
-                registry.woken |= feed.limited
+                registry.ready_queues |= feed.listening
+                registry.ready_queues |= feed.limited
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
         for overdue in (registry.returning, registry.overdue):
             if overdue.begun:
-                registry.woken = overdue.turn() | registry.woken
-        if registry.woken or registry.left or registry.unused or registry.renamed or registry.cuts:
+                registry.ready_queues = overdue.turn() | registry.ready_queues
+        if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
             self._hand_out(now)
         for pool in self._pools:
             if pool.strained:
@@ -259,23 +259,23 @@ class Broker:
                 break
 
     def _hand_out(self, now: float) -> None:
-        """Dispatches the queues that were woken, and tidies up after those that have changed."""
+        """Dispatches the ready queues, and tidies up after queues that have changed."""
         left, self.registry.left = self.registry.left, {}
         for feed in left:
             self.registry.ungate(feed, now)
-        woken, self.registry.woken = self.registry.woken, {}
-        for queue in woken:
+        ready, self.registry.ready_queues = self.registry.ready_queues, {}
+        for queue in ready:
             queue.dispatch(now)
         self.registry.cuts.clear()
         self.queues.tidy(now)
         renamed, self.registry.renamed = self.registry.renamed, {}
         if renamed:
             self.registry.deferred.begin(self._change_policies(renamed), now)
-        for feed in {queue.feed: None for queue in woken}:
+        for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
 
     def _change_policies(self, queues: dict[SharedReader, None]) -> WorkSteps:
-        """Gives the members of queues the policies for the names that the queues go by now."""
+        """Gives the members of queues the policies for the queues' present names."""
         for queue in queues:
             for member in list(queue.members):
                 if not member.ended:
@@ -284,16 +284,16 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        """Tells whether another flush is wanted at once."""
+        """Tells whether another flush is needed at once."""
         registry = self.registry
-        return bool(registry.dirty or registry.woken or self.fanout.again or self.fanout.unfinished
+        return bool(registry.dirty or registry.ready_queues or self.fanout.again or self.fanout.unfinished
                     or registry.deferred.begun or registry.overdue.queues or registry.returning.queues)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s``: the longest time
-        that clients had to wait for the loop since the last tick."""
+        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest
+        time that clients had to wait for the loop since the last tick."""
         self.registry.timers.run(now)
-        self.flush(now)  # so that no consumer is judged by what became due only now
+        self.flush(now)  # so that no consumer is judged by records that became due only now
         shares = self.governor.sweep(now, late_s)
         if self.registry.observer is not None:
             self.registry.observer.tick(now, shares)
@@ -303,11 +303,11 @@ class Broker:
     # -- pressure ---------------------------------------------------------------------------------------------------
 
     def relieve(self, now: float) -> None:
-        """Makes room where a pool is over its limit; see pressure.py."""
+        """Makes room in pools that are over their limits; see pressure.py."""
         self.governor.relief.relieve(now)
 
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
-        """Notes that a chunk of ``size`` bytes is on disk now; or, without a handle, that it has to stay in memory."""
+        """Notes that a chunk of ``size`` bytes is on disk; without a ``handle``, that it has to stay in memory."""
         lane.spilled(chunk, handle, size)
         if handle is None:
             lane.pool.disk_broken_until_s, lane.pool.disk_error = now + DISK_RETRY_S, error
@@ -321,39 +321,40 @@ class Broker:
     # -- the journal ------------------------------------------------------------------------------------------------
 
     def keep(self, ledger: Ledger, archive: RecordedTopics) -> None:
-        """Begins to tell the ledger what is durable, and to record the archive's topics."""
+        """Begins to journal durable metadata and records, and to record the archive's topics."""
         self._metadata.begin(ledger)
         self.registry.archive = archive
         self.registry.router.recorded_in = archive.stream_of
         self.registry.router.forget()
 
     def written(self, number: int) -> None:
-        """Notes that everything up to this commit is on disk."""
+        """Notes that all commits up to this one are on disk."""
         assert self.registry.ledger is not None
         for session in self.registry.ledger.written(number):
             assert isinstance(session, Session)
             self.fanout.again[session] = None
-            self.registry.woken |= session.queues
+            self.registry.ready_queues |= session.queues
 
     def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition]) -> Restoring:
-        """Returns what makes everything again that outlived the last process. Used before anybody connects; then
-        ``restored`` is called."""
+        """Returns the object that restores the journal's metadata and records. It is used before any client connects;
+        then ``restored`` is called."""
         return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
                          self._metadata, dialect, recovered_positions)
 
     def restored(self, now: float) -> None:
-        """Ends restoring. What became due meanwhile is done in the first turn, so that the journal gets it."""
+        """Ends restoring. Timers that became due meanwhile run in the first turn, so that their changes are journaled.
+        """
         self.writers.restored()
         self._admission.restored(now)
 
     def spill(self, now: float) -> list[Spill]:
-        """At the start, drops from memory what is over the limit of a pool and in the journal. No verdicts follow."""
+        """Drops journaled records from memory, at the start, while a pool is over its limit. No verdicts follow."""
         return [spill for pool in self._pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
 
     # -- configuration ----------------------------------------------------------------------------------------------
 
     def declare_state(self, filter: str, key: str) -> None:
-        """Begins to keep the latest record per key of these topics."""
+        """Begins a state: the latest record per key of these topics."""
         if not any(s.declared and s.filter == filter and s.key.text == key for s in self.registry.router.states):
             pool = self.registry.pools[""]
             self.registry.router.add_state(State(filter, compile_key(key), pool, declared=True))

@@ -46,13 +46,13 @@ def after_turn(world: World) -> None:
 
 
 def _feeds(model: QueueModel) -> list[Feed]:
-    return [cursor.feed for cursor in [*model.queue.backlog.cursors, *model.queue.backlog.settling]]
+    return [cursor.feed for cursor in [*model.queue.backlog.cursors, *model.queue.backlog.draining]]
 
 
 def _cursors(feed: Feed) -> list[Cursor]:
     """Of a lane that only queues read."""
     assert all(subscription.reader.queue is not None for subscription in feed.subscriptions)
-    return [s for queue in feed.queues for s in [*queue.backlog.cursors, *queue.backlog.settling] if s.feed is feed]
+    return [s for queue in feed.queues for s in [*queue.backlog.cursors, *queue.backlog.draining] if s.feed is feed]
 
 
 def _lane(feed: Feed) -> None:
@@ -63,7 +63,7 @@ def _lane(feed: Feed) -> None:
     assert all(cursor.at_boundary for cursor in cursors)
     for queue in map(queue_of, feed.queues):
         queue.backlog.check()
-    if not any(queue.backlog.has_more for queue in feed.queues) and not lane.holding:
+    if not any(queue.backlog.has_more for queue in feed.queues) and not lane.cursors_awaiting_acks:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 
 
@@ -189,8 +189,8 @@ def ended(world: World) -> None:
     assert not registry.sessions
     assert not registry.router.feeds
     assert not registry.router.queues
-    for table in (registry.watched, registry.dirty, registry.woken, registry.unused, registry.owned, registry.paused,
-                  registry.cuts, world.broker.queues._homes, world.broker.fanout.again):
+    for table in (registry.watched, registry.dirty, registry.ready_queues, registry.unused, registry.owned,
+                  registry.paused, registry.cuts, world.broker.queues._homes, world.broker.fanout.again):
         assert not table, table
     assert not registry.consumers
     assert not registry.slow_consumers

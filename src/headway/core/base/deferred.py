@@ -1,13 +1,12 @@
 """Deferred work: the part of a command that is too much for one turn. It is done in small steps over the turns to come.
 
 Theory of operation. A session with ten thousand subscriptions ends, or a channel with as many deliveries is closed. No
-client waits for that, so the loop need not stand still for it. Such a command does at once what other clients can see
-(the name is free, no more records are handed out). The rest it leaves here, as an iterator that yields the work of
-each step. The first steps run at once, as far as the turn's share goes, so nearly every command is done in its turn.
+client waits for that, so the loop can go on meanwhile. Such a command does at once the part that other clients can see
+(the name is free, no more records are handed out). It leaves the rest here, as an iterator that yields the work of each
+step. The first steps run at once, as far as the turn's share goes, so nearly every command is done in its turn.
 
 Rules:
-- All deferred work together has one share of each turn. It is done in the order in which it was begun: what a client
-  left behind is cleared up in the order in which the client left it.
+- All deferred work together has one share of each turn. It is done in the order in which it was begun.
 - A step reads the time from ``now``, which may be later than the time at which its command began.
 """
 
@@ -17,11 +16,11 @@ from collections import deque
 from collections.abc import Iterator
 
 DEFERRED_WORK_MAX = 4096
-"""Work in one turn, in the server's units (server/connections/turn_budget.py)."""
+"""The work of one turn, in the server's units (server/connections/turn_budget.py)."""
 END_WORK = 16
-"""Work of ending one subscription."""
+"""The work of ending one subscription."""
 DELIVERY_WORK = 2
-"""Work of taking back one delivery."""
+"""The work of requeueing one delivery."""
 
 WorkSteps = Iterator[int]
 """Yields the work of each step."""
@@ -34,7 +33,7 @@ class DeferredWork:
         self.now = 0.0
         """The time of the step that runs now."""
         self.begun: deque[WorkSteps] = deque()
-        """Work that is not done, the oldest first."""
+        """The work that is not done, the oldest first."""
         self._left = DEFERRED_WORK_MAX
 
     def begin(self, steps: WorkSteps, now: float) -> None:

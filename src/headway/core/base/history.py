@@ -46,7 +46,7 @@ class History(Generic[T]):
                 del self._names[name]
 
     def of(self, name: str) -> tuple[T, ...]:
-        """Entries of one name, the newest last."""
+        """Returns the entries of one name, the newest last."""
         return tuple(self._names.get(name, ()))
 
     def last(self, name: str) -> T | None:
@@ -54,7 +54,7 @@ class History(Generic[T]):
         return kept[-1] if kept else None
 
     def names(self) -> Sequence[str]:
-        """Names that have entries, the one with the latest entry last."""
+        """Returns the names that have entries, the one with the latest entry last."""
         return tuple(self._names)
 
     def __iter__(self) -> Iterator[T]:

@@ -37,7 +37,7 @@ class PacketIds:
             self._size += 1
 
     def discard(self, packet_id: int) -> bool:
-        """Removes the id; False: the set did not have it."""
+        """Removes the id. Returns False if the set did not have it."""
         if packet_id not in self:
             return False
         page = packet_id >> PAGE_BITS

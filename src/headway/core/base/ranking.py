@@ -1,11 +1,11 @@
-"""Rankings: find the lane of a pool that holds the most, without asking all lanes.
+"""A ranking finds the lane of a pool that holds the most, without a look at all lanes.
 
 Theory of operation. A heap has the last known figure of each lane. A lane that grows reports it (``put``). A lane that
 shrinks reports nothing, so its figure may be too large; it is corrected only when it comes to the top of the heap. A
 lane at the top whose figure is correct holds the most. Lanes below the top cost nothing, and each chunk that comes or
 goes costs one heap operation.
 
-A lane that was examined in vain *rests*: for a while it is skipped, whatever it holds.
+A lane in which a look found nothing to do *rests*: it is skipped for a while.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PUT_RIGHT_MAX = 1000
-"""Figures corrected in one call; the next call corrects the others."""
+"""The number of figures that one call corrects; the next call corrects the others."""
 SLACK = 64
 
 
 class Ranking(Generic[T]):
-    """``holds`` returns the current figure of a lane. ``told`` is called with each new known figure; 0: none."""
+    """``holds`` returns the current figure of a lane. ``told`` is called with each new known figure; 0 means none."""
 
     def __init__(
         self, holds: Callable[[T], int], lanes: Iterable[T] = (), *, told: Callable[[T, int], None] | None = None
@@ -60,11 +60,12 @@ class Ranking(Generic[T]):
             self._tell(lane, 0)
 
     def known(self, lane: T) -> int | None:
-        """Last known figure of the lane; None: it rests."""
+        """Returns the last known figure of the lane; None if it rests."""
         return None if lane in self._resting else -self._known.get(lane, (0,))[0]
 
     def most(self, at_least: int = 1) -> T | None:
-        """The lane that holds the most, if it holds ``at_least``. None also while too many figures need correction."""
+        """Returns the lane that holds the most, if it holds ``at_least``. Returns None also while too many figures need
+        correction."""
         heap, known = self._heap, self._known
         for _ in range(PUT_RIGHT_MAX):
             if not heap or -heap[0][0] < at_least:
@@ -86,13 +87,13 @@ class Ranking(Generic[T]):
         return None
 
     def rest(self, lane: T, until_s: float) -> None:
-        """Skips the lane until then. All lanes rest for equally long, so ``_wakes`` is in order."""
+        """Skips the lane until ``until_s``. All lanes rest for equally long, so ``_wakes`` is in order."""
         self.forget(lane)
         self._resting[lane] = until_s
         self._wakes.append((until_s, lane))
 
     def wake(self, now: float) -> None:
-        """Puts lanes back whose rest is over."""
+        """Puts the lanes back whose rest has ended."""
         while self._wakes and self._wakes[0][0] <= now:
             until_s, lane = self._wakes.popleft()
             if self._resting.get(lane) == until_s:

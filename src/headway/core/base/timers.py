@@ -17,7 +17,7 @@ from math import inf
 DEAD_MIN = 64
 """The heap is not rebuilt for fewer cancelled entries."""
 RUN_MAX = 512
-"""Timers that one call runs."""
+"""The number of timers that one call runs."""
 
 
 class Timer:
@@ -30,13 +30,13 @@ class Timer:
         self._timers = timers
 
     def cancel(self) -> None:
-        """Drops the action; does nothing if it has run or was cancelled before."""
+        """Drops the action. Does nothing if it has run or was cancelled before."""
         if self._action is not None:
             self._action = None
             self._timers.cancelled()
 
     def ring(self, now: float) -> bool:
-        """Runs the action; False: it was cancelled."""
+        """Runs the action. Returns False if it was cancelled."""
         action, self._action = self._action, None
         if action is not None:
             action(now)
@@ -48,7 +48,7 @@ class Timer:
 
 
 def stop(timer: Timer | None) -> None:
-    """Cancels a timer that may not be there."""
+    """Cancels a timer, if there is one."""
     if timer is not None:
         timer.cancel()
 
@@ -61,7 +61,7 @@ class Timers:
         self._order = count()
         self._dead = 0
         self.next_s = inf
-        """Time of the earliest timer."""
+        """The time of the earliest timer."""
 
     def at(self, when: float, action: Callable[[float], object]) -> Timer:
         """Calls ``action(now)`` at the first ``run`` at or after ``when``."""
@@ -89,7 +89,7 @@ class Timers:
         """Counts a cancelled timer; rebuilds the heap when half of it is cancelled."""
         self._dead += 1
         if self._dead > DEAD_MIN and self._dead * 2 > len(self._heap):
-            self._heap = [place for place in self._heap if place[2].waits]
+            self._heap = [entry for entry in self._heap if entry[2].waits]
             heapify(self._heap)
             self._dead = 0
             self._look()
@@ -98,10 +98,10 @@ class Timers:
         self.next_s = self._heap[0][0] if self._heap else inf
 
     def __len__(self) -> int:
-        """Timers that have neither run nor been cancelled."""
+        """Returns the number of timers that have neither run nor been cancelled."""
         return len(self._heap) - self._dead
 
     @property
     def places(self) -> int:
-        """Heap entries, cancelled ones included."""
+        """The number of heap entries, cancelled ones included."""
         return len(self._heap)

@@ -31,7 +31,7 @@ _SHARE = re.compile(rf"{_NUMBER}\s*(%?)")
 
 
 def parse_number(value: object, what: str = "a number") -> float:
-    """A plain number that is finite and not negative. ``True`` is not a number."""
+    """Returns a plain number that is finite and not negative. ``True`` is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{_shown(value)} is not {what}")
     number = float(value)
@@ -41,7 +41,7 @@ def parse_number(value: object, what: str = "a number") -> float:
 
 
 def parse_count(value: object) -> int:
-    """A whole number, from a number or a string of digits (``"10_000"``)."""
+    """Returns a whole number, from a number or a string of digits (``"10_000"``)."""
     if isinstance(value, str) and re.fullmatch(r"\d+(_\d+)*", value.strip()):
         return int(value.strip())
     number = parse_number(value, "a whole number")
@@ -51,7 +51,7 @@ def parse_count(value: object) -> int:
 
 
 def parse_size(value: object) -> int:
-    """Bytes, from a number of bytes or a string such as ``"64MB"``, ``"10KiB"``, ``"1.5 GB"``."""
+    """Returns bytes, from a number of bytes or a string such as ``"64MB"``, ``"10KiB"``, ``"1.5 GB"``."""
     hint = 'a size such as 4096, "64MB" or "10KiB"'
     if not isinstance(value, str):
         number = parse_number(value, hint)
@@ -72,7 +72,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_share(value: object) -> float:
-    """A fraction from 0 to 1, from a number such as ``0.5`` or a string such as ``"50%"``."""
+    """Returns a fraction from 0 to 1, from a number such as ``0.5`` or a string such as ``"50%"``."""
     hint = 'a share such as "50%" or 0.5'
     if isinstance(value, str):
         match = _SHARE.fullmatch(value.strip())
@@ -89,7 +89,7 @@ def parse_share(value: object) -> float:
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, from a number of seconds or a string such as ``"500ms"``, ``"30s"``, ``"1h 30m"``, ``"7d"``."""
+    """Returns seconds, from a number of seconds or a string such as ``"500ms"``, ``"30s"``, ``"1h 30m"``, ``"7d"``."""
     hint = 'a duration such as "500ms", "30s", "5m", "1h" or "7d"'
     if not isinstance(value, str):
         return parse_number(value, hint)
@@ -112,7 +112,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_rate(value: object) -> float:
-    """Bytes per second, from a number or a string such as ``"5000B/s"``, ``"1MB/s"``."""
+    """Returns bytes per second, from a number or a string such as ``"5000B/s"``, ``"1MB/s"``."""
     hint = 'a rate such as "5000B/s" or "1MB/s"'
     if not isinstance(value, str):
         return parse_number(value, hint)
@@ -126,12 +126,12 @@ def parse_rate(value: object) -> float:
 
 
 def format_count(value: float) -> str:
-    """``12,408``; a fraction keeps one digit."""
+    """Formats a number: ``12,408``; a fraction keeps one digit."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def format_size(value: float) -> str:
-    """``999 B``, ``1.6 MB``, ``64 MB``."""
+    """Formats bytes: ``999 B``, ``1.6 MB``, ``64 MB``."""
     for unit, scale in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
         if value >= scale * 0.9995:
             return f"{_digits(value / scale)} {unit}"
@@ -139,17 +139,17 @@ def format_size(value: float) -> str:
 
 
 def format_rate(value: float) -> str:
-    """``5 kB/s``."""
+    """Formats bytes per second: ``5 kB/s``."""
     return f"{format_size(value)}/s"
 
 
 def format_share(value: float) -> str:
-    """``50 %``."""
+    """Formats a fraction: ``50 %``."""
     return f"{_digits(value * 100)} %"
 
 
 def format_duration(value: float) -> str:
-    """``3 ms``, ``31.2 s``, ``2 min 5 s``, ``1 h 30 min``, ``7 d``."""
+    """Formats seconds: ``3 ms``, ``31.2 s``, ``2 min 5 s``, ``1 h 30 min``, ``7 d``."""
     if value < 0.0005:
         return "0 s" if value < 5e-7 else f"{value * 1e6:.0f} us"
     if value < 0.9995:
@@ -165,14 +165,14 @@ def format_duration(value: float) -> str:
 
 
 def _digits(value: float, most: int = 2) -> str:
-    """About three digits, without trailing zeros and never in scientific notation."""
+    """Formats about three digits, without trailing zeros and never in scientific notation."""
     places = 0 if value >= 100 else 1 if value >= 10 else 2
     text = f"{value:.{min(places, most)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _shown(value: object) -> str:
-    """The value as it stands in the TOML file, cut to 60 characters."""
+    """Returns the value as it is in the TOML file, cut to 60 characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = f'"{value}"' if isinstance(value, str) else str(value)

@@ -14,10 +14,10 @@ from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
 from headway.core.clients.subscribing import Subscribing
-from headway.core.clients.writers import PROTOCOL, Handing, Origin, Writers
+from headway.core.clients.writers import PROTOCOL, Origin, WriterOutlet, Writers
 
 __all__ = [
-    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Handing", "Origin", "Polls",
-    "POLLS_PROTOCOL", "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms",
-    "Subscribing", "SubscriptionTerms", "WriterBatch", "Writers",
+    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Origin", "Polls", "POLLS_PROTOCOL",
+    "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms", "Subscribing",
+    "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

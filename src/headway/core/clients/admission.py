@@ -1,7 +1,7 @@
-"""Admission: sessions come, go away, come back, expire; and leave their wills.
+"""Admission lets sessions connect, disconnect, resume and expire, and publishes their wills.
 
-A session whose ``expiry_s`` is 0 ends with its connection. Any other stays for so long, its cursors where they are:
-being away costs nothing but the lane they stand in, and that goes to disk like any other.
+A session with ``expiry_s`` 0 ends with its connection. Any other session stays for that time without a connection, and
+its cursors stay at their positions. An absent session costs only the bytes in its lanes, which are spilled like others.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from headway.core.routing import Publishing, Registry
 
 
 class Admission:
+    """Moves sessions through their lives."""
+
     def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
                  metadata: DurableMetadata, flap: FlapControl, on_end: Callable[[Session], WorkSteps]) -> None:
         self._registry = registry
@@ -36,7 +38,7 @@ class Admission:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
-        """Let a client in; ``session.present`` says whether it found its earlier session. Raises :class:`Refused`."""
+        """Admits a client; ``session.present`` tells whether it resumed its earlier session. Raises Refused."""
         registry = self._registry
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
@@ -53,7 +55,7 @@ class Admission:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
             self._take_over(old, request, now)
-            # Whoever comes back to its own may do so in any case: what it has there is counted already.
+            # A client may always resume its own session, whose memory is counted already.
             useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
             if request.clean_start or useless:
                 self.end(old, Reason.TAKEN_OVER, now)
@@ -74,7 +76,7 @@ class Admission:
         return old
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
-        """A session that there was before the process began; of one that there is already, what is new of it."""
+        """Restores a session from the journal, or updates it if it is there already."""
         registry = self._registry
         request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
                                  protocol=terms.protocol)  # fmt: skip
@@ -90,12 +92,12 @@ class Admission:
         return session
 
     def restored(self, now: float) -> None:
-        """All sessions are there again, and nobody is connected: they live for as long as they are to."""
+        """Starts the expiry of all sessions, when recovery is done and no client is connected yet."""
         for session in list(self._registry.sessions.values()):
             self._expire_later(session, now)
 
     def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
-        """The client is connected already: that connection ends, with its will where MQTT 5 (3.1.2.5) says so."""
+        """Ends the client's earlier connection. Its will is published if MQTT 5 (3.1.2.5) says so."""
         outlet = session.outlet
         if not session.connected:
             return
@@ -107,7 +109,7 @@ class Admission:
         if will is not None and will.delay_s <= 0:
             self._publish_will(will, now)
         else:
-            session.pending_will = will  # due if the session ends by this, forgotten if it goes on
+            session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
 
     def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
         session.adopt(request, now)
@@ -117,14 +119,16 @@ class Admission:
         session.channel.replay = list(reversed(session.channel.in_flight))
         session.channel.exhausted_since_s = None
         self._fanout.again[session] = None
-        self._registry.woken |= session.queues
+        self._registry.ready_queues |= session.queues
 
     # -- out --------------------------------------------------------------------------------------------------------
 
     def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | memoryview | None:
-        """The outlet is gone. With a last word to come, returns what is left of a record half sent, to go before it
-        (None:
-        a failing disk has it); without, that record is to be sent again, whole."""
+        """Takes the outlet from a session.
+
+        With ``last_word`` the broker still sends a packet on the connection. Then this returns the rest of a half-sent
+        record, which goes before that packet; None if the disk fails to give it. Without ``last_word`` the half-sent
+        record is sent again whole, on the next connection."""
         rest: bytes | memoryview | None = b""
         if session.half_sent is not None and not last_word:
             go_back(session.half_sent)
@@ -140,18 +144,18 @@ class Admission:
             session.stalled_s += now - session.paused_since_s
         if session.gates:
             self._registry.deferred.begin(self._open_gates(session), now)
-        self._registry.woken |= session.queues
+        self._registry.ready_queues |= session.queues
         return rest
 
     def _open_gates(self, session: Session) -> WorkSteps:
-        """Nobody waits for who is away; unless it has come back meanwhile."""
+        """Opens the gates of an absent client, so that publishers do not wait for it. Stops if it comes back."""
         while session.gates and not session.connected:
             self._ending.open_gate(next(iter(session.gates)), self._registry.deferred.now)
             yield END_WORK
 
     def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
                    expiry_s: float | None = None) -> None:
-        """A connection ended. ``expiry_s`` is the client's last word on how long its session should live."""
+        """Handles the end of a connection. ``expiry_s`` is the session's expiry if the client changed it at the end."""
         if session.outlet is not outlet:
             return  # the session has moved to another connection
         self.detach(session, now, last_word=False)
@@ -173,7 +177,7 @@ class Admission:
         session.settle_tab()
 
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
-        """End the connection from our side, with a last word."""
+        """Ends the connection from the broker's side, with a packet that gives the reason."""
         outlet = session.outlet
         if not session.connected:
             return
@@ -189,8 +193,8 @@ class Admission:
         session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
 
     def end(self, session: Session, reason: Reason, now: float) -> None:
-        """The session is over, and with it all its subscriptions: these as turns go (deferred.py), the journal knows it
-        by one word. Its name is free at once."""
+        """Ends a session. Its name is free at once. Its subscriptions end over the turns to come (deferred.py). The
+        journal gets one change, which ends the session with all of its subscriptions."""
         registry = self._registry
         if session.ended:
             return
@@ -208,7 +212,7 @@ class Admission:
             self._publish_will(will, now)
 
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
-        """What is left of a session that is over."""
+        """Ends the subscriptions and the channel of a session that has ended."""
         deferred = self._registry.deferred
         for subscription in list(session.subscriptions.values()):
             self._ending.end(subscription, reason, deferred.now)
@@ -220,7 +224,8 @@ class Admission:
     # -- wills ------------------------------------------------------------------------------------------------------
 
     def _leave_will(self, session: Session, will: Will, now: float) -> None:
-        """Publish the will now, or after its delay unless the client comes back or the session ends before."""
+        """Publishes the will now, or after its delay. It is forgotten if the client comes back before, and published
+        early if the session ends before."""
         if will.delay_s <= 0 or session.ended:
             self._publish_will(will, now)
             return
@@ -239,4 +244,4 @@ class Admission:
         try:
             self._publishing.announce(record, now)
         except Refused:
-            return  # not retained for want of room; whoever is subscribed has it
+            return  # there was no room to retain it; the subscribers have it

@@ -1,4 +1,4 @@
-"""Consumers of queues: who is delivered to, who asks for the next record, and what a closed channel leaves behind."""
+"""Consumers of queues: members that records are pushed to, members that get one at a time, and closed channels."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from headway.core.routing import Registry
 
 
 class Consuming(Acks, ABC):
+    """Adds consumers to queues, and ends them with their channels."""
+
     def __init__(self, registry: Registry, ending: Ending, subscribing: Subscribing) -> None:
         super().__init__(registry)
         self._ending = ending
@@ -26,13 +28,13 @@ class Consuming(Acks, ABC):
 
     @abstractmethod
     def tidy(self, now: float) -> None:
-        """Delete queues that were to end with their last consumer."""
+        """Deletes auto-delete queues whose last consumer has ended."""
 
     def consume(
         self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float, *,
         exclusive: bool = False,
     ) -> Subscription:  # fmt: skip
-        """A consumer of the queue, which may have ``prefetch`` deliveries in flight."""
+        """Adds a consumer to the queue. It may have ``prefetch`` deliveries in flight."""
         if request.key in session.subscriptions:
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
@@ -69,7 +71,8 @@ class Consuming(Acks, ABC):
     def get(
         self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
     ) -> FetchedRecord | None:
-        """The next record, for a client that asks. Who asks is a member of the queue from then on."""
+        """Returns the queue's next record to a client that asks for one. The client is a member of the queue from then
+        on."""
         if queue.members.exclusive is not None:
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
         member = session.subscriptions.get(request.key)
@@ -79,8 +82,8 @@ class Consuming(Acks, ABC):
         return queue.get(member, now)
 
     def close_channel(self, session: Session, channel: Channel, now: float) -> None:
-        """Nothing more is handed out on it, and its consumers' tags are free, at once; as turns go (deferred.py), what
-        they had not settled goes to others, and they end."""
+        """Closes a channel. At once its consumers get no more records and their tags are free. Over the turns to come
+        (deferred.py) their unsettled records are requeued and the consumers end."""
         if channel.closed:
             return
         channel.closed = True
@@ -94,7 +97,7 @@ class Consuming(Acks, ABC):
         self._registry.deferred.begin(self._clear_up(channel), now)
 
     def _clear_up(self, channel: Channel) -> WorkSteps:
-        """What is left of a channel that is closed."""
+        """Requeues the unsettled records of a closed channel, and ends its consumers."""
         deferred = self._registry.deferred
         yield from self.recover(channel, deferred.now)
         for member in list(channel.members):

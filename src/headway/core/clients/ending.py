@@ -1,6 +1,7 @@
-"""Ending: what becomes of a subscription's records, deliveries, state and gates when it is over.
+"""Ending a subscription: its records, deliveries, state and gates.
 
-Nothing it was still owed goes uncounted; what it was sent and has not acknowledged stays its session's to settle.
+All records that the subscription did not get are counted as skipped. Its unacknowledged deliveries stay in the session,
+which can still settle them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from headway.core.routing import Registry
 
 
 class Ending:
+    """Takes subscriptions out of all tables, and opens gates."""
+
     def __init__(self, registry: Registry, metadata: DurableMetadata) -> None:
         self._registry = registry
         self._metadata = metadata
 
     def end(self, subscription: Subscription, reason: Reason, now: float) -> Gap | None:
-        """The subscription is over. What it was still owed is counted; returns that as a gap."""
+        """Ends a subscription. Counts the records that it did not get, and returns them as a gap."""
         session, feed, registry = subscription.session, subscription.feed, self._registry
         if subscription.ended:
             return None
@@ -36,8 +39,8 @@ class Ending:
         if session.half_sent is subscription:
             self.finish_half_sent(session)
         session.caught_up(subscription)
-        for place in (feed.waiting, feed.resting, feed.subscriptions):
-            place.pop(subscription, None)
+        for table in (feed.waiting, feed.resting, feed.subscriptions):
+            table.pop(subscription, None)
         if session.subscriptions.get(subscription.request.key) is subscription:
             del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
@@ -56,7 +59,7 @@ class Ending:
         if queue is None:
             self.set_free(subscription)
             subscription.cursor.close()
-            feed.settle_down()  # it may have been the last that wanted what is there
+            feed.settle_down()  # the lane's records may have been held for this subscription only
         self._release_state(subscription, now)
         if subscription in feed.gates:
             self.open_gate(subscription, now)
@@ -67,7 +70,7 @@ class Ending:
         return subscription.gap
 
     def finish_half_sent(self, session: Session) -> None:
-        """Finish the record the client has part of, whatever becomes of its subscription; or end the connection."""
+        """Sends the rest of a half-sent record, although its subscription ends. Ends the connection if that fails."""
         try:
             finish_half_sent(session)
         except OSError as error:
@@ -77,18 +80,19 @@ class Ending:
             self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
 
     def set_free(self, subscription: Subscription) -> None:
-        """What was sent stays to be acknowledged, and to be sent again if need be, without its place in the lane."""
+        """Detaches the unacknowledged deliveries from the lane. Each takes its record along, so that it can be sent
+        again."""
         if subscription.session.ended:
-            return  # nobody will settle it
+            return  # its deliveries are never settled
         for delivery in subscription.channel.in_flight.values():
             if delivery.subscription is not subscription:
                 continue
-            with suppress(OSError):  # its disk failed: it cannot be sent again, should that be wanted
+            with suppress(OSError):  # the disk failed: this record cannot be sent again
                 delivery.record = delivery_record(delivery)
             delivery.cursor = delivery.chunk = None
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
-        """Count what the consumer will not get any more, delivered or conflated."""
+        """Counts the records that the consumer will not get any more, delivered or conflated."""
         if not subscription.conflating:
             self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
         subscription.conflation.write_off(subscription, reason)
@@ -105,7 +109,7 @@ class Ending:
             self._registry.deferred.begin(state.close(), now)
 
     def open_gate(self, subscription: Subscription, now: float) -> None:
-        """This consumer holds back publishers no longer."""
+        """Opens the consumer's gate: it no longer holds back publishers."""
         feed = subscription.feed
         since = feed.gates.pop(subscription, None)
         subscription.session.gates.pop(subscription, None)

@@ -1,19 +1,20 @@
-"""Folding: of all the facts that a journal has (ledger.py), those that still matter at the end of it.
+"""Folding reduces all metadata changes of a journal (ledger.py) to those that still matter at its end.
 
-Theory of operation. Most of what a journal tells is over: sessions that came and went, subscriptions and queues that
-ended. Facts are folded as they are read, so that nothing is left of what has ended, and memory goes with what is alive.
-What is left is told in this order: sessions; then, each where it began, whatever decides where records go
-(subscriptions and queues that have a place, exchanges, bindings); then what only counts as it was at the end.
+Theory of operation. Most changes in a journal are obsolete: the sessions, subscriptions and queues have ended. Folding
+forgets an ended object as soon as it reads the change that ends it. So its memory depends on the objects that are
+alive, not on the length of the journal. It returns the remaining changes in this order: the sessions; then the changes
+that decide the way of records, each at its sequence (subscriptions and queues with durable positions, exchanges,
+bindings); then the changes of which only the last state counts.
 
 Rules:
-- A subscription is made with its last terms, once, where its *place* began: of a shared one that is before the members
-  that are left had joined, for the group's records are older than they.
-- A binding of a queue that is left counts for as long as it was there, since that decides which records the queue has.
-  Exchanges count with it, also those that are no more.
-- What ends without a word of its own is put into words here: bindings with either of their ends, exchanges that were to
-  go with their last binding, subscriptions with their session.
-- A snapshot says all there is: what is not known has begun by then, and what it does not mention has ended. (What was
-  said between it and the one before may have been removed.)
+- A subscription is restored once, with its last terms, at the sequence where its durable position began. The position
+  of a shared subscription began before the present members joined, because the group's records are older.
+- All bindings that a present queue ever had are restored for the time that they existed, because they decide which
+  records the queue has. So are the exchanges between, also those that were deleted.
+- Some objects end without a change of their own: a binding with either of its ends, an auto-delete exchange with its
+  last binding, a subscription with its session. Folding adds these changes.
+- A snapshot is complete. An object that is not known yet begins with it at the latest. An object that it does not
+  mention has ended. (The changes between it and the snapshot before may have been deleted.)
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from headway.core.routing import PREDECLARED, Binding, Destination, Exchange, Ex
 
 OWN = {name for name, _ in PREDECLARED}
 PAIRS_MAX = 1000
-"""So many stretches that are settled are remembered before those that are behind are forgotten."""
+"""A recovered position holds so many settled ranges before it drops those that are before ``upto``."""
 
 
 class RecoveredPosition:
-    """What is settled of one place: everything before ``upto``, and the pairs."""
+    """A position as the journal's entries give it: all records before ``upto`` and in the settled ranges are settled.
+    """
 
-    __slots__ = ("_limit", "_pairs", "conflated", "fresh", "upto")
+    __slots__ = ("_limit", "_pairs", "conflated", "unsent", "upto")
 
     def __init__(self, position: CommittedPosition) -> None:
         self._pairs: list[tuple[int, int]] = []
@@ -43,14 +45,14 @@ class RecoveredPosition:
         self.replace(position)
 
     def replace(self, position: CommittedPosition) -> None:
-        """This place is all there is to know."""
+        """Replaces all earlier positions by this one, which is complete."""
         self._pairs.clear()
         self.add(position)
 
     def add(self, position: CommittedPosition) -> None:
-        """A later place."""
-        self.upto, self.conflated = position.upto, not position.fresh
-        self.fresh = position.fresh or max((position.upto, *(end + 1 for end in position.settled[1::2])))
+        """Adds a later committed position."""
+        self.upto, self.conflated = position.upto, not position.unsent
+        self.unsent = position.unsent or max((position.upto, *(end + 1 for end in position.settled[1::2])))
         if position.settled:
             self._pairs += zip(position.settled[::2], position.settled[1::2], strict=True)
             if len(self._pairs) > self._limit:
@@ -58,17 +60,17 @@ class RecoveredPosition:
                 self._limit = max(PAIRS_MAX, 2 * len(self._pairs))
 
     def covers(self, sequence: int) -> bool:
-        """It is settled. To be asked after ``close``."""
+        """Tells whether this record is in a settled range. Called after ``close``."""
         at = bisect_right(self._pairs, (sequence, inf)) - 1
         return at >= 0 and sequence <= self._pairs[at][1]
 
     def position(self, number: int) -> CommittedPosition:
-        """All of it, as one place with this number."""
+        """Returns all of it as one committed position with this number."""
         above = [end for pair in self._pairs if pair[1] >= self.upto for end in pair]
-        return CommittedPosition(number, self.upto, 0 if self.conflated else self.fresh, tuple(above))
+        return CommittedPosition(number, self.upto, 0 if self.conflated else self.unsent, tuple(above))
 
     def close(self) -> None:
-        """Nothing more is added."""
+        """Merges the ranges, after the last position was added."""
         merged: list[tuple[int, int]] = []
         for first, last in sorted(self._pairs):
             if merged and first <= merged[-1][1]:
@@ -79,13 +81,14 @@ class RecoveredPosition:
 
 
 class RecoveredChange(NamedTuple):
+    """A metadata change that recovery applies behind sequence ``at``."""
+
     at: float
-    """The sequence behind which it is to be made."""
     change: MetadataChange
 
 
 class _Client:
-    """A session that has not ended, and what is its own."""
+    """A session that has not ended, with its subscriptions."""
 
     __slots__ = ("ids", "session", "subscriptions")
 
@@ -93,10 +96,12 @@ class _Client:
         self.session = session
         self.subscriptions: dict[object, MetadataChange] = {}
         self.ids: dict[tuple[str, object], MetadataChange] = {}
-        """Exactly-once publishes and deliveries under way."""
+        """The client's unfinished exactly-once publishes and deliveries."""
 
 
 class _Position:
+    """A durable position: the sequence at which it began, and the number of its owners."""
+
     __slots__ = ("began", "owners", "recovered")
 
     def __init__(self, began: int) -> None:
@@ -106,57 +111,59 @@ class _Position:
 
 
 class _Routes(Exchanges):
-    """Exchanges and bindings as they were; tells of each that comes or goes, for whatever reason."""
+    """Exchanges and bindings at the present point of the journal. Reports each that is made or deleted."""
 
-    def __init__(self, tell: Callable[[str, object, object], None]) -> None:
+    def __init__(self, report: Callable[[str, object, object], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._report = report
 
     def bind(self, binding: Binding) -> bool:
         fresh = binding.source in self.by_name and super().bind(binding)
         if fresh:
-            self._tell("binding", binding, True)
+            self._report("binding", binding, True)
         return fresh
 
     def unbind(self, binding: Binding) -> bool:
         there = binding.source in self.by_name and binding in self.by_name[binding.source].bindings.all
         if there:
-            self._tell("binding", binding, None)
+            self._report("binding", binding, None)
         return super().unbind(binding)
 
     def remove(self, name: str) -> None:
         for binding in self.by_name[name].bindings.all:
-            self._tell("binding", binding, None)
-        self._tell("exchange", name, None)
+            self._report("binding", binding, None)
+        self._report("exchange", name, None)
         super().remove(name)
 
 
 class Folding:
+    """Reads all changes and positions of a journal, and returns those that still matter."""
+
     def __init__(self) -> None:
         self.reserved = 0
-        """Sequences up to this one may have been used."""
+        """All sequences up to this one may have been used."""
         self._clients: dict[str, _Client] = {}
         self._client_of: dict[object, _Client] = {}
-        """By subscription."""
+        """The client of each subscription, by the subscription's number."""
         self._positions: dict[int, _Position] = {}
         self._queues: dict[str, list[MetadataChange]] = {}
-        """Each with its bindings that came and went."""
+        """Each queue's declaration, and all changes of its bindings."""
         self._routes = _Routes(self._route_changed)
         self._route_changes: list[MetadataChange] = []
-        """Exchanges, and bindings between them, that came and went."""
+        """All changes of exchanges and of bindings between exchanges."""
         self._last: dict[tuple[str, object], MetadataChange] = {}
-        """Of what counts as it is at the end."""
+        """The last change of each object of which only the last state counts."""
         self._sequence = 0
         self._snapshot: set[tuple[str, object]] | None = None
-        """What one has said so far; None: this is none."""
+        """The objects that the present snapshot has mentioned so far; None outside of a snapshot."""
 
-    # -- what comes, in order ---------------------------------------------------------------------------------------
+    # -- the entries of the journal, in order -----------------------------------------------------------------------
 
     def change(self, change: MetadataChange, *, again: bool) -> None:
-        """``again``: it is from a snapshot."""
+        """Folds a change. ``again`` says that it is from a snapshot."""
         self._sequence, what, name, terms = change
         if not again:
-            self._snapshot = None  # one that was not finished says nothing
+            self._snapshot = None  # an unfinished snapshot does not count
         elif self._snapshot is None:
             self._snapshot = {(what, name)}
         else:
@@ -173,7 +180,7 @@ class Folding:
             case "subscription", None:
                 self._subscription_ended(name)
             case (("arrived" | "flight"), _):
-                self._under_way(change, again=again)
+                self._unfinished(change, again=again)
             case "queue", DurableQueueTerms():
                 self._queue(str(name), change, terms)
             case "queue", None:
@@ -188,26 +195,26 @@ class Folding:
                 self._last[what, name] = change
 
     def snapshot_ended(self) -> None:
-        """It was whole: of what it did not mention there is nothing any more."""
-        said, self._snapshot = self._snapshot, None
-        if said is None:
+        """Ends all objects that a complete snapshot did not mention."""
+        mentioned, self._snapshot = self._snapshot, None
+        if mentioned is None:
             return
         there: list[tuple[str, object]] = [("session", name) for name in self._clients]
         there += (("subscription", number) for number in self._client_of)
         there += (("queue", name) for name in self._queues)
         there += (("binding", binding) for way in self._routes.by_name.values() for binding in way.bindings.all)
         there += (("exchange", name) for name in self._routes.by_name if name not in OWN)
-        there += (of for client in self._clients.values() for of in client.ids if of[0] == "arrived")
+        there += (key for client in self._clients.values() for key in client.ids if key[0] == "arrived")
         there += self._last
         for what, name in there:
-            if (what, name) not in said:
+            if (what, name) not in mentioned:
                 self.change(MetadataChange(self._sequence, what, name, None), again=False)
 
     def position(self, position: CommittedPosition, *, again: bool) -> None:
-        """Where somebody stands; ``again``: a snapshot says it, and it is all there is to know."""
+        """Folds a committed position. ``again`` says that it is from a snapshot, and so is complete."""
         known = self._positions.get(position.number)
         if known is None:
-            return  # nobody does any more
+            return  # its owner has ended
         if known.recovered is None:
             known.recovered = RecoveredPosition(position)
         elif again:
@@ -239,21 +246,22 @@ class Folding:
             self._position(terms.position_number)
 
     def _subscription_ended(self, number: object, *, instead: int = 0) -> None:
-        """``instead``: the place that it has from now on."""
+        """Forgets a subscription. ``instead`` is the number of the position that it has from now on."""
         client = self._client_of.pop(number, None)
         if client is not None:
             terms = client.subscriptions.pop(number).terms
             assert isinstance(terms, SubscriptionTerms)
             self._leave(terms.position_number, stays=terms.position_number == instead)
 
-    def _under_way(self, change: MetadataChange, *, again: bool) -> None:
-        client, of = self._clients.get(change.name[0]), (change.what, change.name)  # type: ignore[index]
+    def _unfinished(self, change: MetadataChange, *, again: bool) -> None:
+        """Folds an exactly-once publish or delivery. The latest one stands last."""
+        client, key = self._clients.get(change.name[0]), (change.what, change.name)  # type: ignore[index]
         if client is None:
             return
-        if not again:  # but a snapshot does not know which one was the last
-            client.ids.pop(of, None)
+        if not again:  # a snapshot does not know which one was the last
+            client.ids.pop(key, None)
         if change.terms is not None:
-            client.ids[of] = change
+            client.ids[key] = change
 
     def _position(self, number: int) -> None:
         if number:
@@ -304,25 +312,25 @@ class Folding:
             self._routes.bind(binding)
 
     def _route_changed(self, what: str, name: object, terms: object) -> None:
-        """Something leads elsewhere than before."""
+        """Notes a change of an exchange or a binding."""
         to = name.destination if isinstance(name, Binding) else Destination("exchange", "")
-        told = self._route_changes if to.kind == "exchange" else self._queues.get(to.name)
-        if told is None:
+        changes = self._route_changes if to.kind == "exchange" else self._queues.get(to.name)
+        if changes is None:
             return  # the queue has just ended
-        if told[-1:] and told[-1][:3] == (self._sequence, what, name) and what == "binding":
-            told.pop()  # and there was no record between
-        told.append(MetadataChange(self._sequence, what, name, terms))
+        if changes[-1:] and changes[-1][:3] == (self._sequence, what, name) and what == "binding":
+            changes.pop()  # no record came between the two changes
+        changes.append(MetadataChange(self._sequence, what, name, terms))
 
-    # -- what is left -----------------------------------------------------------------------------------------------
+    # -- the result -------------------------------------------------------------------------------------------------
 
     def recovered_positions(self) -> dict[int, RecoveredPosition]:
-        """By the number of their place; of those that have one. Of others nothing is settled."""
+        """Returns the recovered positions by number. A position that is not among them has no settled records."""
         return {
             number: position.recovered for number, position in self._positions.items() if position.recovered is not None
         }
 
     def needed(self) -> int:
-        """The first sequence that somebody wants; 0: nobody wants anything."""
+        """Returns the first sequence that a position or an unfinished batch needs; 0 if none does."""
         firsts = [
             position.recovered.upto if position.recovered is not None else position.began + 1
             for position in self._positions.values()
@@ -332,7 +340,7 @@ class Folding:
         return min(firsts, default=0)
 
     def changes(self) -> list[RecoveredChange]:
-        """In the order in which it is to be made."""
+        """Returns the remaining changes in the order in which recovery applies them."""
         found = [RecoveredChange(0.0, client.session) for client in self._clients.values()]
         found += (RecoveredChange(change.sequence, change) for change in self._route_changes)
         found += (RecoveredChange(changes[0].sequence, changes[0]) for changes in self._queues.values())
@@ -342,7 +350,7 @@ class Folding:
         )
         found += (RecoveredChange(inf, change) for client in self._clients.values() for change in client.ids.values())
         found += (RecoveredChange(inf, change) for change in self._last.values())
-        found.sort(key=lambda told: told.at)
+        found.sort(key=lambda recovered: recovered.at)
         return found
 
     def _subscriptions(self) -> Iterator[RecoveredChange]:

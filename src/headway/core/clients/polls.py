@@ -1,4 +1,4 @@
-"""Polling: how those who read by themselves come, tell how far they are, go, and come back."""
+"""Polls: consumers that read recorded topics by themselves. They attach, leave, and attach again."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ POLLS_PROTOCOL = LISTENER = "http"
 
 
 class Polls:
+    """Attaches and detaches polls by name."""
+
     def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing) -> None:
         self._registry = registry
         self._admission = admission
@@ -29,8 +31,8 @@ class Polls:
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
                username: str | None = None) -> Poll:
-        """The poll of this name, which reads a recorded filter; a new one begins at ``offset``. ``dialect``: that of
-        what is kept of it, for nothing is written for it. ``username``: whose it is. Raises :class:`Refused`."""
+        """Returns the poll of this name, which reads a recorded filter. A new poll begins at ``offset``. ``dialect`` is
+        journaled with it, but no record is encoded for a poll. ``username`` is its owner. Raises :class:`Refused`."""
         session = self._registry.sessions.get(name)
         if session is not None and session.protocol != POLLS_PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
@@ -49,12 +51,12 @@ class Polls:
             poll = self._subscribing.poll(session, wanted, offset, now)
         elif poll.request.options != wanted.options:
             self._subscribing.change_terms(poll, wanted)
-        session.lagging[poll] = None  # from whom the governor does not turn away, for no turn would bring it back
+        session.lagging[poll] = None  # the governor always watches a poll, because no turn would add it again
         self._registry.watched.setdefault(poll)
         return poll
 
     def leave(self, session: Session, now: float) -> None:
-        """Its reader has stopped, or is not heard of any more; its place stays."""
+        """Disconnects a poll whose reader has stopped or is silent. Its position stays."""
         if session.connected:
             self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 

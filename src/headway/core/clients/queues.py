@@ -1,11 +1,11 @@
-"""Queues and exchanges by name: everything that clients ask of them (AMQP 0-9-1, 1.5 to 1.8).
+"""Queues and exchanges by name: the requests of clients that concern them (AMQP 0-9-1, 1.5 to 1.8).
 
 Rules:
-- A queue reads the feed of its *set of bindings*, as their exchanges look at them (fanout looks at no key): queues that
-  are bound alike share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers to
-  a topic. That it can be published to by its name is no binding in this sense until somebody does, while it has others.
-- A queue that refuses what is too much has a lane of its own, for what it refuses others may get.
-- What is asked for and cannot be raises :class:`Refused`; nothing has changed then.
+- A queue reads the feed of its *set of bindings*, as the exchanges see them: a fanout exchange ignores the key. Queues
+  with the same set share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers
+  to a topic. The queue's own name counts as a binding when it is the only one, or when it was published to.
+- A queue that refuses records when it is full has a lane of its own, because other queues may accept these records.
+- A request that cannot be granted raises :class:`Refused` and changes nothing.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, AmqTopic, Binding,
 QUEUES_MAX = 100_000
 UNBIND_WORK = 4
 UNBOUND_AT_ONCE = 256
-"""A queue that is bound by many of them reads another feed once."""
+"""The number of bindings that one step removes. A queue with many of them changes its feed once per step."""
 RESERVED = "amq."
 
 
 class Queues(Consuming):
+    """Declares, binds and deletes queues and exchanges."""
+
     def __init__(self, registry: Registry, fanout: Fanout, ending: Ending, subscribing: Subscribing,
                  metadata: DurableMetadata, watch: Callable[[Subscription, float], None]) -> None:
         super().__init__(registry, ending, subscribing)
@@ -75,7 +77,7 @@ class Queues(Consuming):
         return found
 
     def is_durable(self, name: str) -> bool:
-        """The exchange is; or nobody knows, for it is gone."""
+        """Tells whether the exchange is durable, or unknown because it was deleted."""
         found = self._exchanges.by_name.get(name)
         return found is None or found.durable
 
@@ -86,19 +88,19 @@ class Queues(Consuming):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
-            self._settle()
+            self._count_declared()
             self._metadata.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> WorkSteps:
-        """Unbind all that it leads to, little by little, and delete it."""
+        """Removes all bindings of an exchange, a few in each step, and deletes it."""
         if any(name == own for own, _ in PREDECLARED):
             raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is the broker's own")
         exchange = self._exchanges.by_name.get(name)
         if exchange is None:
-            return  # gone already, which is what was wanted
+            return  # it was deleted already, which is no error
         if if_unused and exchange.bindings.all:
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' is in use")
         while some := list(islice(exchange.bindings.all, UNBOUND_AT_ONCE)):
@@ -107,14 +109,14 @@ class Queues(Consuming):
             self.rebind(some, there=False)
             yield UNBIND_WORK * len(some)
         if self._exchanges.by_name.get(name, exchange) is not exchange:
-            return  # it went with its last binding, and was declared anew
+            return  # it was deleted with its last binding, and declared again
         self._metadata.exchange_ended(exchange)
         self._exchanges.remove(name)
-        self._settle()
+        self._count_declared()
         self._router.forget()
 
-    def _settle(self) -> None:
-        """Something was declared, or is no more."""
+    def _count_declared(self) -> None:
+        """Updates the memory of all declared objects."""
         self._registry.declared.put(DECLARED, self._exchanges.bytes + self._queues_bytes)
 
     # -- queues -----------------------------------------------------------------------------------------------------
@@ -133,10 +135,10 @@ class Queues(Consuming):
         return None if found is None else queue_of(found)
 
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
-        """The queue, made now or there before."""
+        """Returns the queue of this name, and makes it if there is none."""
         known = self._named(name)
         if known is not None and known.owner is not None and known.owner.ended:
-            self.delete(known, now)  # its turn would come
+            self.delete(known, now)  # deferred work would delete it later
             known = None
         if known is not None:
             self.queue(session, name)
@@ -161,7 +163,7 @@ class Queues(Consuming):
     def restore(
         self, name: str, terms: QueueTerms, dialect: Dialect, listener: str, position_number: int, now: float
     ) -> Queue:
-        """A queue that there was before the process began."""
+        """Restores a queue from the journal."""
         queue = self._make(name, terms, dialect, self._registry.pool_of(listener), now)
         self._metadata.queue(queue, listener, position_number=position_number)
         return queue
@@ -174,7 +176,7 @@ class Queues(Consuming):
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self._queues_bytes += _queue_cost(name, terms)
-        self._settle()
+        self._count_declared()
         self._router.forget()
         queue.filters = bindings.filters()
         queue.used_s = now
@@ -184,7 +186,7 @@ class Queues(Consuming):
         return queue
 
     def _placeholder(self, queue: Queue, now: float) -> Subscription:
-        """One who stands for the consumers of a queue that has none."""
+        """Makes a placeholder for the members of a durable queue that has none."""
         dialect, pool = self._homes[queue]
         name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
@@ -203,7 +205,7 @@ class Queues(Consuming):
             raise Refused(*notice)
 
     def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Returns how many records waited in it."""
+        """Deletes a queue. Returns how many records waited in it."""
         if if_unused and queue.members.consumers:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
         waiting = queue.backlog.lag_records
@@ -217,7 +219,7 @@ class Queues(Consuming):
             queue.owner.holdings.note(queue, 0, 0)
         self._exchanges.remove_queue(queue.name)
         self._queues_bytes -= _queue_cost(queue.name, queue.terms)
-        self._settle()
+        self._count_declared()
         self._metadata.queue_ended(queue)
         self._router.forget()
         queue.drops.forget()
@@ -240,7 +242,7 @@ class Queues(Consuming):
             yield END_WORK
 
     def tidy(self, now: float) -> None:
-        """Delete queues that were to end with their last consumer."""
+        """Deletes auto-delete queues whose last consumer has ended."""
         unused, self._registry.unused = self._registry.unused, {}
         for queue in map(queue_of, unused):
             queue.used_s = now
@@ -249,7 +251,7 @@ class Queues(Consuming):
                 self.delete(queue, now)
 
     def session_ended(self, session: Session) -> WorkSteps:
-        """What was its alone ends with it."""
+        """Deletes the exclusive queues of a session that has ended."""
         deferred = self._registry.deferred
         for queue in list(self._registry.owned.pop(session, {})):
             self.delete(queue_of(queue), deferred.now)
@@ -272,14 +274,14 @@ class Queues(Consuming):
 
     def bind(self, session: Session, binding: Binding, now: float = 0.0, *,
              options: SubscriptionOptions = NO_OPTIONS) -> None:
-        """``options.start``: what is recorded of the topics it leads from, from there on, comes first."""
+        """Adds a binding. With ``options.start`` the queue first gets the recorded records of its topics from there."""
         self._check(session, binding)
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         self._registry.declared.check(binding.size)
         replay = None if options.start == "end" else self._replay(binding, options, now)
         if self._change(binding, there=True):
-            self._settle()
+            self._count_declared()
             self._metadata.binding(binding, there=True)
             self._bindings_changed(binding)
         if replay is not None:
@@ -312,24 +314,24 @@ class Queues(Consuming):
             self.queue(session, binding.destination.name)
         self._metadata.binding(binding, there=False)
         if self._change(binding, there=False):
-            self._settle()
+            self._count_declared()
             self._bindings_changed(binding)
 
     def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
-        """Bindings that there were before the process began, or that ended. Returns the queues that read another feed
-        now."""
+        """Adds or removes bindings that the journal restores or that end with an exchange. Returns the queues that now
+        read another feed."""
         queues: dict[Queue, None] = {}
         for binding in bindings:
             if self._change(binding, there=there) and (queue := self._led_to(binding)) is not None:
                 queues[queue] = None
-        self._settle()
+        self._count_declared()
         for queue in queues:
             self._rebind(queue)
         self._router.forget()
         return queues
 
     def outlives(self, binding: Binding) -> bool:
-        """It outlives the process, as long as it is there."""
+        """Tells whether the binding is durable."""
         return self._metadata.outlives(binding)
 
     def _check(self, session: Session, binding: Binding) -> None:
@@ -341,7 +343,7 @@ class Queues(Consuming):
             self.exchange(name)
 
     def _change(self, binding: Binding, *, there: bool) -> bool:
-        """False: it was so already."""
+        """Adds or removes the binding. Returns False if it was there, or was not there, already."""
         source = self._exchanges.by_name.get(binding.source)
         if not (self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)):
             return False
@@ -359,7 +361,7 @@ class Queues(Consuming):
         self._router.forget()
 
     def _called(self, reader: SharedReader) -> None:
-        """It is published to by its name."""
+        """Gives a queue that was published to by its name the feed with that binding."""
         queue = queue_of(reader)
         if not queue.called:
             queue.called = True
@@ -367,7 +369,7 @@ class Queues(Consuming):
             self._router.forget()
 
     def _rebind(self, queue: Queue) -> None:
-        """Read the feed of the bindings there are now."""
+        """Lets a queue read the feed of its present bindings."""
         bound = self._bound[queue]
         queue.filters = bound.filters()
         self._registry.renamed[queue] = None
@@ -391,6 +393,6 @@ def _queue_cost(name: str, terms: QueueTerms) -> int:
 
 
 def _locked(name: str, text: str) -> Refused:
-    """In the words by which clients know it."""
+    """Returns an error in RabbitMQ's words, which clients look for."""
     known = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
     return Refused(Reason.RESOURCE_LOCKED, f"{known}: {text}")

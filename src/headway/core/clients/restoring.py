@@ -1,12 +1,13 @@
-"""Restoring: at start, everything the journal has is made again (ledger.py says what that is).
+"""Restoring rebuilds the broker from the journal at the start (ledger.py tells what the journal has).
 
-Theory of operation. First all that was ever said is folded (folding.py): what is left of it is known, and all
-*standings*: what of each durable subscription and queue is settled. Then what is left and runs come in order. Runs go
-to the lanes they went to, as far as somebody still wants some of them. At the end the cursors are put where they stood:
-what was sent and is not settled is in flight again, of a queue back at its place.
+Theory of operation. First all metadata changes and positions are folded (folding.py). This gives the remaining changes
+and the recovered position of each durable subscription and queue. Then these changes and the runs are applied in order
+of sequence. A run goes to the same lanes as before if one of their readers still needs a record of it. At the end the
+cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again. Unsettled
+deliveries of a queue are requeued.
 
-Nothing is delivered meanwhile, nobody is there. What is said to the ledger by all this is known to it already, and is
-dropped.
+No client is connected meanwhile, so nothing is delivered. The journal has all changes that this adds to the ledger, so
+the ledger discards them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registr
 
 
 class Restoring:
+    """Applies the folded changes and the runs of a journal to an empty broker."""
+
     def __init__(
         self,
         registry: Registry,
@@ -47,7 +50,7 @@ class Restoring:
         dialect: Dialect,
         recovered_positions: dict[int, RecoveredPosition],
     ) -> None:
-        """``dialect``: that of queues. ``standings``: by the number of their place."""
+        """``dialect`` is the dialect of queues. ``recovered_positions`` are by the number of the durable position."""
         self._registry = registry
         self._publishing = publishing
         self._subscribing = subscribing
@@ -60,17 +63,18 @@ class Restoring:
             recovered.close()
         registry.router.exchanges.ends_unused = False
         self._owners: dict[int, Subscription | Queue] = {}
-        """By place."""
+        """The subscription or queue of each durable position, by the position's number."""
         self._routes: dict[tuple[str, object], object] = {}
-        """Exchanges and bindings that have changed since the last record."""
+        """The exchanges and bindings that have changed since the last record."""
         self._in_flight_ids: dict[str, dict[int, tuple[int, int, bool]]] = {}
-        """By client and delivery id, the last one last: place, sequence, and whether its client has it."""
+        """Exactly-once deliveries by client and delivery id, the latest last: the number of the durable position, the
+        sequence, and whether the client has received it."""
         self._floors: dict[Feed, int] = {}
-        """Nobody wants what is older."""
+        """The first sequence that a reader of the feed needs."""
         self.records = 0
-        """In lanes again, those in several lanes once for each."""
+        """The number of records that were appended to lanes; a record in several lanes counts for each."""
 
-    # -- what comes, in order ---------------------------------------------------------------------------------------
+    # -- changes and runs, in order ---------------------------------------------------------------------------------
 
     def make(self, entry: RecoveredChange, now: float) -> None:
         at, (_, what, name, terms) = entry
@@ -101,7 +105,7 @@ class Restoring:
 
     def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
-        assert session is not None, "of a session that has ended there are no subscriptions"
+        assert session is not None, "a session that has ended has no subscriptions"
         assert isinstance(number, int)
         subscription = self._subscribing.restore(
             session, terms.request, now, number=number, position_number=terms.position_number
@@ -126,8 +130,8 @@ class Restoring:
         upto = self._recovered[position_number].upto
         self._floors[feed] = min(upto, self._floors.get(feed, upto))
 
-    def _catch_up(self) -> None:
-        """Have exchanges and bindings as they were when the next records came."""
+    def _change_routes(self) -> None:
+        """Makes the exchanges and bindings what they were when the next records came."""
         routes, self._routes = self._routes, {}
         bindings = [(name, terms) for (_, name), terms in routes.items() if isinstance(name, Binding)]
         exchanges = [(str(name), terms) for (what, name), terms in routes.items() if what == "exchange"]
@@ -145,9 +149,9 @@ class Restoring:
                 self._lower(queue.feed, queue.durable_position.number)
 
     def run(self, run: Run, first: int, publisher: str, time_s: float, *, recorded: bool) -> None:
-        """Records that were published at ``time_s``; to be known as state again if they are ``recorded``."""
+        """Appends a run that was published at ``time_s`` to its lanes. A ``recorded`` run also updates its states."""
         if self._routes:
-            self._catch_up()
+            self._change_routes()
         registry, last = self._registry, first + len(run) - 1
         registry.sequence = max(registry.sequence, last)
         run.journaled = True
@@ -165,14 +169,14 @@ class Restoring:
                 continue
             before = feed.lane.count
             if feed.by_exchange and feed.key.group is not None:
-                for part, sequence in self._taken(feed, run, first):
+                for part, sequence in self._accepted(feed, run, first):
                     self._publishing.append(feed, part, sequence, {}, session, time_s)
             else:
                 self._publishing.append(feed, run, first, encoded, session, time_s)
             self.records += feed.lane.count - before
 
-    def _taken(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
-        """What a queue that refuses what is too much took of a run."""
+    def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
+        """Yields the parts of a run that its queue had not refused, and the first sequence of each."""
         position_numbers = [
             queue.durable_position.number for queue in feed.queues if queue.durable_position.durable
         ]
@@ -191,8 +195,8 @@ class Restoring:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self, now: float) -> None:
-        """Put the cursors where they stood."""
-        self._catch_up()
+        """Moves the cursors to their recovered positions."""
+        self._change_routes()
         self._registry.router.exchanges.ends_unused = True
         for client, in_flight_ids in self._in_flight_ids.items():
             if (session := self._registry.sessions.get(client)) is not None:
@@ -208,24 +212,24 @@ class Restoring:
                 continue  # it has ended since
             recovered = self._recovered[position_number]
             for cursor in list(position.cursors):
-                assert isinstance(cursor, Cursor), "nothing was replaced yet"
-                cursor.durable_position = NOT_DURABLE  # it is told nothing new
+                assert isinstance(cursor, Cursor), "no subscription was replaced yet"
+                cursor.durable_position = NOT_DURABLE  # the journal knows all moves below
                 if isinstance(owner, Queue):
                     self._place_queue(owner, cursor, recovered)
                 elif isinstance(owner, Poll):
-                    owner.place.offset = recovered.upto
+                    owner.archive_cursor.offset = recovered.upto
                 else:
                     _place_subscription(owner, cursor, recovered, self._ids(owner, position_number), now)
                     if recovered.conflated:
-                        self._subscribing.starts.show_state(owner, recovered.fresh - 1)
+                        self._subscribing.starts.show_state(owner, recovered.unsent - 1)
                 cursor.durable_position = position
-        for client in self._in_flight_ids:  # what the member of a queue has not settled is the queue's again
+        for client in self._in_flight_ids:  # the unsettled records of a queue's member are requeued
             if (session := self._registry.sessions.get(client)) is not None:
                 channel = session.channel
                 channel.orphaned_ids = [one for one in channel.orphaned_ids if one not in channel.in_flight]
 
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
-        """A client may hold an id that stood for this."""
+        """Tells whether the client may still hold the id of this record, although its subscription does not send it."""
         owner = self._owners.get(position_number)
         if owner is None or not _position_of(owner).durable:
             return True
@@ -236,19 +240,19 @@ class Restoring:
         in_flight_ids = self._in_flight_ids.get(owner.session.client, {})
         return {
             sequence: (delivery_id, released)
-            for delivery_id, (of, sequence, released) in in_flight_ids.items() if of == position_number
+            for delivery_id, (number, sequence, released) in in_flight_ids.items() if number == position_number
         }  # fmt: skip
 
     def _place_queue(self, queue: Queue, cursor: Cursor, recovered: RecoveredPosition) -> None:
         for chunk, index in unsettled(cursor, recovered):
             cursor.sent(chunk.first_number + index, chunk)
             queue.restored(cursor, chunk, index)
-        _step_over(cursor, recovered.fresh)
-        self._registry.woken[queue] = None
+        _step_over(cursor, recovered.unsent)
+        self._registry.ready_queues[queue] = None
 
 
 def _position_of(owner: Subscription | Queue) -> DurablePosition:
-    """Returns the null position if the owner has ended."""
+    """Returns the owner's durable position; the null position if the owner has ended."""
     return owner.durable_position if isinstance(owner, Queue) else owner.cursor.durable_position
 
 
@@ -259,11 +263,12 @@ def _place_subscription(
     ids: dict[int, tuple[int, bool]],
     now: float,
 ) -> None:
-    """``ids``: by sequence, the delivery id its client knows it by, and whether it has it."""
+    """Puts a subscription's cursor and deliveries where they were. ``ids`` holds, by sequence, the delivery id that the
+    client knows and whether the client has received the record."""
     channel = subscription.session.channel
     for chunk, index in unsettled(cursor, recovered):
         if chunk.holes is None or not chunk.holes[index]:
-            continue  # it was sent, and is not acknowledged by anybody
+            continue  # it was sent without an acknowledgement
         delivery = Delivery(subscription, now)
         delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
         delivery.number = chunk.first_number + index
@@ -274,28 +279,28 @@ def _place_subscription(
             channel.add(known, delivery)
         else:
             channel.add(channel.next_id(), delivery)
-    _step_over(cursor, recovered.fresh)
+    _step_over(cursor, recovered.unsent)
     subscription.counters.start_at(cursor.number, cursor.position)
 
 
 def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Chunk, int]]:
-    """What was sent and is not settled, from where the cursor stands."""
+    """Yields the records from the cursor on that were sent and are not settled."""
     chunk = cursor.chunk
     here = cursor.number
     while chunk is not None:
         first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
-        stop = min(_index_from(chunk, recovered.fresh), cursor.end_number - chunk.first_number)
+        stop = min(_index_from(chunk, recovered.unsent), cursor.end_number - chunk.first_number)
         for index in range(first, stop):
             if not recovered.covers(chunk.sequence_of(index)):
                 yield chunk, index
         chunk = chunk.next
 
 
-def _step_over(cursor: Cursor, fresh: int) -> None:
-    """Move on to the first record that was never sent."""
+def _step_over(cursor: Cursor, unsent: int) -> None:
+    """Moves the cursor on to the first record that was never sent."""
     chunk = cursor.chunk
     while chunk is not None:
-        index = _index_from(chunk, fresh)
+        index = _index_from(chunk, unsent)
         if index < len(chunk) or chunk.next is None:
             cursor.skip_to(min(chunk.first_number + index, cursor.end_number))
             return
@@ -303,7 +308,7 @@ def _step_over(cursor: Cursor, fresh: int) -> None:
 
 
 def _index_from(chunk: Chunk, sequence: int) -> int:
-    """Which of the chunk's records is the first with this sequence or a later one; their number if none is."""
+    """Returns the index of the chunk's first record with this sequence or a later one; the chunk's length if none."""
     run = bisect_left(chunk.run_sequence, sequence + 1) - 1
     if run < 0:
         return 0

@@ -1,4 +1,4 @@
-"""Starts: what a subscription is given before anything new: retained records, state, what was before."""
+"""The start of a subscription: the retained records, state and earlier records that it gets before new ones."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from headway.core.routing import RecordedTopics, Registry, seen_before
 
 
 class Starts:
+    """Begins subscriptions, as their options say."""
+
     def __init__(self, registry: Registry, retained: Retained, fanout: Fanout) -> None:
         self._registry = registry
         self._retained = retained
@@ -68,7 +70,7 @@ class Starts:
         subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
 
     def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
-        """``from``: the earliest record there is, or what follows an offset the client has already seen, or a time."""
+        """Starts a subscription with the option ``from``: at the earliest record, behind an offset, or at a time."""
         lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
         filter = subscription.feed.key.filter
         earliest = archive.earliest(filter) if archive is not None else None
@@ -88,7 +90,7 @@ class Starts:
             index = 0
             while index < len(chunk) and chunk.sequence_of(index) <= seen:
                 index += 1
-            cursor.stand_at(chunk, index)
+            cursor.start_at(chunk, index)
             subscription.current_s = now
             subscription.counters.start_at(cursor.number, cursor.position)
             return
@@ -98,7 +100,7 @@ class Starts:
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
 
     def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
-        """Recorded records come first; to a durable subscription they are due after a crash, too."""
+        """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
         filter, upto, position = (
             subscription.feed.key.filter,
             self._registry.sequence,
@@ -113,8 +115,8 @@ class Starts:
         subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
-        """Its client was being conflated when the process ended: it is to have everything as it is now. Where nothing
-        is known of that it is told of a gap."""
+        """Gives the present state to a client that was conflated when the process ended. Without a state the client
+        gets a gap."""
         state = subscription.conflation.state
         if state is not None and len(state):
             subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
@@ -122,7 +124,7 @@ class Starts:
             subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
 
     def give_state(self, subscription: Subscription) -> None:
-        """Find or make the state this subscription may be conflated from, if it ever may."""
+        """Finds or makes the state for a subscription that needs one, now or for a later action of its policy."""
         options, policy = subscription.request.options, subscription.case.policy
         wanted = (
             options.conflate_s is not None

@@ -1,7 +1,7 @@
-"""Subscribing: from a request to a cursor, with what it may want to see first (retained records, state, what is held).
+"""Subscribing turns a request into a cursor, with the older records that the client may want first.
 
-A subscription starts at the end of its lane. Everything a client may want from before that point is read *after* the
-cursor was placed, up to the sequence at which it was placed, so nothing is lost or doubled between the two.
+A subscription starts at the end of its lane. Older records (retained records, state, recorded records) are read *after*
+the cursor was placed, up to the sequence at which it was placed. So no record is lost or doubled between the two.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ from headway.core.routing import Registry
 from headway.core.selector import BadSelector, compile_selector
 
 BACKFILLS_MAX = 64
-"""So many replacements may wait for what those before them had not been given; the next one is refused."""
+"""A subscription with so many unread backfills of replaced subscriptions cannot be replaced again."""
 GROUP = QueueTerms()
-"""Of those who share a subscription."""
+"""The terms of the queue of a shared subscription."""
 
 
 class Subscribing:
+    """Grants, replaces, renews and restores subscriptions."""
+
     def __init__(
         self,
         registry: Registry,
@@ -76,7 +78,7 @@ class Subscribing:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
-        """Grant a subscription, or raise :class:`Refused`. One of the same filter is replaced."""
+        """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = _parse_filter(request)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
@@ -131,8 +133,7 @@ class Subscribing:
         number: int | None = None,
         position_number: int | None = None,
     ) -> Poll:
-        """Somebody reads what is recorded by himself, from this offset on. Its feed is nobody else's, and is given
-        nothing."""
+        """Makes a poll that reads recorded topics from this offset on. Its feed has no other readers and no records."""
         archive, filter = self._registry.archive, validate_filter(request.filter)
         assert archive is not None
         key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
@@ -144,11 +145,11 @@ class Subscribing:
         poll = Poll(session, request, feed, Case(policy, meter), archive, offset)
         self._put(poll)
         self._metadata.subscription(poll, number=number, position_number=position_number)
-        poll.place.durable_position.read_recorded_only()
+        poll.archive_cursor.durable_position.read_recorded_only()
         return poll
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
-        """It is to be judged by another policy."""
+        """Changes the policy of a subscription, as its new request says."""
         subscription.case.govern_by(self._policy(subscription.session, request, subscription.feed.key.filter))
         subscription.request = request
         self._metadata.subscription(subscription)
@@ -156,7 +157,7 @@ class Subscribing:
     def restore(
         self, session: Session, request: SubscribeRequest, now: float, *, number: int, position_number: int
     ) -> Subscription:
-        """A subscription that there was before the process began. Nothing is sent for its being made again."""
+        """Restores a subscription from the journal. The client gets no retained records or state for it."""
         if request.polling:
             return self.poll(session, request, 0, now, number=number, position_number=position_number or None)
         group, filter = _parse_filter(request)
@@ -184,7 +185,7 @@ class Subscribing:
     def enter(
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
     ) -> Subscription:
-        """A subscription is put into the tables."""
+        """Makes a subscription and puts it into the tables."""
         meter = Meter(now, feed.lane.end, self._registry.lateness)
         subscription = Subscription(session, request, feed, Case(policy, meter))
         self._put(subscription)
@@ -203,7 +204,7 @@ class Subscribing:
     def _join_group(self, feed: Feed, subscription: Subscription, now: float) -> None:
         queue = next(iter(feed.queues), None)
         if queue is not None and all(member.session.ended for member in queue.members):
-            for member in list(queue.members):  # the group has ended with them, though their turn is to come
+            for member in list(queue.members):  # the group has ended; deferred work would end its members later
                 self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
             queue = next(iter(feed.queues), None)
         if queue is None:
@@ -212,7 +213,7 @@ class Subscribing:
         queue_of(queue).join(subscription)
 
     def _hand_over(self, old: Subscription, subscription: Subscription, handoff: Handoff | None, now: float) -> None:
-        """Replace ``old``, which still has something waiting: the new subscription sends that first."""
+        """Replaces ``old``, which still has records waiting. The new subscription sends these first."""
         session, observer = old.session, self._registry.observer
         if observer is not None:
             observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
@@ -227,7 +228,7 @@ class Subscribing:
         for number in list(old.cursor.unacknowledged):
             old.cursor.acknowledge(number)
         subscription.gap, old.gap = old.gap, None
-        while old.backfills:  # of retained records it may now want others, or none
+        while old.backfills:  # the new request may ask for other retained records, or none
             backfill = old.backfills.pop(0)
             if backfill.retained:
                 backfill.records.close()
@@ -245,7 +246,7 @@ class Subscribing:
         return self._registry.policy_for(filter, session.expiry_s > 0)
 
     def asked_for(self, request: SubscribeRequest) -> Policy | None:
-        """The policy a subscriber wants by name; None: it leaves it to the configuration."""
+        """Returns the policy that the request names; None if it leaves the choice to the configuration."""
         name = request.options.policy
         if name is None:
             return None
@@ -256,7 +257,8 @@ class Subscribing:
         return policy
 
     def _renew(self, subscription: Subscription, request: SubscribeRequest, now: float) -> Subscription:
-        """Subscribed to once more, all the same: the lease begins anew, and retained records may be due again."""
+        """Renews a subscription that is requested again unchanged: its lease begins anew, and the client may get the
+        retained records again."""
         subscription.request, subscription.dialect = request, request.dialect
         subscription.renewals += 1
         self._metadata.subscription(subscription)
@@ -269,7 +271,7 @@ class Subscribing:
         return subscription
 
     def _lease(self, subscription: Subscription, now: float) -> None:
-        """End the subscription when its lease is over, unless it was renewed by then."""
+        """Starts the lease: the subscription ends after it, unless it is renewed by then."""
         lease_s, timers = subscription.request.options.lease_s, self._registry.timers
         if lease_s is not None:
             expire = partial(self._ending.end, subscription, Reason.LEASE_EXPIRED)
@@ -284,7 +286,7 @@ class Subscribing:
 
 
 def cost(request: SubscribeRequest) -> int:
-    """What such a subscription takes up."""
+    """Returns the memory that such a subscription takes up."""
     filter, options = request.filter, request.options
     selector = len(options.selector or "") * SELECTOR_BYTES
     if request.envelope is not None:
@@ -313,7 +315,7 @@ def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
 
 
 def _acceptance(request: SubscribeRequest, filter: str, exclude: int) -> Callable[[Record], bool]:
-    """The test that says whether a record belongs to such a subscription. Raises :class:`Refused` on a bad selector."""
+    """Returns the test whether a record belongs to such a subscription. Raises :class:`Refused` on a bad selector."""
     try:
         selects = compile_selector(request.options.selector).matches if request.options.selector else None
         if request.options.key:

@@ -1,4 +1,4 @@
-"""How the terms of two queues differ, in the words of AMQP's arguments."""
+"""Compares the terms of two queues, in the words of AMQP's arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headway.core.consumer import QueueTerms
 
 
 def difference(there: QueueTerms, asked: QueueTerms) -> str:
-    """The first thing in which they differ."""
+    """Returns the first argument that differs; empty if none does."""
     for field, words in _WORDS.items():
         if getattr(there, field) != getattr(asked, field):
             return words

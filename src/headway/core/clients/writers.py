@@ -1,17 +1,18 @@
-"""Writers: publishers whose records come in numbered batches, each published exactly once. A Spark query is one.
+"""A writer is a publisher with numbered batches of records; each batch is published exactly once. A Spark query is one.
 
-Theory of operation. A batch is on disk, in parts, before it is begun. ``begin`` tells the journal which parts it has;
-once that is on disk its rows are published, in order, whatever becomes of the writer. Every run says where it is from:
-its *origin*, which the journal keeps beside it. A stream of the journal loses nothing but its tail, so after a crash it
-has of a batch all that was for it, up to the last row with that origin; the others are published again, from the parts.
+Theory of operation. A batch is on disk, in parts, before it begins. ``begin`` journals the names of the parts. When
+that is on disk, the broker publishes the rows of the batch in order, even if the writer is gone. Each run has an
+*origin* (writer, batch and row), which the journal stores with the run. A crash can only cut off the end of a journal's
+stream. So the stream has all rows of the batch that belong to it, up to the last row with this origin. After a crash
+the broker publishes the other rows again, from the parts.
 
 Rules:
-- That a batch was begun is on disk before a row of it is published, and all its rows are before it is called done.
-- A writer's batches are numbered upwards, and one is done before the next begins. One that is known is not begun again,
-  whatever parts are said to belong to it now.
-- While a batch is not done, nothing of what came since it began is freed.
-- What the journal does not keep (topics that are not recorded, and for which nothing durable waits) is published again
-  after a crash: whoever had it was cut off by that.
+- The begin of a batch is on disk before its first row is published. All rows are on disk before the batch is done.
+- A writer's batch numbers ascend, and a batch is done before the next one begins. A known batch does not begin again,
+  even if a request names other parts for it.
+- While a batch is not done, the journal frees no record that came after its begin.
+- The journal does not store records of topics that are not recorded and have no durable readers. After a crash these
+  rows are published again. All consumers that may have had them were disconnected by the crash.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from headway.core.routing import Publishing, Registry, part_of
 
 PROTOCOL = LISTENER = "http"
 _MARK = "\0"
-"""No client's name begins with it."""
+"""A client's name never begins with this character."""
 
 
 class Origin(NamedTuple):
-    """Where a run is from; its first record is this row of the batch."""
+    """The origin of a run: its first record is this row of the writer's batch."""
 
     writer: str
     batch: int
@@ -45,15 +46,16 @@ class Origin(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Origin | None:
-        """None: it is the name of a client."""
+        """Parses an origin; None if the text is the name of a client."""
         if not text.startswith(_MARK):
             return None
         _, row, batch, writer = text.split(_MARK, 3)
         return cls(writer, int(batch), int(row))
 
 
-class Handing(ConnectionlessOutlet):
-    """The outlet of a writer: nothing is sent there, but it is told when it may go on after a pause, or is cut off."""
+class WriterOutlet(ConnectionlessOutlet):
+    """The outlet of a writer. Nothing is sent to it. ``resumed`` is called when the writer may go on after a pause, and
+    when it is cut off."""
 
     __slots__ = ("resumed",)
 
@@ -70,18 +72,19 @@ class Writers:
         self._publishing = publishing
         self._metadata = metadata
         self._admission = admission
-        self._there: dict[tuple[str, int], dict[str, int]] = {}
-        """Of a batch that was not done when the process began, by stream: the last row that the journal has."""
+        self._journaled_rows: dict[tuple[str, int], dict[str, int]] = {}
+        """The batches that were unfinished at the start: for each stream the last row that the journal has."""
 
-    # -- who is there -----------------------------------------------------------------------------------------------
+    # -- sessions ---------------------------------------------------------------------------------------------------
 
     def attach(self, name: str, resumed: Callable[[], None], now: float) -> Session:
-        """The writer's session; it is looked at, held up and disconnected as any publisher. Raises Refused."""
+        """Returns the writer's session. Policies judge, pause and disconnect it like any publisher. Raises Refused."""
         session = self._registry.sessions.get(name)
-        if session is not None and isinstance(session.outlet, Handing):
+        if session is not None and isinstance(session.outlet, WriterOutlet):
             session.outlet.resumed = resumed
             return session
-        return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL), Handing(now, resumed), now)
+        outlet = WriterOutlet(now, resumed)
+        return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL), outlet, now)
 
     def leave(self, session: Session, now: float) -> None:
         if session.connected:
@@ -90,16 +93,16 @@ class Writers:
     # -- batches ----------------------------------------------------------------------------------------------------
 
     def last(self, name: str) -> WriterBatch | None:
-        """The batch that the writer began last."""
+        """Returns the batch that the writer began last."""
         return self._metadata.batches.get(name)
 
     def begin(self, name: str, number: int, parts: tuple[str, ...], now: float) -> None:
         self._metadata.batch(name, WriterBatch(number, parts, self._registry.sequence, now))
 
     def publish(self, session: Session, origin: Origin, run: Run, now: float) -> None:
-        """Publish the rows of a run that the journal has not. Raises Refused where a queue will not have some of them;
-        everybody else has them all the same."""
-        there = self._there.get(origin[:2])
+        """Publishes the rows of a run that the journal does not have yet. Raises Refused if a queue refused some of
+        them; all other consumers get them nevertheless."""
+        there = self._journaled_rows.get(origin[:2])
         if there is not None:
             route = self._registry.router.route(run.topic)
             skipped = there.get(route.stream or MAIN, -1) + 1 - origin.row
@@ -111,40 +114,40 @@ class Writers:
         self._publishing.publish(session, [run], now)
 
     def done(self, name: str, now: float) -> None:
-        """All rows are on disk, as far as they are kept at all."""
+        """Journals that the batch is done. All of its durable rows are on disk."""
         batch = self._metadata.batches[name]
-        self._there.pop((name, batch.number), None)
+        self._journaled_rows.pop((name, batch.number), None)
         self._metadata.batch(name, WriterBatch(batch.number, (), 0, now))
 
     def forget(self, name: str) -> None:
-        """It has no more batches, and will not ask for one again."""
+        """Deletes a writer, which has no more batches and will not ask for one again."""
         if name in self._metadata.batches:
             self._metadata.batch(name, None)
 
     def names(self) -> list[str]:
-        """Of all that are not forgotten."""
+        """Returns the names of all known writers."""
         return list(self._metadata.batches)
 
     def unfinished(self) -> dict[str, WriterBatch]:
-        """By writer."""
+        """Returns the batches that are not done, by the writer's name."""
         return {name: batch for name, batch in self._metadata.batches.items() if batch.parts}
 
     def silent(self, since_s: float) -> list[str]:
-        """Writers whose last batch was done before this moment."""
+        """Returns the writers whose last batch was done before this moment."""
         return [name for name, batch in self._metadata.batches.items() if not batch.parts and batch.time_s < since_s]
 
     def needed_sequence(self) -> float:
-        """Records from here on are not to be freed."""
+        """Returns the first sequence that an unfinished batch needs; infinite if there is none."""
         return min((batch.sequence + 1 for batch in self._metadata.batches.values() if batch.parts), default=inf)
 
     def found(self, stream: str, publisher: str, records: int) -> None:
-        """At start: the stream has a run that was published under this name."""
+        """Notes, at the start, that a stream of the journal has a run with this publisher or origin."""
         origin = Origin.read(publisher)
         if origin is not None:
-            rows = self._there.setdefault(origin[:2], {})
+            rows = self._journaled_rows.setdefault(origin[:2], {})
             rows[stream] = max(rows.get(stream, -1), origin.row + records - 1)
 
     def restored(self) -> None:
-        """All that the journal has was found."""
+        """Forgets the batches that are done, when all runs of the journal were found."""
         unfinished = {(name, batch.number) for name, batch in self.unfinished().items()}
-        self._there = {of: rows for of, rows in self._there.items() if of in unfinished}
+        self._journaled_rows = {batch: rows for batch, rows in self._journaled_rows.items() if batch in unfinished}

@@ -1,4 +1,4 @@
-"""Backfills: records from elsewhere that a consumer is given before any more from its lane."""
+"""A backfill is a source of records that a consumer gets before any more from its lane."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from headway.core.message import Record
 
 
 class BackfillSource(Protocol):
-    """An iterator over the records of a backfill. None means that it has looked at as many records as one step allows
-    and found none that is wanted; there may be more. It is closed when no more are wanted."""
+    """An iterator over the records of a backfill. It yields None if one step found no matching record; there may be
+    more. It is closed when the consumer needs no more records."""
 
     def __next__(self) -> Record | None: ...
     def close(self) -> None: ...
 
 
 class Backfill(NamedTuple):
-    """Records that come before any more from the lane: retained records, a snapshot, a pass over a state, or what the
-    subscription that this one replaces had not been given."""
+    """Records that come before any more from the lane: retained records, a snapshot, a pass over a state, recorded
+    records, or the unsent records of a replaced subscription."""
 
     records: BackfillSource
     retained: bool
-    """Whether the records are sent with the retain flag."""
+    """Set if the records are sent with the retain flag."""
     since: int
-    """Records after this sequence were appended to the lane since the subscription began: if they are read from a
-    state, they are owed to it."""
+    """The last sequence before the subscription began. Later records also passed in its lane; if this backfill sends
+    them from a state, they are owed no longer."""
     out_of_order: OutOfOrderProgress | None = None
-    """Notes what was sent and settled, where that has to outlive the process."""
+    """Notes which records were sent and settled, if the subscription is durable."""

@@ -1,4 +1,4 @@
-"""Windows and channels: how many deliveries a client permits to be in flight, and which ones are.
+"""Windows and channels: the number of deliveries that a client permits to be in flight, and the deliveries themselves.
 
 Credit is counted where the client gives it. MQTT's Receive Maximum is one window for the whole session. AMQP has one
 window for each consumer and one for all consumers of a channel; the broker adds one for all channels of a session. A
@@ -50,9 +50,10 @@ class Delivery:
         self.returns = 0
         """How often the record had been requeued before this delivery."""
         self.record: Record | None = None
-        """The record, where it was not copied from a lane in the subscription's own dialect."""
+        """The record, if it was not copied from a lane in the subscription's own dialect."""
         self.out_of_order: OutOfOrderProgress | None = None
-        """For a record from a backfill, which has no cursor: what to tell its ``sequence`` when it is settled."""
+        """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which
+        has no cursor."""
         self.sequence = 0
 
 
@@ -65,10 +66,10 @@ class Window:
         self.limit = limit
         self.used = 0
         self.timeouts = 0
-        """Deliveries in ``used`` whose acknowledgement took too long. They went to another consumer, and this one gets
-        nothing more until it settles them."""
+        """The deliveries in ``used`` whose acknowledgement took too long. They were requeued, and this consumer gets no
+        more records until it settles them."""
         self.exhausted_since_s: float | None = None
-        """Since when something waits for which the window has no room."""
+        """The time since which records wait because the window has no room."""
 
     @property
     def left(self) -> int:
@@ -116,7 +117,7 @@ class Channel(Window):
         self.timed_out: dict[int, Delivery] = NOTHING
         """Deliveries whose acknowledgement took too long. They use up credit until the client settles them."""
         self.orphaned_ids: list[int] = []
-        """Ids its client may hold, and that stand for nothing (exactly.py)."""
+        """Ids without a record that the client may still hold (exactly_once.py)."""
         self._last_id = 0
 
     def next_id(self) -> int:
@@ -129,7 +130,7 @@ class Channel(Window):
                 return candidate
 
     def go_on_after(self, last_id: int) -> None:
-        """Goes on numbering where the process before this one left off."""
+        """Continues the ids of the process before this one."""
         self._last_id = last_id
 
     @property
@@ -175,7 +176,7 @@ class Channel(Window):
         return delivery
 
     def time_out(self, delivery_id: int) -> Delivery:
-        """Moves a delivery from ``in_flight`` to ``timed_out``. It goes on using up its client's credit."""
+        """Moves a delivery from ``in_flight`` to ``timed_out``. It still uses up its client's credit."""
         if self.timed_out is NOTHING:
             self.timed_out = {}
         delivery = self.timed_out[delivery_id] = self.in_flight.pop(delivery_id)
@@ -183,7 +184,7 @@ class Channel(Window):
         return delivery
 
     def settle_timed_out(self, delivery_id: int) -> Delivery | None:
-        """Frees the credit of a delivery that had timed out. None: there is none of this id."""
+        """Frees the credit of a delivery that had timed out. Returns None if there is none with this id."""
         delivery = self.timed_out.pop(delivery_id, None) if self.timed_out else None
         if delivery is None:
             return None

@@ -57,11 +57,11 @@ class Conflation:
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def start(self, subscription: Subscription, now: float, upto: int) -> None:
-        """Starts to conflate: the consumer gets the latest record per key after ``upto``. The cursor has to
-        stand at a record boundary; the chunks it held are free at once."""
+        """Starts to conflate: the consumer gets the latest record per key after ``upto``. The cursor must be at a
+        record boundary. It frees the chunks that it held at once."""
         cursor = subscription.cursor
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
-        self._stand_at_cursor(subscription)
+        self._update_upto(subscription)
         self.upto = max(self.upto, upto)
         oldest = cursor.oldest_time()
         subscription.current_s = now if oldest is None else oldest
@@ -77,8 +77,8 @@ class Conflation:
         subscription.cursor.attach()
 
     def once(self, subscription: Subscription) -> None:
-        """Runs one pass over what waits; afterwards the cursor goes on from the end of the lane."""
-        self._stand_at_cursor(subscription)
+        """Runs one pass over the waiting records. Afterwards the cursor goes on from the end of the lane."""
+        self._update_upto(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()
 
@@ -103,7 +103,7 @@ class Conflation:
         """Tells whether the consumer is conflated by an interval that is not over yet."""
         return self.mode is RESTING and bool(subscription.request.options.conflate_s)
 
-    def _stand_at_cursor(self, subscription: Subscription) -> None:
+    def _update_upto(self, subscription: Subscription) -> None:
         """Sets ``upto`` to the last record that the cursor has passed."""
         cursor = subscription.cursor
         cursor.step()
@@ -137,10 +137,10 @@ class Conflation:
             subscription.add_backfill(state.read(self.upto, lane.last_sequence, subscription.feed.accepts))
         self.upto = lane.last_sequence
 
-    # -- what is owed -----------------------------------------------------------------------------------------------
+    # -- owed records -----------------------------------------------------------------------------------------------
 
     def settle(self, subscription: Subscription, sent_bytes: int) -> None:
-        """Settles one owed record, which was sent with so many bytes; 0 if it was left out."""
+        """Settles one owed record, which was sent with ``sent_bytes``; 0 means that it was left out."""
         if not sent_bytes:
             self._leave_out(subscription, 1)
             return
@@ -156,19 +156,19 @@ class Conflation:
         self._leave_out(subscription, missed)
 
     def own_up(self, subscription: Subscription, on_their_way: int = 0) -> None:
-        """Turns what is owed into a gap, except for as many records as may still be sent."""
+        """Turns the owed records into a gap, except for as many as may still be sent."""
         left_out = self.owed_records - on_their_way
         if left_out > 0:
             subscription.note_gap(left_out, 0, self.upto, Reason.CONFLATED)
             self._leave_out(subscription, left_out)
 
     def inherit(self, other: Conflation) -> None:
-        """Takes over what the subscription that this one replaces was owed."""
+        """Takes over the owed records of a replaced subscription."""
         self.owed_records, other.owed_records = other.owed_records, 0
         self.owed_bytes, other.owed_bytes = other.owed_bytes, 0
 
     def write_off(self, subscription: Subscription, reason: Reason) -> None:
-        """Turns everything owed into a gap: the consumer will be given nothing more."""
+        """Turns all owed records into a gap, because the consumer gets no more records."""
         lane, owed = subscription.feed.lane, self.owed_records
         if self.mode is not EVERY_RECORD:
             owed += lane.count - subscription.cursor.number
@@ -176,8 +176,7 @@ class Conflation:
         self.owed_records = 0
 
     def _leave_out(self, subscription: Subscription, records: int) -> None:
-        """Counts so many owed records as skipped. Their sizes are not known, so they take an even share of the bytes
-        owed."""
+        """Counts owed records as skipped. Their sizes are unknown, so they take an even share of the owed bytes."""
         left_out = self.owed_bytes * records // max(1, self.owed_records)
         self.owed_records -= records
         if self.owed_records <= 0:

@@ -1,12 +1,12 @@
-"""Counters: how much one consumer was sent, and how much it was not.
+"""Counters: the records that one consumer was sent, and those that it was not.
 
-A record that goes from the consumer's lane to its outlet as it is touches no counter: the distance that the cursor has
-covered tells how many there were. Counters hold the difference between that distance and what was really sent, so they
-are touched only where a record takes another way, or none:
+A record that goes from the consumer's lane to its outlet as it is touches no counter: the cursor's distance from its
+start tells the number of these records. The counters hold only the difference to that distance. So they change only
+when a record takes another way, or is left out:
 
 - *written*: records that were encoded for this consumer alone, from a backfill or from its queue;
 - *passed over*: records that the cursor has passed in the lane and that were not sent from there;
-- *gaps*: records that the consumer was never given, by reason;
+- *gaps*: records that the consumer never gets, by reason;
 - *rewound*: bytes of a record that were sent to a connection that broke in the middle of it.
 
 ``telemetry/accounts.py`` adds these up for each consumer; the registry does so for the whole broker.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headway.core.log import Cursor
 
 NO_GAPS: Final[Counter[Reason]] = Counter()
-"""Shared by all consumers that have no gap yet, for a Counter takes 80 bytes. Nothing may be added to it."""
+"""Shared by all consumers without a gap, because a Counter takes 80 bytes. It is never written to."""
 
 
 class Volume(NamedTuple):
@@ -43,17 +43,17 @@ class Counters:
 
     def __init__(self, number: int, position: int) -> None:
         self.start_number, self.start_position = number, position
-        """Where the consumer began in its lane. For a member of a queue: how many records and bytes the queue had
-        handed out by then."""
+        """The position in the lane at which the consumer began. For a member of a queue these are the records and bytes
+        that the queue had handed out by then."""
         self.written_records = 0
         self.written_bytes = 0
         self.passed_over_records = 0
         self.passed_over_bytes = 0
         self.skipped_bytes = 0
-        """Bytes of the lane that the consumer will never be given."""
+        """The bytes of the lane that the consumer never gets."""
         self.rewound_bytes = 0
         self.handed_bytes = 0
-        """Bytes of the records that its queue has handed to the consumer, as they stand in the queue's lane."""
+        """The bytes, in the queue's lane, of the records that the queue has handed to the consumer."""
         self.gap_records = NO_GAPS
         self.totalled_gaps = NO_GAPS
         """Gaps that are already part of the broker's totals."""
@@ -64,7 +64,7 @@ class Counters:
         """Counts from here on; see ``start_number``."""
         self.start_number, self.start_position = number, position
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- counting ---------------------------------------------------------------------------------------------------
 
     def write(self, records: int, size: int) -> None:
         self.written_records += records
@@ -75,7 +75,7 @@ class Counters:
         self.passed_over_bytes += size
 
     def skip(self, records: int, size: int) -> None:
-        """The cursor passes records in the lane that the consumer will never be given."""
+        """Counts records that the cursor passes and that the consumer never gets."""
         self.pass_over(records, size)
         self.skipped_bytes += size
 
@@ -100,23 +100,23 @@ class Counters:
         return Volume(self.written_records, self.handed_bytes)
 
     def sent(self, cursor: Cursor) -> Volume:
-        """Returns what was sent to a consumer that reads its lane with this cursor."""
+        """Returns the volume sent to a consumer that reads its lane with this cursor."""
         return Volume(
             cursor.number - self.start_number - self.passed_over_records + self.written_records,
             cursor.position - self.start_position - self.passed_over_bytes + self.written_bytes + self.rewound_bytes,
         )
 
     def given_to_others(self, handed_records: int, handed_bytes: int) -> Volume:
-        """Returns what the consumer's queue gave to other members since this one joined. The arguments are what the
-        queue has handed out in all."""
+        """Returns the volume that the queue gave to other members since this one joined. The arguments are the queue's
+        totals."""
         return Volume(
             handed_records - self.start_number - self.written_records,
             handed_bytes - self.start_position - self.handed_bytes,
         )
 
     def add_to_total(self, sent: Volume, gap_records: Counter[Reason]) -> Volume:
-        """Adds the gaps to the broker's ``gap_records``, as far as they are not in it yet. Returns what was ``sent``
-        since the last call."""
+        """Adds the gaps since the last call to the broker's ``gap_records``. Returns the part of ``sent`` since the
+        last call."""
         new = Volume(sent.records - self.totalled_records, sent.bytes - self.totalled_bytes)
         self.totalled_records, self.totalled_bytes = sent
         if self.gap_records is not NO_GAPS and self.gap_records != self.totalled_gaps:

@@ -1,4 +1,4 @@
-"""Effects: what the core wants done outside of it. The server (or the simulator) carries them out after each turn."""
+"""Effects: actions outside of the core. The server (or the simulator) carries them out after each turn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Feeds: a lane and the subscriptions that read it.
+"""A feed is a lane and the subscriptions that read it.
 
-A subscription is in exactly one of two places. While its cursor is at the end of the lane it is in ``waiting``, which
-a flush visits once a turn if the lane has grown. While it is behind it is in its session's ``lagging``, and nothing
-visits it until its outlet has room or its client gives credit. So a stuck consumer costs a turn nothing.
+A subscription is in exactly one of two tables. While its cursor is at the end of the lane it is in ``waiting``, which a
+flush visits once a turn if the lane has grown. While it is behind it is in its session's ``lagging``. It is not visited
+there until its outlet has room or its client gives credit. So a stuck consumer costs a turn nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FeedKey(NamedTuple):
     dialect: Dialect
     pool: Pool
     exclude: int
-    """Number of the session whose own records are left out (MQTT No Local); 0: none are."""
+    """The number of the session whose own records are left out (MQTT No Local); 0 if there is none."""
     group: str | None
-    """Name of the one queue or shared-subscription group that has the lane for itself; None: anybody may share it."""
+    """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
 
 
 class Feed:
@@ -67,14 +67,14 @@ class Feed:
         """Records are routed to the feed by bindings, not by its filter."""
         self.lane = lane
         self.accepts = accepts
-        """Tells whether a record belongs in this lane. For records that are read from a state."""
+        """Tells whether a record belongs in this lane. It is used for records from a state or an archive."""
         self.selector: Selector | None = None
         self.subscriptions: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.resting: dict[Subscription, None] = {}
-        """Caught-up consumers that a clock wakes (a conflation interval), not the growth of the lane."""
+        """Caught-up consumers with a conflation interval: a timer visits them, not the growth of the lane."""
         self.gates: dict[Subscription, float] = {}
-        """Consumers that may hold back publishers, and since when."""
+        """Consumers that may hold back publishers, and the time since when they do."""
         self.was_gated = False
         self.gated_since_s = 0.0
         self.gated_s = 0.0
@@ -82,19 +82,20 @@ class Feed:
         self.slow = 0
         """Subscriptions that are marked slow."""
         self.queues: dict[SharedReader, None] = {}
-        """Queues that read this lane, or have read records from it that are not settled."""
+        """Queues that read this lane, or have unsettled records from it."""
         self.reading = 0
-        """How many cursors these queues have in the lane: a queue may have more than one."""
+        """The number of cursors that these queues have in the lane; a queue may have more than one."""
         self.listening: dict[SharedReader, None] = {}
-        """Queues that have handed out everything, to be woken when the lane grows."""
+        """Queues that have handed out everything. They are ready when the lane grows."""
         self.limited: dict[SharedReader, None] = {}
-        """Queues with a length limit, to be woken whenever the lane grows: they may have to drop records."""
+        """Queues with a length limit. They are ready whenever the lane grows, because they may have to drop records."""
         self.durable_readers = 0
-        """How many durable readers the feed has. While there are any, its records go to the journal."""
+        """The number of durable readers. While there are any, the feed's records are journaled."""
         self.flushed = lane.end
-        """Position up to which the lane was offered to everybody in ``waiting`` except for those in ``left``."""
+        """The position up to which the lane was offered to all consumers in ``waiting``, except for those in ``left``.
+        """
         self.left: deque[Subscription] | None = None
-        """Waiting subscriptions that are offered the records in the next turns, because one turn's share is used up."""
+        """Waiting subscriptions that get the offer in the next turns, because this turn's share is used up."""
 
     @property
     def gated(self) -> bool:
@@ -102,28 +103,28 @@ class Feed:
         return any(gate.reader.gates for gate in self.gates)
 
     def holds_back(self, session: Session) -> bool:
-        """Tells whether this publisher is held back. Its own consumers never do that: while it waited for them, their
-        acknowledgements would not be read."""
+        """Tells whether this publisher is held back. Its own consumers never hold it back, because their
+        acknowledgements would not be read while it waits."""
         return any(gate.session is not session and gate.reader.gates for gate in self.gates)
 
     def is_read_by(self, session: Session) -> bool:
         return any(one.feed is self for one in session.subscriptions.values())
 
     def wait(self, subscription: Subscription) -> None:
-        """Makes a subscription that has been given everything wait for more."""
+        """Makes a caught-up subscription wait for more records."""
         subscription.session.caught_up(subscription)
         by_clock = subscription.conflation.mode is not EVERY_RECORD and subscription.request.options.conflate_s
         (self.resting if by_clock else self.waiting)[subscription] = None
 
     def settle_down(self) -> None:
-        """Drops what everyone has. Called after a flush, and when somebody has caught up."""
+        """Drops the records that all consumers have. Called after a flush, and when a consumer has caught up."""
         lane = self.lane
         if self.queues:
             idle = len(self.listening) == self.reading
         else:
             idle = self.flushed == lane.end and len(self.waiting) + len(self.resting) == len(self.subscriptions)
             idle = idle and not self.left
-        if idle and not lane.holding:
+        if idle and not lane.cursors_awaiting_acks:
             lane.empty()
         else:
             lane.trim()

@@ -9,7 +9,7 @@ from typing import Final
 class Life(StrEnum):
     OPEN = "open"
     PAUSED = "paused"
-    """The client wants no deliveries for now (AMQP channel.flow), or the channel is closed."""
+    """The client stopped deliveries for now (AMQP channel.flow), or the channel is closed."""
     REPLACED = "replaced"
     """Another subscription has replaced this one, and reads this one's records before its own. Then this one ends."""
     ENDED = "ended"

@@ -1,4 +1,4 @@
-"""Observing: the calls by which an observer follows how consumers fare (telemetry/observer.py)."""
+"""The calls that an observer of consumers gets (telemetry/observer.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what a client may ask for when it subscribes or declares a queue. All protocols share them."""
+"""Options of subscriptions and queues. All protocols share them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     conflate_s: float | None = None
     """Deliver the latest record per key this often; 0: whenever the socket has room."""
     snapshot: bool = False
-    """First the state (the latest record per key), then live records, from one consistent point."""
+    """Deliver first the state (the latest record per key), then live records, from one consistent point."""
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"

@@ -1,4 +1,4 @@
-"""Outlets: where one session's bytes go. In the server an outlet is a socket, in the simulator a pretended one.
+"""An outlet is the receiver of one session's bytes. In the server it is a socket, in the simulator a model of one.
 
 There is no write buffer for records: they go from the lane to the outlet, or they stay in the lane. ``out`` holds only
 whole frames that are for this client alone: replies, and records that were rendered for it. It stays small, because the

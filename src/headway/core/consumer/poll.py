@@ -1,13 +1,13 @@
-"""Polls: consumers that read the archive by themselves and only report how far they have come. A Spark query is one.
+"""A poll is a consumer that reads the archive by itself and only reports its progress. A Spark query is one.
 
-Theory of operation. A poll's cursor stands in the recorded stream, not in a lane, so nothing is held in memory for it
-and nothing is sent to it. Its lag is what the archive has from its offset on. In all else it is like any consumer: the
-governor looks at it and judges it, it shows up in statistics, and it can be disconnected. Its offset outlives the
-process, and records that it still needs are not trimmed from the archive.
+Theory of operation. A poll's cursor is an offset in the recorded topics, not a position in a lane. So the broker holds
+no records in memory for it and sends none to it. Its lag is the part of the archive from its offset on. In all else it
+is like any consumer: the governor looks at it and judges it, it shows up in statistics, and it can be disconnected. Its
+offset outlives the process, and the archive keeps the records that it still needs.
 
 - Its *blocked* time is the time since it last moved on while there were records to read.
-- Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound: it
-  may want only some of these records.
+- Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound,
+  because the filter may match only some of these records.
 - Of the actions of a policy, ``discard`` of the oldest moves its offset. Conflating it, sending its chunks to disk and
   holding back its publishers have no effect.
 """
@@ -30,20 +30,20 @@ from headway.core.policy import Action, Case, Which
 
 
 class ArchiveLag(NamedTuple):
-    """How much is recorded from some offset on."""
+    """The records of an archive from some offset on."""
 
     last: int
-    """The last offset that was given out, whether its record is on disk yet or not."""
+    """The last assigned offset; its record may not be on disk yet."""
     bytes: int
     time_s: float | None
-    """When the oldest of these records was published, on the broker's clock; None: there is none."""
+    """The time when the oldest of these records was published, on the broker's clock; None if there is none."""
 
 
 class ArchiveIndex(Protocol):
     """The part of the archive that a poll needs."""
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
-        """Returns how much is recorded, from this offset on, of the topics that the filter touches."""
+        """Returns the lag, from this offset on, in the topics that the filter touches."""
 
 
 class ConnectionlessOutlet(Outlet):
@@ -71,7 +71,7 @@ class ConnectionlessOutlet(Outlet):
 
 
 class PollCursor(Cursor):
-    """A position in the recorded topics that match ``filter``. ``offset`` is that of the next record to read."""
+    """A position in the recorded topics that match ``filter``. ``offset`` is the offset of the next record to read."""
 
     __slots__ = ("archive", "filter", "offset")
     filter: str
@@ -82,35 +82,35 @@ class PollCursor(Cursor):
     def lag(self) -> ArchiveLag:
         return self.archive.lag(self.filter, self.offset)
 
-    def fresh_sequence(self) -> int:
+    def unsent_sequence(self) -> int:
         return self.offset if self.offset <= self.lag.last else 0
 
-    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
+    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
         return [(self.offset, max(last, self.offset))]
 
 
 class ArchiveReader(Reader):
-    __slots__ = ("place",)
+    __slots__ = ("archive_cursor",)
     counts_apart = True
     reads_itself = True
 
-    def __init__(self, place: PollCursor) -> None:
-        self.place = place
+    def __init__(self, archive_cursor: PollCursor) -> None:
+        self.archive_cursor = archive_cursor
 
     def has_more(self, subscription: Subscription) -> bool:
         return self.lag_records(subscription) > 0
 
     def lag_records(self, subscription: Subscription) -> int:
-        return max(0, self.place.lag.last + 1 - self.place.offset)
+        return max(0, self.archive_cursor.lag.last + 1 - self.archive_cursor.offset)
 
     def lag_bytes(self, subscription: Subscription) -> int:
-        return self.place.lag.bytes
+        return self.archive_cursor.lag.bytes
 
     def gating_bytes(self, subscription: Subscription) -> int:
         return 0
 
     def oldest_time(self, subscription: Subscription) -> float | None:
-        return self.place.lag.time_s
+        return self.archive_cursor.lag.time_s
 
 
 class Poll(Subscription):
@@ -119,25 +119,25 @@ class Poll(Subscription):
     It overrides nothing of ``Subscription``, whose ``ArchiveReader`` says what waits. The class adds only the calls
     that its client alone makes; if the reader had them, every caller would have to test the reader's type."""
 
-    __slots__ = ("place",)
+    __slots__ = ("archive_cursor",)
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case, archive: ArchiveIndex,
                  offset: int) -> None:
         super().__init__(session, request, feed, case)
         self.cursor.close()
-        self.place = PollCursor(feed.lane, self)
-        self.place.offset = offset
-        self.place.filter, self.place.archive = feed.key.filter, archive
-        self.cursor = self.place
-        self.reader = ArchiveReader(self.place)
+        self.archive_cursor = PollCursor(feed.lane, self)
+        self.archive_cursor.offset = offset
+        self.archive_cursor.filter, self.archive_cursor.archive = feed.key.filter, archive
+        self.cursor = self.archive_cursor
+        self.reader = ArchiveReader(self.archive_cursor)
 
     @property
     def offset(self) -> int:
-        return self.place.offset
+        return self.archive_cursor.offset
 
     @property
     def lag(self) -> ArchiveLag:
-        return self.place.lag
+        return self.archive_cursor.lag
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Poll(Subscription):
             self.session.outlet.taken_bytes += size
 
     def discard(self, action: Action) -> None:
-        """Moves past the oldest records until only so much waits as the action says."""
+        """Moves past the oldest records until no more wait than the action allows."""
         kept = action.records_kept(0)
         if action.which is not Which.OLDEST:
             return
@@ -168,7 +168,7 @@ class Poll(Subscription):
         self.note_gap(records, first, upto - 1, Reason.DISCARDED)
 
     def take_gap(self) -> Gap | None:
-        """Returns the gap that the client has not been told of yet, once."""
+        """Returns and removes the gap that was not announced yet."""
         gap, self.gap = self.gap, None
         return gap
 
@@ -178,8 +178,8 @@ class Poll(Subscription):
         records = min(offset, before.last + 1) - self.offset
         if records <= 0:
             return 0, 0
-        self.place.offset += records
-        self.place.durable_position.moved()
+        self.archive_cursor.offset += records
+        self.archive_cursor.durable_position.moved()
         return records, max(0, before.bytes - self.lag.bytes)
 
     def _offset_with(self, size: int) -> int:
@@ -188,7 +188,7 @@ class Poll(Subscription):
         low, high = self.offset, self.lag.last + 1
         while low < high:
             middle = (low + high) // 2
-            if self.place.archive.lag(filter, middle).bytes > size:
+            if self.archive_cursor.archive.lag(filter, middle).bytes > size:
                 low = middle + 1
             else:
                 high = middle

@@ -1,4 +1,4 @@
-"""Readers: how a subscription gets its records, and how much waits for it.
+"""A reader is the source of a subscription's records, and knows its lag.
 
 - ``LaneReader``: the subscription reads its lane with a cursor of its own.
 - ``QueueMember``: the subscription is a member of a queue, which has one position for all its members.
@@ -28,9 +28,9 @@ class Reader(ABC):
     queue: SharedReader | None = None
     """The queue that the subscription is a member of."""
     counts_apart = False
-    """The position of the cursor does not tell how much the subscription has taken; counters do."""
+    """Set if counters, and not the cursor's position, tell how much the subscription has taken."""
     reads_itself = False
-    """The client reads the archive by itself and reports how far it has come. Nothing is sent to it."""
+    """Set if the client reads the archive by itself and reports its progress. No records are sent to it."""
 
     @property
     def gates(self) -> bool:
@@ -39,7 +39,7 @@ class Reader(ABC):
 
     @property
     def sharers(self) -> int:
-        """Returns how many consumers share what is held for this one."""
+        """Returns the number of consumers that share the bytes held for this one."""
         return 1
 
     def durable(self, subscription: Subscription) -> bool:
@@ -50,18 +50,18 @@ class Reader(ABC):
         return (subscription.feed.key.filter,)
 
     def durable_position(self, subscription: Subscription) -> DurablePosition:
-        """Returns the subscription's place in the journal."""
+        """Returns the subscription's durable position; the null position if it is not durable."""
         return subscription.cursor.durable_position
 
-    # -- what waits -------------------------------------------------------------------------------------------------
+    # -- lag --------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def has_more(self, subscription: Subscription) -> bool:
-        """Tells whether something waits for the subscription."""
+        """Tells whether records wait for the subscription."""
 
     @abstractmethod
     def lag_records(self, subscription: Subscription) -> int:
-        """Returns how many records the subscription is still going to be given, in whatever form."""
+        """Returns how many records the subscription is still to get, conflated or not."""
 
     @abstractmethod
     def lag_bytes(self, subscription: Subscription) -> int:
@@ -69,16 +69,16 @@ class Reader(ABC):
 
     @abstractmethod
     def gating_bytes(self, subscription: Subscription) -> int:
-        """Returns how many bytes of the lane have to be kept for the subscription."""
+        """Returns how many bytes of the lane are held for the subscription."""
 
     @abstractmethod
     def oldest_time(self, subscription: Subscription) -> float | None:
-        """Returns since when something waits; None: nothing does."""
+        """Returns the time since when records wait; None if none do."""
 
     # -- accounts (accounts.py) ---------------------------------------------------------------------------------------
 
     def delivered(self, subscription: Subscription) -> Volume:
-        """Returns what was sent, as it was written on the wire."""
+        """Returns the volume sent, as written on the wire."""
         return subscription.counters.written
 
     def drained(self, subscription: Subscription) -> Volume:
@@ -118,7 +118,7 @@ class LaneReader(Reader):
         return cursor.lag_bytes if skip is None else max(0, skip.position - cursor.position)
 
     def gating_bytes(self, subscription: Subscription) -> int:
-        """Returns 0 while the consumer is conflated, for it reads a state and needs nothing of the lane."""
+        """Returns 0 while the consumer is conflated, because it reads a state and needs no bytes of the lane."""
         return 0 if subscription.conflating else subscription.cursor.lag_bytes
 
     def oldest_time(self, subscription: Subscription) -> float | None:
@@ -195,6 +195,6 @@ class QueueMember(Reader):
         return subscription.counters.taken_from_queue
 
     def skipped(self, subscription: Subscription) -> Volume:
-        """Returns what went to other members since this one joined."""
+        """Returns the volume that went to other members since this one joined."""
         backlog = self.queue.backlog
         return subscription.counters.given_to_others(backlog.handed_records, backlog.handed_bytes)

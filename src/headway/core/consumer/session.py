@@ -1,4 +1,4 @@
-"""Sessions: client identities that may outlive their connections. A session knows no protocol."""
+"""A session is a client identity that may outlive its connections. It knows no protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class Will(msgspec.Struct, frozen=True):
-    """A record to publish when the connection ends without a goodbye: ``delay_s`` later, unless the client is back."""
+    """A record to publish when the connection ends without a disconnect: ``delay_s`` later, unless the client is back.
+    """
 
     record: Record
     delay_s: float = 0.0
@@ -42,7 +43,7 @@ class Will(msgspec.Struct, frozen=True):
 
 
 class ConnectRequest(msgspec.Struct, frozen=True):
-    """A request to connect. ``expiry_s``: how long the session outlives the connection; inf: for ever."""
+    """A request to connect. The session outlives the connection by ``expiry_s``; inf means for ever."""
 
     client: str
     listener: str
@@ -57,14 +58,14 @@ class ConnectRequest(msgspec.Struct, frozen=True):
 
 
 BEHIND_MAX = 16
-"""Other subscriptions, and queues, of a client that are looked at when one of its subscriptions is."""
+"""A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
 
 
 class Holdings:
-    """How much of lanes is kept for one client: sums over its subscriptions and queues, each as of its last look.
+    """The bytes of lanes that are held for one client: sums over its subscriptions and queues, as of their last looks.
 
-    The sums are exact for a client with few subscriptions. They lag for one with ten thousand, for no look goes through
-    all of them."""
+    The sums are exact for a client with few subscriptions. They lag for a client with ten thousand, because a look
+    visits only some of them."""
 
     __slots__ = ("_known", "disk_bytes", "gating_bytes")
 
@@ -75,7 +76,7 @@ class Holdings:
         """The part of ``gating_bytes`` that is on disk."""
 
     def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
-        """Notes what one holder keeps of its lane, of which ``spilled_bytes`` are on disk."""
+        """Notes the bytes that one holder holds of its lane. ``spilled_bytes`` of the lane are on disk."""
         gating, disk = self._known.pop(holder, (0, 0))
         self.gating_bytes -= gating
         self.disk_bytes -= disk
@@ -139,11 +140,11 @@ class Session:
         self.tab = Tab(pool)
         """The bytes that the client takes up besides records."""
         self.present = False
-        """Whether this connection found the state of an earlier one (MQTT session present)."""
+        """Set if this connection resumed an earlier session (MQTT session present)."""
         self.subscriptions: dict[object, Subscription] = {}
         """By ``SubscribeRequest.key``."""
         self.lagging: dict[Subscription, None] = {}
-        """Subscriptions for which something waits. All others are in their feed's ``waiting``."""
+        """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
         """Lagging subscriptions that may be able to go on. The first is the one served longest ago."""
         self.holdings = Holdings()
@@ -165,7 +166,7 @@ class Session:
         self.outlet: Outlet = NO_OUTLET
         self.gone_since_s = now
         self.paused_by: dict[object, None] = {}
-        """Feeds, lanes and pools because of which this publisher is not read."""
+        """The feeds, lanes and pools that hold up this publisher."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0
         self.pauses = 0
@@ -174,7 +175,7 @@ class Session:
         self.refused_records = 0
         """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()
-        """Records of this publisher that some consumer was not given, by reason."""
+        """Records of this publisher that a consumer did not get, by reason."""
         self.expiry: Timer | None = None
         """The timer that ends the session while its client is away."""
         self.will_due: Timer | None = None
@@ -182,7 +183,7 @@ class Session:
         self.life = AWAY
         """Only ``become`` sets it."""
         self.durable = False
-        """The session is in the journal, so it outlives the process."""
+        """Set if the session is in the journal and so outlives the process."""
         self.last_reason: Reason | None = None
         self.adopt(request, now)
 
@@ -214,7 +215,7 @@ class Session:
         self.become(GIVEN_UP)
 
     def adopt(self, request: ConnectRequest, now: float) -> None:
-        """Takes over what a new connection asks for."""
+        """Takes over the terms of a new connection."""
         self.listener = request.listener
         self.protocol = request.protocol
         self.username = request.username
@@ -236,7 +237,7 @@ class Session:
             self.starved[subscription] = None
 
     def go_on(self) -> None:
-        """Moves as many subscriptions from ``starved`` to ``ready`` as there is credit for."""
+        """Moves subscriptions from ``starved`` to ``ready``, as many as there is credit for."""
         if self.starved and self.held_back.size < HELD_BACK_BYTES:
             for _ in range(min(self.channel.left, len(self.starved))):
                 self.ready[self.starved.popitem(last=False)[0]] = None
@@ -248,7 +249,7 @@ class Session:
             self.outlet.out += frames
 
     def caught_up(self, subscription: Subscription) -> None:
-        """Notes that nothing waits for a subscription any more, or that it has ended."""
+        """Notes that a subscription has no waiting records any more, or has ended."""
         if self.lagging.pop(subscription, self) is None:
             self.holdings.note(subscription, 0, 0)
             self.ready.pop(subscription, None)
@@ -271,8 +272,8 @@ class Session:
         self.tab.put(WILL, _will_bytes(self.will) + _will_bytes(self.pending_will))
 
     def count_unsent(self) -> int:
-        """Puts unsent bytes and unsettled deliveries on the tab. Returns the unsent bytes: what was written for this
-        client alone and was not taken."""
+        """Puts unsent bytes and unsettled deliveries on the tab. Returns the unsent bytes, which were written for this
+        client alone."""
         unsent = len(self.outlet.out) + self.held_back.size
         if type(self.rest) is bytes:
             unsent += len(self.rest)
@@ -281,7 +282,7 @@ class Session:
         return unsent
 
     def some_behind(self) -> Iterator[Subscription]:
-        """Yields some of the subscriptions for which something waits, and a member of some of its exclusive queues."""
+        """Yields some of the lagging subscriptions, and a member of some of the exclusive queues."""
         yield from islice(self.lagging, BEHIND_MAX)
         for queue in islice(self.queues, BEHIND_MAX):
             if queue.owner is self and queue.backlog.has_more:
@@ -302,7 +303,7 @@ class Session:
             self.holdings.note(queue, min(queue.backlog.lag_bytes, most), lane.spilled_bytes)
 
     def expires_at(self) -> float:
-        """Returns when the session ends if the client stays away."""
+        """Returns the time when the session ends if the client stays away."""
         return inf if self.connected else self.gone_since_s + self.expiry_s
 
 

@@ -1,5 +1,5 @@
-"""Shared readers: what reads lanes with one position for many consumers. A queue is one (queue.py), and this is all
-that the packages below ``queue`` know of queues.
+"""A shared reader reads lanes with one position for many consumers. A queue is one (queue.py). The rooms below
+``queue`` know queues only by these protocols.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Waiting(Protocol):
     @property
     def has_more(self) -> bool: ...
     def oldest_time(self) -> float | None:
-        """Returns when the next record was published; None: there is none."""
+        """Returns the time when the next record was published; None if there is none."""
 
 
 class SharedReader(Protocol):
@@ -55,10 +55,10 @@ class SharedReader(Protocol):
     def gates(self) -> bool:
         """Tells whether all of its members are gates, so that publishers are held back."""
     def dispatch(self, now: float) -> None:
-        """Hands out what members have room and credit for."""
+        """Hands out records to members with room and credit."""
     def takes_at_once(self, now: float) -> bool:
         """Tells whether one more record could go to a member at once."""
     def room_for(self, run: Run, now: float) -> int:
-        """Returns how many records of the run it takes, where it refuses those for which it has no room."""
+        """Returns how many records of the run it accepts. A full queue refuses the others."""
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """Refuses the records of the run behind the first ``accepted``."""

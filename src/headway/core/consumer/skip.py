@@ -1,4 +1,4 @@
-"""Skips: stretches of a lane in which a consumer is not given all records."""
+"""A skip leaves out records of a lane for one consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headway.core.message import Record
 
 
 class Predicate:
-    """A test of records. Its answers are kept with each chunk, so consumers with equal ``key`` share them."""
+    """A test of records. Each chunk caches its results, and consumers with equal ``key`` share them."""
 
     __slots__ = ("key", "test")
 
@@ -21,7 +21,7 @@ class Predicate:
 class Skip:
     """Leaves out the records for which ``predicate`` is true, or all records if it is None.
 
-    It applies from record ``first`` to the one before ``stop``; while ``stop`` is None, to all that follow."""
+    It applies to the records from ``first`` to the one before ``stop``; without a ``stop`` to all that follow."""
 
     __slots__ = ("first", "position", "predicate", "reason", "stop")
 
@@ -31,4 +31,4 @@ class Skip:
         self.predicate = predicate
         self.reason = reason
         self.position = 0
-        """The lane position of record ``first``. Set only where every record is left out: there the lag ends."""
+        """The lane position of record ``first``. Only set if every record is left out: the lag ends there."""

@@ -1,7 +1,7 @@
-"""Subscriptions: one consumer each, with its cursor, what it is owed, and what is left out for it.
+"""A subscription is one consumer, with its cursor, its backfills and its gap.
 
-What it was sent is in its ``Counters``, how it gets its records in its ``Reader``, the latest record per key in its
-``Conflation``, and what the governor knows of it in its ``Case``.
+Its ``Reader`` is the source of its records. Its ``Counters`` count them. Its ``Conflation`` sends the latest record per
+key, and its ``Case`` is the governor's data on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 OLDEST_LOOKED_AT = 1000
-"""Deliveries of a channel that are searched for the oldest one of a consumer."""
+"""The number of a channel's deliveries that are searched for the oldest one of a consumer."""
 
 
 class Subscription:
@@ -65,9 +65,9 @@ class Subscription:
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
         self.number = 0
-        """The consumer's number in the lake; 0: nothing about it was recorded yet."""
+        """The consumer's number in the lake; 0 if it is not recorded there yet."""
         self.metadata_number = 0
-        """The consumer's number in the journal; 0: it is not in the journal."""
+        """The consumer's number in the durable metadata; 0 if it is not durable."""
         self.session = session
         self.request = request
         self.filter = request.filter
@@ -78,11 +78,11 @@ class Subscription:
         self.channel: Channel = session.channel
         """The channel in which its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
-        """The limit on its own deliveries in flight; often the window of its channel."""
+        """The limit of its own deliveries in flight; often the window of its channel."""
         self.cursor = Cursor(feed.lane, self)
         self.counters = Counters(feed.lane.count, feed.lane.end)
         self.stop_number: int | None = None
-        """The number of the first record that is not for this subscription, where another one has replaced it."""
+        """The number of the first record that is not for this subscription, if another one has replaced it."""
         self.start_sequence = feed.lane.last_sequence
         """The sequence of the last record before the subscription began."""
         self.case = case
@@ -100,20 +100,20 @@ class Subscription:
         """Records that come before any more from the lane. The first one is being read."""
         self.conflation = Conflation()
         self.current_s = 0.0
-        """When the consumer last had everything, or asked for older records. Its lag is no older than this."""
+        """The time when the consumer was last caught up, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
 
         self.gap: Gap | None = None
-        """Skipped records that the consumer has not been told of."""
+        """Skipped records that are not announced to the consumer yet."""
 
     def become(self, life: Life) -> None:
         self.life = moved(MOVES, self.life, life)
 
     def let_flow(self, flows: bool) -> None:
         """Opens or pauses the subscription. Does nothing if it has been replaced or has ended."""
-        wanted, there = (OPEN, PAUSED) if flows else (PAUSED, OPEN)
-        if self.life is there:
-            self.become(wanted)
+        to, source = (OPEN, PAUSED) if flows else (PAUSED, OPEN)
+        if self.life is source:
+            self.become(to)
 
     @property
     def ended(self) -> bool:
@@ -121,7 +121,7 @@ class Subscription:
 
     @property
     def gone(self) -> bool:
-        """Tells whether its session or channel has ended; it may end itself only turns later (deferred.py)."""
+        """Tells whether its session or channel has ended. The subscription may end some turns later (deferred.py)."""
         return self.session.ended or self.channel.closed
 
     @property
@@ -153,12 +153,12 @@ class Subscription:
 
     @property
     def has_more(self) -> bool:
-        """Tells whether something waits for this consumer."""
+        """Tells whether records wait for this consumer."""
         return self.reader.has_more(self)
 
     @property
     def lag_records(self) -> int:
-        """Returns how many records it is still going to be given, in whatever form."""
+        """Returns how many records it is still to get, conflated or not."""
         return self.reader.lag_records(self)
 
     @property
@@ -168,16 +168,16 @@ class Subscription:
 
     @property
     def gating_bytes(self) -> int:
-        """Returns how many bytes of the lane have to be kept for it."""
+        """Returns how many bytes of the lane are held for it."""
         return self.reader.gating_bytes(self)
 
     @property
     def delivered(self) -> Volume:
-        """Returns what was sent to it."""
+        """Returns the volume that was sent to it."""
         return self.reader.delivered(self)
 
     def oldest_time(self) -> float | None:
-        """Returns since when something waits for it; None: nothing does."""
+        """Returns the time since when records wait for it; None if none do."""
         return self.reader.oldest_time(self)
 
     def stop_timers(self) -> None:
@@ -197,11 +197,11 @@ class Subscription:
 
     @property
     def prefetch(self) -> int:
-        """Returns how many deliveries its client permits to be in flight; 0: it acknowledges none."""
+        """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
 
     def oldest_unacknowledged_s(self) -> float | None:
-        """Returns when the oldest unacknowledged delivery was sent; None: there is none."""
+        """Returns the time when the oldest unacknowledged delivery was sent; None if there is none."""
         if self.window is self.channel:
             return next((delivery.sent_s for delivery in self.channel.in_flight.values()), None)
         if not self.window.used:
@@ -226,7 +226,7 @@ class Subscription:
             self.gap = Gap(old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason)
 
     def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
-        """Skips all records before ``number``. Returns how many records of each publisher that were."""
+        """Skips all records before ``number``. Returns the number of skipped records by publisher."""
         cursor = self.cursor
         chunk = cursor.chunk
         here = cursor.number
@@ -278,7 +278,7 @@ class Subscription:
             self.conflation.own_up(self)
 
     def rewind_record(self) -> None:
-        """Moves back to the beginning of a record in which the connection broke, so that all of it is sent again."""
+        """Moves back to the start of a half-sent record, after the connection broke, so that it is sent again whole."""
         before = self.cursor.position
         self.cursor.rewind_record()
         self.counters.rewound_bytes += before - self.cursor.position

@@ -1,4 +1,4 @@
-"""Conflating: when a consumer is given the latest record per key. What that is: consumer/conflation.py."""
+"""Starts the conflation of a consumer, once or for good. consumer/conflation.py tells what conflation is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headway.core.delivery.half_sent import free_cursor
 
 
 def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -> None:
-    """From now on, where there is a state to read it from. ``upto``: it has what is before, or is not to have it."""
+    """Conflates the consumer from now on, if there is a state to read. Records up to ``upto`` are left out."""
     if subscription.conflating or subscription.conflation.state is None:
         return
     free_cursor(subscription)
@@ -15,7 +15,7 @@ def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -
 
 
 def conflate_once(subscription: Subscription) -> None:
-    """Of what waits now, unless something else comes first."""
+    """Conflates the records that wait now, unless the consumer still reads a backfill."""
     conflation = subscription.conflation
     if conflation.state is None or subscription.backfill is not None or not subscription.cursor.lag_records:
         return

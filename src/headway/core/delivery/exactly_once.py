@@ -1,18 +1,18 @@
-"""Exactly once, also across a crash: nobody sees what the journal would not know any more.
+"""Exactly once, also across a crash: a client sees no delivery state that the journal might lose.
 
 Rules:
-1. A delivery is sent once the journal has which record its id stands for; until then its frame is *held back*. So a
-   client never holds an id of which the broker, started again, knows nothing.
-2. A release (MQTT's PUBREL) is sent once the journal has that its client has the record, so the record is not sent to
-   somebody who has forgotten that he had it.
-3. An id that stands for nothing any more, and that a client may hold all the same, is *doubtful*: it is released before
-   anything else is sent on the next connection, and not used before the client says that it let go of it.
-4. What a client publishes exactly once is answered in the same way: it is told that a record has arrived (PUBREC), and
-   that its id is free again (PUBCOMP), once the journal has it. Else an id that comes back would be taken for one that
-   is still under way, and swallow the record that has it now. The same for a client that is told that nothing is known
-   of it, who takes all ids for free.
+1. A delivery's frame is *held back* until the journal has the delivery id with its record. So a client never holds an
+   id that the broker does not know after a restart.
+2. A release (MQTT's PUBREL) is held back until the journal has that the client received the record. So the record is
+   not sent again to a client that has finished with its id.
+3. An id is *orphaned* if it has no record any more and the client may still hold it. The broker releases it first on
+   the next connection, and does not use it again before the client has confirmed the release.
+4. The broker answers a client's own exactly-once publishes in the same way: PUBREC and PUBCOMP are held back until the
+   journal has the arrival or the release of the id. Otherwise a restarted broker would take a new record with this id
+   for a duplicate and drop it. A CONNACK without a session is held back, too, because the client then takes all ids for
+   free.
 
-Where nothing is kept, nothing of this is done.
+For sessions and subscriptions that are not durable none of this is done.
 """
 
 from __future__ import annotations
@@ -26,59 +26,61 @@ if TYPE_CHECKING:
     from headway.core.log import DurablePosition
 
 EXACTLY_ONCE = 2
-NOTHING = 0
-"""Sequence of what an id stands for that stands for nothing that is kept."""
+NO_RECORD = 0
+"""The sequence of an id without a durable record."""
 
 
 def exactly_once_position(subscription: Subscription) -> DurablePosition:
-    """What has to know of its deliveries before they are sent; None: nothing has."""
+    """Returns the durable position that notes the deliveries before they are sent; the null position if they need not
+    be noted."""
     if subscription.request.qos != EXACTLY_ONCE or not subscription.session.durable:
         return NOT_DURABLE
     return subscription.reader.durable_position(subscription)
 
 
-def stands_for(delivery: Delivery) -> tuple[DurablePosition, int]:
-    """For whom it is kept, and its sequence."""
+def durable_record(delivery: Delivery) -> tuple[DurablePosition, int]:
+    """Returns the durable position of a delivery's record, and the record's sequence."""
     if delivery.out_of_order is not None:
         return delivery.out_of_order.durable_position, delivery.sequence
     position = exactly_once_position(delivery.subscription)
     if not position.durable or delivery.chunk is None or delivery.cursor is None:
-        return position, NOTHING
+        return position, NO_RECORD
     return position, delivery.chunk.sequence_of(delivery.index)
 
 
 def note_in_flight(delivery_id: int, delivery: Delivery) -> DurablePosition:
-    """Put down what the id stands for, and whether the client has it. Returns who does so."""
+    """Notes the record of a delivery id, and whether the client has it. Returns the position that noted it."""
     if delivery.subscription.request.qos != EXACTLY_ONCE:
         return NOT_DURABLE
-    position, sequence = stands_for(delivery)
+    position, sequence = durable_record(delivery)
     position.record_in_flight(delivery.subscription.session.client, delivery_id, sequence, released=delivery.released)
     return position
 
 
 def holds_back(subscription: Subscription) -> bool:
-    """So much waits for the disk that it is given no more."""
+    """Tells whether too much of the client's data is held back for one more delivery."""
     return subscription.session.held_back.size >= HELD_BACK_BYTES and exactly_once_position(subscription).durable
 
 
 def write(subscription: Subscription, frames: bytes | bytearray, position: DurablePosition) -> None:
-    """Send frames of a subscription; ``kept``: as soon as that has put down what was told of them."""
+    """Sends frames of a subscription. With a durable ``position`` they are held back until the journal has its notes.
+    """
     session = subscription.session
     if position.durable:
         position.hold_back(session, frames)
     elif session.held_back.size and exactly_once_position(subscription).durable:
-        session.held_back.add(0, frames)  # in its turn
+        session.held_back.add(0, frames)  # they keep their order behind the frames that are held back
     else:
         session.outlet.out += frames
 
 
 def lose(subscription: Subscription, delivery_id: int) -> Delivery | None:
-    """A delivery is in flight no longer, and its client did not settle it."""
+    """Removes a delivery that its client did not settle. Its id is orphaned."""
     channel = subscription.channel
     delivery = channel.remove(delivery_id)
     if delivery is None or subscription.request.qos != EXACTLY_ONCE:
         return delivery
     channel.orphaned_ids.append(delivery_id)
     position = exactly_once_position(subscription)
-    position.record_in_flight(subscription.session.client, delivery_id, NOTHING, released=True)
+    position.record_in_flight(subscription.session.client, delivery_id, NO_RECORD, released=True)
     return delivery

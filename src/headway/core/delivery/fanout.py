@@ -1,16 +1,17 @@
-"""Fan-out: lane -> cursor -> outlet, at the end of each turn of the loop.
+"""Fan-out moves records from lanes to outlets, at the end of each turn of the loop.
 
 Rules:
-- A turn visits the feeds that grew, and in each of them only the subscriptions that were caught up. Consumers at the
-  same position are offered the very same memory; per consumer and turn there is one ``send``, whatever number of
-  records it carries. Nothing here runs once per message.
-- Whoever does not take everything becomes *lagging* and is not visited again until its outlet has room (``pump``).
-- Bytes on one outlet are whole records: one that is half sent is finished before anything else is written.
-- A pump takes at most ``PUMP_BYTES``, so that a consumer catching up does not hold up the turn; the rest is asked for
-  again in the next turn.
-- One feed's gain for many is ``FLUSH_BYTES`` in a turn, and so is what is asked for again: other consumers of the feed
-  are *left* for the next turns, where they come first. Until they have it nothing more is read that is for this feed
-  (``Broker.must_wait``): or its publishers would be read faster than its consumers can be sent to.
+- A turn visits the feeds that grew, and in each of them only the subscriptions that were caught up. All consumers at
+  one position are offered the same memory. A consumer gets one ``send`` per turn, with any number of records. Nothing
+  here runs once per message.
+- A consumer that does not take everything becomes *lagging*. It is not visited again until its outlet has room
+  (``pump``).
+- An outlet gets whole records: a half-sent record is finished before anything else is written.
+- One pump sends at most ``PUMP_BYTES``, so that a consumer that catches up does not hold up the turn. The session goes
+  on in the next turn.
+- A turn sends at most ``FLUSH_BYTES`` of one feed, and as much to the sessions that go on. The other consumers of the
+  feed are *left* for the next turns, where they come first. Until all have it no more records for this feed are read
+  (``Broker.must_wait``). Otherwise publishers would be read faster than consumers can be sent to.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from headway.core.delivery.rendering import Losses, render, replay
 PUMP_BYTES = 1024 * 1024
 FLUSH_BYTES = 16 * 1024 * 1024
 STEPS_MAX = 256
-"""So often a subscription of one client is given something before the others' turn comes."""
+"""The number of steps that one pump makes for one session."""
 STEPS_ONE_BY_ONE = 64
-"""To write a batch of records one by one takes as long as so many steps."""
+"""A batch of records that are written one by one counts as so many steps."""
 VIEWS_MAX = 16
-"""Chunks offered in one ``send``."""
+"""The number of chunks that one ``send`` offers."""
 
 View = memoryview | bytearray | bytes
 Offer = tuple[list[View], int, bool]
 
 
 class Fanout:
-    """Carries records out. ``on_lag`` hears of each subscription that falls behind, ``lost`` of records left out."""
+    """Sends records to outlets. Calls ``on_lag`` for each subscription that falls behind, and ``lost`` for each record
+    that is left out."""
 
     def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
                  on_disk_error: Callable[[Subscription, OSError], None]) -> None:
@@ -43,24 +45,24 @@ class Fanout:
         self.lost = lost
         self._on_disk_error = on_disk_error
         self.again: dict[Session, None] = {}
-        """Sessions whose pump ended with bytes to send and room to take them."""
+        """The sessions whose last pump ended although there were bytes to send and room for them."""
         self.unfinished: dict[Feed, None] = {}
-        """Feeds of which some are left."""
+        """The feeds with consumers that are left for the next turns."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def flush(self, feed: Feed, now: float) -> None:
-        """Offer what a feed has gained to everyone who was caught up; as much as one turn may send."""
+        """Offers a feed's new records to all consumers that were caught up, as far as one turn may send."""
         end = feed.lane.end
         gain, feed.flushed = end - feed.flushed, end
         if feed.left or gain * len(feed.waiting) > FLUSH_BYTES:
-            feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # who was left comes first
+            feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # consumers that were left come first
             self._offer_some(feed, now)
         else:
             self._offer_to(feed.waiting, end, now)
 
     def _offer_some(self, feed: Feed, now: float) -> int:
-        """To the first of those who are left. Returns the bytes that were offered."""
+        """Offers the new records to the first of the consumers that are left. Returns the bytes that were offered."""
         left, waiting, end, size = feed.left, feed.waiting, feed.lane.end, 0
         some: list[Subscription] = []
         while left and size < FLUSH_BYTES:
@@ -76,7 +78,7 @@ class Fanout:
         return size
 
     def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
-        """What is there up to ``end`` of their lane."""
+        """Offers these consumers the records up to ``end`` of their lane."""
         offers: dict[int, Offer] = {}
         laggards: list[Subscription] = []
         for subscription in subscriptions:
@@ -114,7 +116,7 @@ class Fanout:
             self.pump(subscription.session, now)
 
     def go_on(self, now: float) -> None:
-        """With those who are left, and those who had more to take, as far as one turn goes."""
+        """Goes on with the consumers that are left and the sessions in ``again``, as far as one turn may send."""
         left = FLUSH_BYTES
         while self.unfinished and left > 0:
             feed = next(iter(self.unfinished))
@@ -129,11 +131,11 @@ class Fanout:
             self.pump(session, now)
             left -= outlet.taken_bytes - before
             if left <= 0:
-                self.again = dict.fromkeys(waiting) | self.again  # it is their turn first
+                self.again = dict.fromkeys(waiting) | self.again  # the sessions that are left come first
                 return
 
     def lag(self, subscription: Subscription, now: float) -> None:
-        """The subscription has something waiting and is not caught up."""
+        """Notes that a subscription has records waiting and so is lagging."""
         subscription.feed.waiting.pop(subscription, None)
         subscription.feed.resting.pop(subscription, None)
         if subscription.conflation.mode is RESTING:
@@ -147,7 +149,7 @@ class Fanout:
     # -- one session ------------------------------------------------------------------------------------------------
 
     def pump(self, session: Session, now: float) -> None:
-        """Send what waits for this session, as long as its outlet takes it."""
+        """Sends the session's waiting records, as long as its outlet takes them."""
         outlet = session.outlet
         if outlet.blocked or session.life is GIVEN_UP:
             return
@@ -168,7 +170,7 @@ class Fanout:
             steps -= took
 
     def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
-        """Finish the record the outlet has part of. False while it does not take all of it."""
+        """Sends the rest of a half-sent record. Returns False while the outlet does not take all of it."""
         if session.rest:
             taken = outlet.send([session.rest], len(session.rest))
             whole = outlet.took(taken, len(session.rest), now)
@@ -198,7 +200,7 @@ class Fanout:
         return whole
 
     def _drain(self, outlet: Outlet, now: float) -> bool:
-        """Send ``out``. False while the outlet does not take all of it."""
+        """Sends the outlet's ``out``. Returns False while the outlet does not take all of it."""
         if not outlet.out:
             return True
         total = len(outlet.out)
@@ -210,8 +212,8 @@ class Fanout:
         return outlet.took(taken, total, now)
 
     def _next(self, session: Session, outlet: Outlet, now: float) -> int:
-        """Send or render something for the next subscription that may be able to go on. Returns how many steps that
-        took; 0: there is none that can, or none before the next turn."""
+        """Sends or renders records of the next subscription that may be able to go on. Returns the steps that it took;
+        0 if no subscription can go on in this turn."""
         if not session.ready:
             session.go_on()
         if outlet.blocked or not session.ready:
@@ -220,7 +222,7 @@ class Fanout:
         if not subscription.has_more:
             self._caught_up(subscription, now)
             return 1
-        session.ready.move_to_end(subscription)  # everybody gets a turn
+        session.ready.move_to_end(subscription)  # the subscriptions take turns
         one_by_one = subscription.backfill is not None
         before = outlet.taken_bytes
         try:
@@ -237,7 +239,7 @@ class Fanout:
         if outlet.blocked:
             return 0
         if subscription.backfill is not None and not outlet.out and outlet.taken_bytes == before:
-            self.again[session] = None  # it has looked for records as long as it may, and found none
+            self.again[session] = None  # the backfill used up its step without finding a record
             return 0
         return STEPS_ONE_BY_ONE if one_by_one else 1
 
@@ -265,11 +267,11 @@ class Fanout:
         subscription.case.meter.caught_up(now)
         feed = subscription.feed
         feed.wait(subscription)
-        feed.settle_down()  # it may have been the last; nobody need publish again for the lane to be let go of
+        feed.settle_down()  # if this was the last consumer, the lane can be emptied without a further publish
 
 
 def _offer(subscription: Subscription, end: int) -> Offer:
-    """Memory from the cursor on: views, their bytes, and whether that is all there is, to be sent as it is."""
+    """Returns the memory from the cursor on: views, their bytes, and whether they reach the end of the lane."""
     cursor = subscription.cursor
     cursor.step()
     chunk = cursor.chunk

@@ -1,7 +1,7 @@
-"""Half-sent records: a socket took the beginning of one; what becomes of the rest when its cursor has to move.
+"""Half-sent records: a socket took only the beginning of a record, and the cursor has to move.
 
-The rest is set aside for the outlet before the cursor moves. It is the chunk's own memory, by reference: a thousand who
-have half of the same record share it.
+Before the cursor moves, the rest of the record is set aside for the outlet. It is a reference to the chunk's memory. So
+a thousand consumers with a half of the same record share that memory.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from headway.core.consumer import Session, Subscription
 from headway.core.log import CHUNK_BYTES
 
 LAST_READ_BYTES = CHUNK_BYTES
-"""More than this is not read back from disk for a client that is to be cut: it would be for each of them alone."""
+"""No more than this is read from disk for a client that is about to be disconnected, because it is not shared."""
 
 
 def finish_half_sent(session: Session) -> bytes | memoryview:
-    """Set the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
+    """Sets the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
     if session.half_sent is not None:
         cursor = session.half_sent.cursor
         chunk = cursor.chunk
         assert chunk is not None
         start, stop = _half_sent(session.half_sent)
         rest = chunk.read(start, stop)
-        # A bytearray may grow, which it cannot while somebody looks at it; it is no larger than a chunk.
+        # A bytearray cannot grow while a view of it exists, so it is copied; it is no larger than a chunk.
         rest = bytes(rest) if type(chunk.data) is bytearray else rest
         session.rest = bytes(session.rest) + rest if session.rest else rest
         session.half_sent = None
@@ -30,7 +30,7 @@ def finish_half_sent(session: Session) -> bytes | memoryview:
 
 
 def _half_sent(subscription: Subscription) -> tuple[int, int]:
-    """What its chunk has of the rest of the record."""
+    """Returns the start and stop of the record's rest in its chunk."""
     cursor = subscription.cursor
     chunk = cursor.chunk
     assert chunk is not None
@@ -38,8 +38,8 @@ def _half_sent(subscription: Subscription) -> tuple[int, int]:
 
 
 def last_of_half_sent(session: Session) -> bytes | memoryview | None:
-    """What goes before a last word: the rest of the record half sent. None: it is not to be had, so there can be no
-    last word, and the record is to be sent again, whole, should the client come back."""
+    """Returns the rest of a half-sent record, which goes before the last packet of a connection. None if it cannot be
+    read: then no last packet is possible, and the client gets the record again, whole, if it comes back."""
     half = session.half_sent
     if half is None:
         return session.rest
@@ -56,7 +56,8 @@ def last_of_half_sent(session: Session) -> bytes | memoryview | None:
 
 
 def go_back(half_sent: Subscription) -> None:
-    """The rest of its record is not sent: all of it comes again, by the cursor, or from what is in flight."""
+    """Gives up the rest of a half-sent record. The record is sent again whole: by the cursor, or as a delivery in
+    flight."""
     cursor = half_sent.cursor
     if cursor.number in cursor.unacknowledged:
         start, stop = _half_sent(half_sent)
@@ -66,6 +67,6 @@ def go_back(half_sent: Subscription) -> None:
 
 
 def free_cursor(subscription: Subscription) -> None:
-    """See to it that the cursor stands at a record boundary. Raises OSError (failing disk)."""
+    """Makes sure that the cursor is at a record boundary. Raises OSError (failing disk)."""
     if subscription.session.half_sent is subscription:
         finish_half_sent(subscription.session)

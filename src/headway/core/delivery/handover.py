@@ -1,9 +1,7 @@
-"""Handing over: when a subscription is replaced, what the old one had not been given comes before the new one's
-records.
+"""A handover gives the unsent records of a replaced subscription to its successor, before the successor's own records.
 
-MQTT 5 (3.8.4) has it that no message is lost by replacing a subscription. The old cursor stays where it is, in its
-own lane, and is read record by record as the first backfill of the new subscription, up to the point where the new one
-began.
+MQTT 5 (3.8.4) says that no message is lost when a subscription is replaced. The old cursor stays in its own lane. It is
+read record by record, as the first backfill of the new subscription, up to the point where the new one began.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from headway.core.message import Record
 
 
 class Handover:
-    """A source of records for a backfill. ``done`` is called once, with the old subscription, when nothing is left."""
+    """A source of records for a backfill. Calls ``done`` once, with the old subscription, when no record is left."""
 
     def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
         self._old = old
@@ -49,12 +47,12 @@ class Handover:
         raise StopIteration
 
     def close(self) -> None:
-        """Nobody reads on: what is left is counted as lost, and the old subscription is over."""
+        """Ends the old subscription, and counts its remaining records as lost."""
         if self._closed or self._old.ended:
             return
         self._closed = True
         old, lane = self._old, self._old.feed.lane
         self._lost(old.skip_to(self._upto, Reason.SUBSCRIPTION_ENDED), Reason.SUBSCRIPTION_ENDED)
         old.counters.pass_over(lane.count - old.cursor.number, lane.end - old.cursor.position)
-        old.cursor.jump_to_end()  # the rest came to the new subscription by its own lane
+        old.cursor.jump_to_end()  # the new subscription gets the later records by its own lane
         self._done(old)

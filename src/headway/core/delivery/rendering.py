@@ -1,11 +1,11 @@
-"""Rendering: records that cannot go from the lane to the outlet as they are.
+"""Rendering writes records that cannot go from the lane to the outlet as they are.
 
-That is so where a frame carries something of this consumer's alone (a delivery id, a gap announcement, a remaining
-lifetime), where records are left out (skips, expiry, the client's packet size), and for what comes from no lane at all
-(retained records, snapshots, conflated stretches, redelivery). Each call renders a bounded batch into ``outlet.out``
-and moves the cursor; the outlet must be empty before the next, so a consumer never has more than a batch of its own.
+There are three kinds. A frame may have bytes for this consumer only (a delivery id, a gap, a remaining lifetime). A
+record may have to be left out (skips, expiry, the client's packet size). A record may come from no lane (retained
+records, snapshots, conflated records, redelivery). Each call renders one bounded batch into ``outlet.out`` and moves
+the cursor. The outlet must be empty before the next call, so a consumer never has more than one batch of its own.
 
-Frames with delivery ids are copied a batch at a time and only the ids are written into the copy.
+Frames with delivery ids are copied a batch at a time, and only the ids are written into the copy.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headway.core.message import Dialect, Record
 
 BATCH_BYTES = 64 * 1024
 LARGE_BYTES = 64 * 1024
-"""A record that is larger is not copied for each consumer."""
+"""A record that is larger than this is not copied for each consumer."""
 BATCH_RECORDS = 512
-"""Of those that are written one by one."""
+"""The largest batch of records that are written one by one."""
 Losses = Callable[[dict[int, int], Reason], None]
 
 
 def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
-    """Record ``index`` of a chunk as an object. Raises OSError when it is on a disk that fails."""
+    """Returns record ``index`` of a chunk as an object. Raises OSError if it is on a disk that fails."""
     frame = bytes(chunk.read(chunk.record_start(index), chunk.ends[index]))
     run = chunk.run_of(index)
     expires = chunk.run_expires[run]
@@ -44,7 +44,7 @@ def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
 
 
 def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> bytes:
-    """One byte per record of the chunk: 1 where the predicate holds. Asked once, remembered with the chunk."""
+    """Returns one byte per record of the chunk: 1 where the predicate holds. The chunk caches the result."""
     if chunk.marks is None:
         chunk.marks = {}
     have = chunk.marks.get(predicate.key, b"")
@@ -56,8 +56,8 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> by
 
 
 def render(subscription: Subscription, now: float, lost: Losses) -> bool:
-    """Render the next batch for this consumer. False: nothing can be sent now (caught up, no credit, or so much is held
-    back already)."""
+    """Renders the next batch for this consumer. Returns False if nothing can be sent now: the consumer is caught up or
+    has no credit, or too much is held back."""
     if holds_back(subscription):
         return False
     conflation = subscription.conflation
@@ -105,16 +105,16 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
         if backfill.out_of_order is not None:
-            backfill.out_of_order.given(record.sequence)
+            backfill.out_of_order.advance_past(record.sequence)
         if not backfill.retained and record.sequence > backfill.since:
-            # It passed in the lane, and here it is.
+            # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
     return True
 
 
 def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
-    """Write one record from outside the subscription's own lane into the outlet. False: the client takes none so large.
-    """
+    """Writes one record that is not from the subscription's lane into the outlet. Returns False if the record is too
+    large for the client."""
     session = subscription.session
     retain = retained or (record.retain and subscription.request.retain_as_published)
     if record.retain != retain:
@@ -138,8 +138,8 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
 
 
 def write_frame(subscription: Subscription, record: Record, delivery_id: int, now: float) -> bytes | None:
-    """The record for this one consumer; None if it takes none so large. A gap it has not been told of goes with it, or
-    with a later one that leaves room for it."""
+    """Encodes the record for this consumer; None if it is too large for the client. A gap is announced on this record,
+    or on a later one that has room for it."""
     limit, dialect = subscription.session.max_packet_bytes, subscription.dialect
     if subscription.gap is not None:
         frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=subscription.gap)
@@ -151,7 +151,7 @@ def write_frame(subscription: Subscription, record: Record, delivery_id: int, no
 
 
 def drop_reason(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
-    """Why record ``index`` is left out, if it is."""
+    """Returns the reason why record ``index`` is left out; None if it is sent."""
     number = chunk.first_number + index
     skips = subscription.skips
     while skips and skips[0].stop is not None and skips[0].stop <= number:
@@ -172,7 +172,7 @@ def _covers(skip: Skip, number: int) -> bool:
 
 
 def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
-    """One batch: either a stretch left out, or a stretch copied with this consumer's ids filled in."""
+    """Handles one batch of records: leaves all of them out, or copies all of them with this consumer's ids."""
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
     assert chunk is not None
@@ -197,7 +197,8 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
 
 
 def _as_credit_allows(session: Session, holes: array[int], first: int, last: int) -> int:
-    """Before which of records ``first`` … ``last`` there is no credit left."""
+    """Returns the first of records ``first`` … ``last - 1`` for which there is no credit; ``last`` if there is for all.
+    """
     left = session.channel.left
     if left >= last - first:
         return last
@@ -210,8 +211,8 @@ def _as_credit_allows(session: Session, holes: array[int], first: int, last: int
 
 
 def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
-    """Copy records ``first`` … ``last - 1``, and write this consumer's ids into the copy. Of these at most the first is
-    more than credit allows: then nothing is copied."""
+    """Copies records ``first`` … ``last - 1``, and writes this consumer's ids into the copy. Returns False without a
+    copy if there is no credit for the first record. There is credit for all others."""
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
     if chunk.holes is not None and chunk.holes[first] and _out_of_credit(session, now):
         return False
@@ -243,11 +244,11 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         _age(piece, chunk, first, last, begin, now)
     frames: bytes | bytearray = piece
     if subscription.gap is not None:
-        told = dialect.with_gap(bytes(piece), subscription.gap)
-        if told is None:  # it cannot be told in this dialect at all
+        announced = dialect.with_gap(bytes(piece), subscription.gap)
+        if announced is None:  # this dialect cannot announce gaps
             subscription.gap = None
-        elif len(told) <= session.max_packet_bytes:
-            frames = told
+        elif len(announced) <= session.max_packet_bytes:
+            frames = announced
             subscription.gap = None
     write(subscription, frames, position)
     cursor.advance(size)
@@ -255,15 +256,15 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
 
 
 def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
-    """A copy of the record would be more than a batch, and only its delivery id is the consumer's own."""
+    """Tells whether the record is larger than a batch and differs for this consumer by its delivery id only."""
     large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
     alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
     return bool(large and alone) and not subscription.session.held_back.size
 
 
 def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: float) -> None:
-    """A thousand who are stuck in a record of a megabyte share it: of what is written to each, only what stands in
-    front, up to the delivery id, is its own. From there on the record is half sent, like any other."""
+    """Begins a large record: copies only the bytes up to the delivery id. From there on the record is half sent, like
+    any other. So a thousand consumers that are stuck in a record of a megabyte share its memory."""
     session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
     assert chunk.holes is not None
     begin, hole = chunk.record_start(index), chunk.holes[index]
@@ -280,7 +281,7 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
 
 
 def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
-    """Write the lifetime that is left where a record has one."""
+    """Writes the remaining lifetime into each record that has one."""
     assert chunk.expiries is not None
     for index in range(first, last):
         at = chunk.expiries[index]
@@ -290,8 +291,8 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
 
 
 def replay(session: Session, now: float, lost: Losses) -> bool:
-    """Send again what a returning client had not acknowledged, oldest first, up to a batch and as far as its window
-    goes: it may have come back with a smaller one. False: nothing can be sent now."""
+    """Sends the unacknowledged deliveries of a returning client again, oldest first: one batch, as far as its window
+    allows, which may be smaller than before. Returns False if nothing can be sent now."""
     out, channel = session.outlet.out, session.channel
     while channel.replay and len(out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES:
         if channel.left + len(channel.replay) <= 0:
@@ -316,7 +317,8 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
 
 
 def delivery_record(delivery: Delivery) -> Record:
-    """What was delivered, with the retain flag it was sent with. Raises OSError when it is on a disk that fails."""
+    """Returns a delivery's record, with the retain flag as it was sent. Raises OSError if it is on a disk that fails.
+    """
     if delivery.record is not None:
         return delivery.record
     if delivery.chunk is None:
@@ -325,7 +327,7 @@ def delivery_record(delivery: Delivery) -> Record:
 
 
 def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
-    """A delivery in flight cannot be sent again. One whose subscription is over has nobody left to be told."""
+    """Removes a delivery that cannot be sent again, and notes a gap."""
     delivery = session.channel.in_flight[delivery_id]
     chunk, record = delivery.chunk, delivery.record
     if record is not None:
@@ -337,6 +339,6 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses)
         lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
     lose(delivery.subscription, delivery_id)
     if delivery.cursor is not None:
-        delivery.cursor.acknowledge(delivery.number)  # last, for with it the chunk is let go
+        delivery.cursor.acknowledge(delivery.number)  # last, because it may drop the chunk
     elif delivery.out_of_order is not None:
         delivery.out_of_order.acknowledge(delivery.sequence)

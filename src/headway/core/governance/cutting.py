@@ -1,7 +1,7 @@
-"""Cutting: closing the channel or the connection of a consumer that costs others too much.
+"""Cutting closes the channel or the connection of a consumer that costs others too much.
 
-To cut a consumer takes far longer than to look at one. So at most ``CUTS_MAX`` are cut in a turn, and the rest in the
-turns that follow.
+A cut takes far longer than a look. So at most ``CUTS_MAX`` consumers are cut in a turn, and the others in the next
+turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Cutter:
         self._advisories = advisories
         self._flap = flap
         self.cuts_left = CUTS_MAX
-        """Consumers that may still be cut in this turn."""
+        """The number of consumers that may still be cut in this turn."""
 
     def begin_turn(self) -> None:
         self.cuts_left = CUTS_MAX
@@ -43,7 +43,7 @@ class Cutter:
         self._advisories.tell("disconnected", session.client, now, reason=reason, text=text, channel=channel.number)
 
     def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
-        """Disconnects a client for what it costs the others. A durable session keeps its subscriptions."""
+        """Disconnects a client that costs others too much. A durable session keeps its subscriptions."""
         if not session.connected:
             return
         shut_out_s = self._flap.strike(session.client, now)

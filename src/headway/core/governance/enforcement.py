@@ -1,7 +1,7 @@
-"""Enforcement: carrying out what a policy's action says, and undoing it when its rule steps back.
+"""Enforcement carries out the actions of policies, and undoes them when their rules step back.
 
-Moves of cursors are in ``moves.py``; this file decides which of them an action means, and does the rest: gates,
-spilling, closing, deleting.
+The moves of cursors are in ``moves.py``. This file chooses the move for an action, and does the rest: gates, spilling,
+closing, deleting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Enforcer:
         """Carries out the action of a rule that has fired."""
         match action.kind:
             case ActionKind.NOTIFY | ActionKind.RETURN:
-                return  # the verdict has notified already; ``return`` happens at each look
+                return  # the verdict is the notification; ``go_on`` returns records at each look
             case ActionKind.CONFLATE:
                 start_conflating(subscription, now)
             case ActionKind.CLOSE_CONSUMER:
@@ -52,7 +52,7 @@ class Enforcer:
                 self.go_on(subscription, action, now)
 
     def go_on(self, subscription: Subscription, action: Action, now: float) -> None:
-        """Carries out an action that lasts, at each look while its rule is active: more may have come since."""
+        """Carries out a lasting action again, at each look while its rule is active: more records may have come."""
         match action.kind:
             case ActionKind.DISCARD:
                 discard(subscription, action, self._registry.lost)
@@ -77,7 +77,7 @@ class Enforcer:
         """Makes publishers wait for this consumer while it is connected."""
         feed = subscription.feed
         if not subscription.session.connected or subscription.reader.reads_itself:
-            return  # nobody publishes to the feed of a consumer that reads the archive
+            return  # the feed of a consumer that reads the archive has no publishers
         feed.gates.setdefault(subscription, now)
         subscription.session.gates[subscription] = None
         if feed.gated and not feed.was_gated:
@@ -85,7 +85,7 @@ class Enforcer:
             feed.gated_since_s = now
 
     def _spill(self, subscription: Subscription, now: float) -> None:
-        """Sends the chunks that the consumer still needs to disk, once for all consumers that need them."""
+        """Spills the chunks that the consumer still needs, once for all consumers that need them."""
         spill = spill_of(subscription.feed.lane, subscription.cursor.lag_bytes, self._registry.journaled, now)
         if spill is not None:
             self._registry.effects.append(spill)

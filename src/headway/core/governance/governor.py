@@ -1,12 +1,12 @@
-"""The governor: looks at the consumers that lag, judges them by their policies, and has the verdicts enforced.
+"""The governor looks at the consumers that lag, judges them by their policies, and lets the verdicts be enforced.
 
-Theory of operation. The governor looks only at *watched* consumers (``watchlist.py``). A sweep looks at
-``LOOKS_MAX`` of them and the next sweep goes on with the others, so ten thousand stuck consumers cost a turn no more
-than a few hundred do. A look takes a sample, lets the policy decide, and enforces what it decides. Then it renews the
-actions that last.
+Theory of operation. The governor looks only at *watched* consumers (``watchlist.py``). A sweep looks at ``LOOKS_MAX``
+of them, and the next sweep goes on with the others. So ten thousand stuck consumers cost a turn no more than a few
+hundred do. A look takes a sample, lets the policy decide, and enforces the decisions. Then it renews the lasting
+actions.
 
-When the sweep itself comes late, the broker's own loop was at fault. Then nobody is judged in that sweep. The lateness
-is recorded: meters leave it out, and the clocks of rules are moved by it.
+A sweep that comes late shows that the broker's own loop was slow. Then the sweep judges no consumer. It records the
+lateness: meters leave it out, and the clocks of rules are moved by it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Governor:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
-        """Looks at watched consumers and acts on what their policies decide. Returns the shares of lanes that it had to
-        work out. ``late_s``: how late the loop is known to have been since the last sweep."""
+        """Looks at watched consumers and enforces the decisions of their policies. Returns the shares of lanes that it
+        computed. ``late_s`` is the loop's known lateness since the last sweep."""
         registry = self._registry
         shares: Shares = {}
         late = late_s if self._last_sweep_s is None else max(late_s, now - self._last_sweep_s - self._sweep_s)
@@ -89,7 +89,7 @@ class Governor:
                 continue
             self.watchlist.move_to_end(subscription)
             if subscription.gone or subscription.reader.queue in registry.came_back:
-                continue  # it cannot be judged, or its queue grew only by what another consumer had to give back
+                continue  # it has ended, or its queue grew only by records that were requeued
             try:
                 self._look(subscription, now, shares)
             except OSError as error:
@@ -123,7 +123,7 @@ class Governor:
         self._announce_offline(subscription, now)
         if case.calm and not sample.in_flight and not subscription.has_more:
             case.meter.caught_up(now)
-            # A lagging consumer has a blocked outlet and stays watched: nobody reports again that it fell behind.
+            # A lagging consumer has a blocked outlet and stays watched, because no turn reports again that it lags.
             if subscription not in subscription.session.lagging:
                 self.watchlist.remove(subscription)
 
@@ -133,7 +133,7 @@ class Governor:
         session, action = subscription.session, decision.action
         wall_s = now + self._registry.wall_offset_s
         if not session.connected and action.kind in (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER):
-            return  # it has gone already
+            return  # it has disconnected already
         if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
             decision = msgspec.structs.replace(decision, enforced=False)  # the rule has to say ``durable`` for that
         if action.kind is ActionKind.PLUGIN and decision.kind is DecisionKind.FIRE and decision.enforced:
@@ -182,7 +182,7 @@ class Governor:
     # -- advisories -------------------------------------------------------------------------------------------------
 
     def _announce_gap(self, subscription: Subscription, now: float) -> None:
-        """Announces, once a second at most, that records were left out for this consumer."""
+        """Announces, at most once a second, that records were left out for this consumer."""
         gaps = subscription.counters.gap_records
         records = subscription.case.gap_to_tell(gaps.total(), now)
         if records:

@@ -1,11 +1,11 @@
-"""Moves: what each action does to a consumer: it moves the cursor, or leaves a mark that changes later moves.
+"""Moves: the effects of actions on a consumer. An action moves the cursor, or adds a skip that changes later moves.
 
 ========================= ==================================================================================
 conflate                  detach the cursor; send the latest record per key whenever there is room
-discard oldest            move the cursor towards the end until only so much waits
-discard newest            keep what waits; skip what comes until the rule steps back
+discard oldest            move the cursor towards the end until no more waits than the action allows
+discard newest            keep the waiting records; skip new ones until the rule steps back
 discard selector, topics  skip the records that match until the rule steps back
-discard lowest_priority   skip records of the lowest priority while more waits than is to be kept
+discard lowest_priority   skip records of the lowest priority while more waits than the action allows
 discard older_per_key     conflate once; records left out count as discarded
 offline                   write the chunks that the cursor still needs to disk, once for all their consumers
 ========================= ==================================================================================
@@ -84,7 +84,7 @@ def stop_discarding(subscription: Subscription) -> None:
 
 
 def _keep_from(subscription: Subscription, action: Action) -> int:
-    """Returns the number of the first record that stays when only so much may wait."""
+    """Returns the number of the first record that stays when no more waits than the action allows."""
     cursor = subscription.cursor
     lane = cursor.lane
     number = cursor.number

@@ -57,7 +57,7 @@ class Plugged:
             moves = _moves(answer, action)
         except Exception as error:  # noqa: BLE001 - likewise
             self._failed(action.name, error)
-            return msgspec.structs.replace(decision, failed=_said(error))
+            return msgspec.structs.replace(decision, failed=_one_line(error))
         return msgspec.structs.replace(decision, moves=tuple(move for move in moves if _applies(move, subscription)))
 
     def _failed(self, name: str, error: Exception) -> None:
@@ -104,7 +104,7 @@ def _applies(move: Move, subscription: Subscription) -> bool:
     return move.action.kind not in _NEEDS_CONNECTION or subscription.session.connected
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Returns the error as one line of text."""
     text = " ".join("".join(format_exception_only(error)).split())
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"

@@ -1,32 +1,32 @@
-"""Pressure: what happens when a pool's memory or disk runs out, or when one client takes more than its share.
+"""Pressure: the rules for a pool whose memory or disk runs out, and for a client that takes more than its share.
 
 Rules, in order:
 
 1. *Memory is over the high-water mark.* The oldest chunks of the lane that holds the most leave memory, once for all
-   cursors in them. These cursors are offline now; nobody is told, and nobody loses anything. A chunk that the journal
-   has is only dropped from memory, whatever the state of the spill's disk. Any other chunk is written to the spill's
-   disk if the disk works and has room, and if the lane has no more than one client's share of it.
+   cursors in them. These cursors are offline now. No consumer loses a record, so there is no verdict. A chunk that the
+   journal has is only dropped from memory, even if the spill's disk has failed. Any other chunk is written to the
+   spill's disk if the disk works and has room, and if the lane has no more than one client's share of it.
 2. *One lane is over a client's share of the memory.* Its chunks leave memory even while there is room.
 3. *Disk is over its limit*, or one client's lag is over its share of the disk, or memory is over the mark and there is
    no disk to write to. The consumers that are furthest back in the lane that holds the most are evicted. All consumers
-   in the same oldest chunk are evicted together, for otherwise nothing would be freed. Connected ones are disconnected,
-   which ends transient subscriptions. A durable subscription, or a queue that belongs to no single consumer, loses what
-   comes next for it as a gap, but only records that nobody was promised (QoS 0, not persistent, not confirmed).
-   **Promised records stay.**
+   in the same oldest chunk are evicted together; otherwise the chunk would not be freed. Connected ones are
+   disconnected, which ends transient subscriptions. A durable subscription, or a queue without an owner, loses its next
+   records as a gap, but only records that were not promised (QoS 0, not persistent, not confirmed). **Promised records
+   stay.**
 4. *Promised records that cannot leave memory* close their lane: when the lane takes up a client's share of the memory,
    or when its pool is over the mark and rules 1 to 3 can do no more. Publishers to a closed lane are not read until it
    is open again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its
-   own acknowledgements may be what opens the lane. A lane whose oldest records are not promised is not closed: a
-   consumer is evicted for it, and meanwhile all publishers to the pool wait.
+   own acknowledgements may open the lane. A lane whose oldest records are not promised is not closed: a consumer is
+   evicted for it, and meanwhile all publishers to the pool wait.
 5. *Memory is over the limit itself*, because the disk is too slow. Publishers to this pool are not read until it has
    room again.
 
 ``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures, so the Spark lab can apply them to
 recorded ones. The functions below them apply them to the broker's own lanes.
 
-Nothing here goes through all lanes, or through all consumers of one. Lanes are found by rank (ranking.py). A chunk
-knows the cursors in it, and a look takes some of them at a time. A lane in which nobody is late rests for ``REST_S``,
-so a pool that stays over its limit costs a turn next to nothing.
+No function here visits all lanes, or all consumers of one. Lanes are found by rank (ranking.py). A chunk knows its
+cursors, and a look takes some of them at a time. A lane without a late consumer rests for ``REST_S``, so a pool that
+stays over its limit costs a turn next to nothing.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from headway.core.queue import Queue, queue_of
 
 REST_S = GRACE_S / 4
 LOOKS_MAX = 64
-"""Lanes in which a pass may find nothing to do before it ends."""
+"""A pass ends after so many lanes without anything to do."""
 SKIPS_MAX = 2048
-"""Lanes that a pass may skip because they hold much, but nothing that is worth writing. To skip one is cheap."""
+"""A pass may skip so many lanes that hold much but have no chunk that is worth writing. A skip is cheap."""
 SPILLS_MAX = 256
-"""Lanes that are spilled in one turn."""
-STANDING_MAX = 256
-"""Cursors in a chunk that one look takes."""
+"""The number of lanes that are spilled in one turn."""
+CURSORS_LOOKED_AT_MAX = 256
+"""The number of cursors of a chunk that one look takes."""
 
 Holder = Subscription | Queue
 """A consumer that keeps a lane from dropping its oldest chunk; or a queue, if none of its members can be evicted."""
@@ -104,7 +104,7 @@ def to_give_up(
         for found in _most_first(spilled, furthest_back, now, looks_max):
             yield Evictions(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
-                return  # there is room on disk now for what should leave memory
+                return  # the disk has room now for chunks that should leave memory
     # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
         for found in chain.from_iterable(_most_first(lanes, furthest_back, now, looks_max) for lanes in in_memory):
@@ -130,9 +130,9 @@ def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tup
     """Returns (used, limit) if one client's lags are more than it may hold (AMPS calls this ClientMaxCapacity), even
     with room left in the pool.
 
-    ``lags``: for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag that is
-    over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share of the
-    memory where nothing can be written."""
+    ``lags`` has for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag
+    that is over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share
+    of the memory if the pool cannot spill."""
     if pool.can_spill(now):
         limit = int(pool.disk_limit * pool.client_share)
         used = sum(min(gating, spilled) for gating, spilled in lags)
@@ -158,12 +158,12 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
             lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
             pool.close(lane)
         else:
-            pool.hopeless = False  # consumers may still take it
+            pool.hopeless = False  # consumers may still take these records
     return found
 
 
 def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spill | None:
-    """Returns about ``wanted_bytes`` of a lane, as far as they can leave memory; None: nothing can."""
+    """Returns about ``wanted_bytes`` of a lane, as far as they can leave memory; None if none can."""
     pool = lane.pool
     share = int(pool.disk_limit * pool.client_share) - lane.spilled_bytes
     room = min(pool.room_bytes(now), share)
@@ -194,22 +194,22 @@ def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
 
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:
-    """Returns holders that still need the oldest chunk of a lane, should have taken it by now, and can be evicted.
-    These are not always all there are."""
+    """Returns some holders that still need the oldest chunk of a lane, should have taken it by now, and can be evicted.
+    """
     oldest = lane.first
     if not len(oldest) or oldest.time_of(0) > now - GRACE_S:
         return []
     found: dict[Holder, None] = {}
-    for cursor in list(islice(oldest.standing, STANDING_MAX)):
+    for cursor in list(islice(oldest.cursors_here, CURSORS_LOOKED_AT_MAX)):
         cursor.step()
         if cursor.floor is oldest:
-            oldest.standing[cursor] = oldest.standing.pop(cursor)  # moves to the end: the next look takes others
+            oldest.cursors_here[cursor] = oldest.cursors_here.pop(cursor)  # to the end: others come next
             found |= dict.fromkeys(_late(cursor, oldest, now))
     return list(found)
 
 
 def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
-    """Returns the holders to evict, of the one or of the queue that this cursor belongs to, to free a chunk."""
+    """Returns the holders to evict, of the subscription or queue with this cursor, to free a chunk."""
     owner = cursor.owner
     if isinstance(owner, Subscription):
         return [owner] if is_late(owner, now) and gives_way(owner) else []
@@ -226,8 +226,8 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 
 
 def gives_way(subscription: Subscription) -> bool:
-    """Tells whether evicting the consumer frees something: it is connected, or it is away and holds records that
-    nobody was promised."""
+    """Tells whether an eviction of the consumer frees memory: it is connected, or it is away and holds records that
+    were not promised."""
     if subscription.session.connected:
         return True
     cursor, shared = subscription.cursor, subscription.reader.queue

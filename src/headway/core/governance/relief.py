@@ -1,8 +1,8 @@
-"""Relief: making room when a pool, or one client's share of it, is over its limit.
+"""Relief makes room when a pool, or one client's share of it, is over its limit.
 
-``pressure.py`` tells which lanes should be spilled and which consumers are in the way. This file carries that out: it
-spills, evicts, and opens lanes and pools again. An eviction disconnects the consumer if it is connected. A consumer
-that is away loses what comes next for it instead (``write_off.py``). Either way there is a verdict.
+``pressure.py`` finds the lanes to spill and the consumers to evict. This file spills and evicts them, and opens lanes
+and pools again. An eviction disconnects a connected consumer. An absent consumer loses its next records instead
+(``write_off.py``). In both cases there is a verdict.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
 
 CLOSED_LOOKS_MAX = 1024
-"""Closed lanes of a pool looked at in one turn."""
+"""The number of closed lanes of a pool that one turn looks at."""
 EVICTIONS_MAX = 256
-"""Oldest chunks for which holders are evicted in one turn. The rest waits for the next turn."""
+"""The number of oldest chunks for which one turn evicts holders."""
 UNSENT_BYTES = 32 * 1024
-"""A client to which less than this was written and not sent is not cut for it."""
+"""A client with fewer unsent bytes than this is not evicted for them."""
 
 
 class Relief:
@@ -42,10 +42,10 @@ class Relief:
         self._cutter = cutter
         self._pools = registry.distinct_pools()
         self._unreadable: dict[Subscription, str] = {}
-        """Consumers whose records could not be read back from disk, and why. They are cut in the next turn."""
+        """Consumers whose records could not be read from disk, with the error. They are cut in the next turn."""
 
     def disk_failed(self, subscription: Subscription, error: OSError) -> None:
-        """Remembers that a consumer's records could not be read back from disk."""
+        """Remembers that a consumer's records could not be read from disk."""
         self._unreadable[subscription] = why_unreadable(error)
 
     def relieve(self, now: float) -> None:
@@ -80,7 +80,7 @@ class Relief:
         return self._over_share(subscription, now) or self._holds_unsent(subscription, now)
 
     def _over_share(self, subscription: Subscription, now: float) -> bool:
-        """Evicts the consumer of a client that holds more of lanes than its share, whatever room there is."""
+        """Evicts the consumer of a client that holds more of lanes than its share, even with room in the pool."""
         over = pressure.over_share(subscription.session.pool, subscription, now)
         if over is None or not pressure.gives_way(subscription):
             return False
@@ -91,8 +91,8 @@ class Relief:
         return True
 
     def _holds_unsent(self, subscription: Subscription, now: float) -> bool:
-        """Evicts the consumer of a client that does not read what was written for it alone, while clients together are
-        over their limit. Nothing of these bytes is shared with others, so no lane counts them."""
+        """Evicts the consumer of a client that does not read the bytes that were written for it alone, while all
+        clients together are over their limit. These bytes are in no lane, so no lane counts them."""
         session, pool = subscription.session, subscription.session.pool
         unsent = session.count_unsent()
         if unsent < UNSENT_BYTES or pool.clients_bytes <= pool.clients_limit:
@@ -108,7 +108,7 @@ class Relief:
     # -- evictions --------------------------------------------------------------------------------------------------
 
     def _evict_all(self, evictions: pressure.Evictions[pressure.Holder], now: float) -> bool:
-        """Evicts all holders. Returns False if this turn has no room for all of them."""
+        """Evicts all holders. Returns False if this turn has no work left for all of them."""
         what = "disk" if evictions.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(evictions.used)} of {format_size(evictions.limit)}"
         why = f"{what} is over its limit ({amounts}) and it is furthest back"
@@ -124,20 +124,21 @@ class Relief:
         return True
 
     def evict_unreadable(self, subscription: Subscription, why: str, now: float) -> None:
-        """Evicts a consumer because its records cannot be read back from disk."""
+        """Evicts a consumer because its records cannot be read from disk."""
         self.evict(subscription, Reason.SPILL_FAILED, why, (), now, unreadable=True)
 
     def evict(
         self, subscription: Subscription, reason: Reason, why: str, readings: tuple[Reading, ...], now: float, *,
         unreadable: bool = False,
     ) -> None:  # fmt: skip
-        """Evicts a consumer: with a verdict, a disconnect if it is connected, and the loss of what it still holds."""
+        """Evicts a consumer: records a verdict, disconnects it if it is connected, and writes off the records that it
+        holds."""
         session = subscription.session
         departed = _departed(subscription)
         if subscription.ended and not departed:
             return
         if subscription.gone and not departed:
-            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)  # earlier than its turn
+            self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)  # deferred work would end it later
             return
         pool = session.pool
         if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):
@@ -165,6 +166,6 @@ def why_unreadable(error: OSError) -> str:
 
 
 def _departed(subscription: Subscription) -> bool:
-    """Tells whether the consumer has left its queue and has records of it that it has not settled."""
+    """Tells whether the consumer has left its queue with unsettled records."""
     queue = subscription.reader.queue
     return queue is not None and subscription in queue_of(queue).members.departed and bool(subscription.window.used)

@@ -1,4 +1,4 @@
-"""Sampling: turns a subscription's cursor, session and outlet into the plain numbers that policies judge."""
+"""Sampling turns a subscription's cursor, session and outlet into the plain numbers that policies judge."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def state_of(subscription: Subscription) -> str:
 
 
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:
-    """Returns the sample with what the transport knows of the peer. Asked for only when something is decided."""
+    """Returns the sample with the transport's data on the peer. Only called for a decision."""
     if subscription.reader.reads_itself:
         return msgspec.structs.replace(sample, reads_itself=True)
     peer = subscription.session.outlet.peer()
@@ -89,7 +89,7 @@ def with_peer(sample: Sample, subscription: Subscription) -> Sample:
 
 
 def _held_bytes(subscription: Subscription, shares: Shares) -> int:
-    """Returns the consumer's share of the bytes that are held. The shares of all consumers add up to these bytes."""
+    """Returns the consumer's share of the held bytes. The shares of all consumers add up to these bytes."""
     lane, floor = subscription.feed.lane, subscription.cursor.floor
     if lane not in shares:
         shares[lane] = lane.held_shares()
@@ -98,6 +98,6 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
 
 
 def _state_share(subscription: Subscription) -> float:
-    """Returns the consumer's share of a state that is kept only for its readers. A declared state is nobody's."""
+    """Returns the consumer's share of a state that exists only for its readers; 0 for a declared state."""
     state = subscription.conflation.state
     return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)

@@ -1,4 +1,4 @@
-"""The verdict log: each verdict is kept, observed and announced, and marks its consumer as slow or as recovered."""
+"""The verdict log stores, reports and announces each verdict, and marks its consumer as slow or as recovered."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class VerdictLog:
         )  # fmt: skip
 
     def recover(self, subscription: Subscription, now: float) -> None:
-        """Counts the consumer as slow no longer, if it has recovered."""
+        """Stops counting the consumer as slow, if it has recovered."""
         if subscription.case.recover(now):
             self._registry.count_slow(subscription, -1)

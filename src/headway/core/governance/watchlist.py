@@ -1,6 +1,6 @@
-"""The watchlist: the consumers that the governor looks at, and how late its looks have been.
+"""The watchlist is the consumers that the governor looks at, and the lateness of its looks.
 
-A consumer is watched from when it falls behind until it has caught up and all its rules have stepped back.
+A consumer is watched from the time it falls behind until it has caught up and all its rules have stepped back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Watchlist:
     def __init__(self, registry: Registry) -> None:
         self._watched = registry.watched
         self.late_s = 0.0
-        """Seconds by which sweeps came too late, summed since the start. They are the broker's own fault, so they are
-        taken off the clocks of rules (``PolicyState.keep_up``)."""
+        """The sum of seconds by which sweeps came too late. The broker caused them, so they are taken off the clocks of
+        rules (``PolicyState.keep_up``)."""
 
     def add(self, subscription: Subscription) -> None:
         if subscription not in self._watched:
@@ -29,7 +29,7 @@ class Watchlist:
         self._watched.pop(subscription, None)
 
     def first(self) -> list[Subscription]:
-        """The consumers whose last look was longest ago, ``LOOKS_MAX`` at most."""
+        """Returns the consumers whose last look was longest ago, ``LOOKS_MAX`` at most."""
         return list(islice(self._watched, LOOKS_MAX))
 
     def move_to_end(self, subscription: Subscription) -> None:

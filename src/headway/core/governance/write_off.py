@@ -1,4 +1,4 @@
-"""Writing off: what a consumer loses when it is evicted."""
+"""Writing off drops the records of an evicted consumer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headway.core.routing import Registry
 def write_off(
     registry: Registry, ending: Ending, subscription: Subscription, reason: Reason, now: float, *, unreadable: bool
 ) -> None:
-    """Moves the subscription past what it loses, which becomes a gap.
+    """Moves the subscription past the records that it loses, which become a gap.
 
-    If the subscription is promised its confirmed records, it loses what comes before the first of these. If it is not,
-    it loses everything. If records are ``unreadable``, it loses exactly those."""
+    A subscription with promised records loses the records before the first of these. Any other subscription loses all
+    records. If records are ``unreadable``, it loses exactly those."""
     cursor = subscription.cursor
     queue = subscription.reader.queue
     if queue is not None:
@@ -29,14 +29,14 @@ def write_off(
             registry.lost(subscription.skip_to(upto, reason), reason)
             _settle_down(registry, ending, subscription, reason, now)
         return
-    flying = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
+    in_flight = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
     stop = subscription.stop
     if unreadable:
-        chunks = {delivery.chunk for _, delivery in flying if delivery.chunk is not None}
+        chunks = {delivery.chunk for _, delivery in in_flight if delivery.chunk is not None}
         bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
-        flying = [(i, delivery) for i, delivery in flying if delivery.chunk in bad]
+        in_flight = [(i, delivery) for i, delivery in in_flight if delivery.chunk in bad]
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
-    for delivery_id, _ in flying:
+    for delivery_id, _ in in_flight:
         delivery = lose(subscription, delivery_id)
         if delivery is not None and delivery.out_of_order is not None:
             delivery.out_of_order.acknowledge(delivery.sequence)

@@ -4,7 +4,7 @@ from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.cursor import Cursor
 from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
 from headway.core.log.lane import SPILL_BYTES_MIN, Lane
-from headway.core.log.ledger import MAIN, CommittedPosition, DurablePosition, KeptRun, Ledger, MetadataChange
+from headway.core.log.ledger import MAIN, CommittedPosition, DurablePosition, JournaledRun, Ledger, MetadataChange
 from headway.core.log.null_position import NOT_DURABLE
 from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
@@ -32,8 +32,8 @@ from headway.core.log.tab import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED",
     "DELIVERY_BYTES", "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
-    "KeptRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NOT_DURABLE", "OutOfOrderProgress", "Pool",
-    "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle",
+    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NOT_DURABLE", "OutOfOrderProgress",
+    "Pool", "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle",
     "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
     "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -1,24 +1,24 @@
-"""Chunks: a stretch of a lane, whole records only, in memory or on disk.
+"""A chunk is a part of a lane: whole records, in memory or on disk.
 
-The bytes are the wire bytes. Beside them stand plain integer arrays and nothing else, so that a chunk can be written,
+The bytes are the wire bytes. A chunk has plain integer arrays beside them and nothing else, so that it can be written,
 mapped or sent as it is:
 
-- ``ends``: where each record ends, relative to the chunk;
+- ``ends``: the end of each record, relative to the chunk;
 - the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``,
-  ``run_durability``): what neighbouring records share. Record *i* belongs to the last run whose ``run_first`` is at
-  most *i*, and its sequence is that run's plus the rest. A run that goes on where the one before ended has no entry of
-  its own: a burst over many topics, which is one run per record, would otherwise need ten times the memory for its
-  index;
+  ``run_durability``): the values that neighbouring records share. Record *i* belongs to the last run whose
+  ``run_first`` is at most *i*. Its sequence is the run's sequence plus *i* minus ``run_first``. A run that continues
+  the run before it has no entry of its own. Otherwise a burst over many topics, with one run per record, would need
+  ten times the memory for its index;
 - ``holes`` and ``expiries`` (see ``record.EncodedRun``): None while every record so far can be sent as it is.
 
-What is appended to an empty chunk is not copied: all lanes that were given the same run share its bytes, and where
-everybody is caught up, which empties the chunk each turn, none is ever copied. With the next run it is.
+An empty chunk does not copy the first run that is appended to it: all lanes with this run share its bytes. The second
+run makes the chunk copy both. Caught-up consumers empty the chunk each turn, so their lanes never copy.
 
-The index stays in memory when the bytes go to disk. The bytes of records that the journal has are not written once
-more: they are made again from there.
+The index stays in memory when the bytes go to disk. A chunk whose records are all in the journal is not written to disk
+a second time; its bytes are encoded again from the journal.
 
-A chunk knows which cursors stand in it (``standing``), so that who keeps it is found without a search. It may be
-dropped when it is the first of its lane, is not the tail, and nobody stands in it.
+A chunk knows the cursors whose floor it is (``cursors_here``), so its readers are found without a search. A chunk may
+be dropped when it is the first of its lane, is not the tail, and has no cursors.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 64 * 1024
 _NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_DURABILITIES = array("I"), array("Q"), array("d"), array("B")
 _NO_PUBLISHERS: dict[int, int] = {}
-"""Of all chunks without records: most lanes are idle most of the time. Nobody writes into them."""
+"""All chunks without records share these, because most lanes are idle most of the time. They are never written to."""
 
 
 @lru_cache(256)
 def multiples(size: int) -> array[int]:
-    """Where the records of a chunk end that are all of this size."""
+    """Returns the ends of a chunk's records if all have this size."""
     return array("I", range(size, CHUNK_BYTES + 1, size))
 
 
 class SpillHandle(Protocol):
-    """A chunk's bytes on disk. Handed in by the store; the core only passes it on, reads through it and releases it."""
+    """A chunk's bytes on disk. The store creates it; the core passes it on, reads through it and releases it."""
 
     @property
     def fd(self) -> int:
-        """The file they are in (for ``sendfile``); -1: they are in none as they are."""
+        """The file with the bytes (for ``sendfile``); -1 if no file has them as they are."""
 
     @property
     def offset(self) -> int:
-        """Where in that file they begin."""
+        """The position of the bytes in that file."""
 
     @property
     def disk_bytes(self) -> int:
-        """What they take up of the pool's disk; 0: the journal has them."""
+        """The bytes' share of the pool's disk; 0 if the journal has them."""
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
+        """Returns bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
 
     def release(self) -> None:
-        """No cursor needs the bytes any more."""
+        """Frees the bytes, which no cursor needs any more."""
 
 
 class Chunk:
@@ -76,6 +76,7 @@ class Chunk:
     __slots__ = (
         "bound",
         "by_publisher",
+        "cursors_here",
         "data",
         "ends",
         "expiries",
@@ -97,12 +98,11 @@ class Chunk:
         "soonest_s",
         "spill",
         "spilling",
-        "standing",
         "start",
     )  # fmt: skip
 
     def __init__(self, start: int, first_number: int) -> None:
-        self.standing: dict[Cursor, None] = {}
+        self.cursors_here: dict[Cursor, None] = {}
         self.next: Chunk | None = None
         self.ends, self.run_first = _NO_ENDS, _NO_ENDS
         self.run_sequence = self.run_publisher = _NO_NUMBERS
@@ -111,39 +111,41 @@ class Chunk:
         self.reset(start, first_number)
 
     def reset(self, start: int, first_number: int) -> None:
-        """Empty the chunk in place; cursors that stand in it keep standing, at ``start``."""
+        """Empties the chunk in place. Its cursors stay, and are now at ``start``."""
         self.start = start
         self.first_number = first_number
         self.data: bytes | bytearray | memoryview = b""
         self.size = 0
-        if self.ends is not _NO_ENDS:  # what had records once is going to have more: it keeps its index, empty
+        if self.ends is not _NO_ENDS:  # a chunk that had records will have more, so it keeps its empty index
             del self.ends[:], self.run_first[:], self.run_sequence[:], self.run_publisher[:]
             del self.run_time[:], self.run_expires[:], self.run_durability[:]
         self.holes: array[int] | None = None
         self.expiries: array[int] | None = None
         self.by_publisher = _NO_PUBLISHERS
         self.last_sequence = 0
-        """Of its last record; 0: it has none."""
+        """The sequence of the last record; 0 if there is none."""
         self.largest = 0
+        """The size of the largest record."""
         self.soonest_s = inf
-        """When the first of its records expires."""
+        """The time when the first of the records expires."""
         self.spill: SpillHandle | None = None
         self.spilling = False
+        """Set while a worker writes the bytes to disk."""
         self.journaled = True
-        """The journal has all its records, or is given them in this turn."""
+        """All records are in the journal, or will be with this turn's commit."""
         self.bound = False
-        """Some of them were promised, and are not in the journal."""
+        """Some records were promised to a publisher and are not in the journal, so they must stay."""
         self.free = True
-        """None of them was promised to anybody."""
+        """No record was promised to a publisher, so all may be given up."""
         self.marks: dict[object, bytes] | None = None
-        """Per predicate one byte a record, 1 where it holds; see ``marked``."""
+        """For each predicate one byte per record: 1 where the predicate holds. See ``marked``."""
 
     def __len__(self) -> int:
         return len(self.ends)
 
     @property
     def stop(self) -> int:
-        """Lane position just behind the last record."""
+        """The lane position behind the last record."""
         return self.start + self.size
 
     @property
@@ -152,19 +154,19 @@ class Chunk:
 
     @property
     def plain(self) -> bool:
-        """Every record can be sent to every consumer as it is."""
+        """Tells whether every record can be sent to every consumer as it is."""
         return self.holes is None and self.expiries is None
 
     @property
     def index_bytes(self) -> int:
-        """What stays in memory when the bytes have gone to disk."""
+        """The size of the index, which stays in memory when the bytes are on disk."""
         per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
         return 512 + per_record * len(self.ends) + 37 * len(self.run_first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, run: Run, frames: EncodedRun, first: int, last: int, sequence: int, now: float) -> None:
-        """Append records ``first`` … ``last - 1`` of ``frames``; ``sequence`` is that of record ``first``."""
+        """Appends records ``first`` … ``last - 1`` of ``frames``. ``sequence`` is the sequence of record ``first``."""
         source = frames.ends
         begin = source[first - 1] if first else 0
         stop = source[last - 1]
@@ -213,20 +215,20 @@ class Chunk:
             self.soonest_s = expires
 
     def _begin(self) -> None:
-        """It gets an index of its own with its first record."""
+        """Gives the chunk an index of its own, for its first record."""
         self.ends, self.run_first = array("I"), array("I")
         self.run_sequence, self.run_publisher = array("Q"), array("Q")
         self.run_time, self.run_expires = array("d"), array("d")
         self.run_durability = array("B")
 
     def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
-        """Where more records end, the first of which begins at ``begin``. Returns the size of the largest."""
+        """Adds the ends of more records, the first of which begins at ``begin``. Returns the size of the largest."""
         if type(fresh) is not range:
             self.ends.extend([end + shift for end in fresh] if shift else fresh)
             largest = fresh[0] - begin
             return max(largest, *map(sub, fresh[1:], fresh)) if len(fresh) > 1 else largest
-        # All of one size, as so often: nothing is worked out for each. If it is that of all before them, not even for
-        # the first of them: their ends are the multiples that come next.
+        # All records have one size, which is common, so no end is computed in Python. If all records of the chunk have
+        # this size, the new ends are the next multiples of it.
         size, before = fresh.step, len(self.ends)
         known = multiples(size)
         if self.size == before * size and before + len(fresh) <= len(known):
@@ -238,7 +240,7 @@ class Chunk:
     def _goes_on(
         self, index: int, sequence: int, now: float, expires: float, publisher: int, durability: Durability
     ) -> bool:
-        """Record ``index``, the next one, belongs to the last run."""
+        """Tells whether record ``index``, the next one, continues the last run."""
         runs = self.run_first
         return (
             self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
@@ -249,11 +251,11 @@ class Chunk:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def index_at(self, position: int) -> int:
-        """Which record the lane position falls in; ``len(self)`` at or behind the end."""
+        """Returns the index of the record at this lane position; ``len(self)`` at or behind the end."""
         return bisect_right(self.ends, position - self.start)
 
     def record_start(self, index: int) -> int:
-        """Relative position of record ``index``; ``size`` for the one behind the last."""
+        """Returns the relative position of record ``index``; ``size`` for the one behind the last."""
         return self.ends[index - 1] if index else 0
 
     def at_boundary(self, position: int) -> bool:
@@ -267,7 +269,7 @@ class Chunk:
         return self.run_sequence[run] + index - self.run_first[run]
 
     def held_from(self, index: int) -> int:
-        """The first record from ``index`` on that may not be given up; their number if none is."""
+        """Returns the first index from ``index`` on whose record may not be given up; ``len(self)`` if all may."""
         if self.free or index >= len(self.ends):
             return len(self.ends)
         for run in range(self.run_of(index), len(self.run_first)):
@@ -279,13 +281,13 @@ class Chunk:
         return self.run_time[self.run_of(index)]
 
     def read(self, start: int, stop: int) -> bytes | memoryview:
-        """Bytes between two relative positions, from memory or disk. Raises OSError when the disk fails."""
+        """Returns the bytes between two relative positions, from memory or disk. Raises OSError if the disk fails."""
         if self.spill is not None:
             return self.spill.read(start, stop)
         return memoryview(self.data)[start:stop]
 
     def readable(self) -> bool:
-        """All of it can be had."""
+        """Tells whether all bytes can be read."""
         try:
             self.read(0, self.size)
         except OSError:
@@ -293,7 +295,7 @@ class Chunk:
         return True
 
     def publishers(self, first: int, last: int) -> dict[int, int]:
-        """How many of records ``first`` … ``last - 1`` each publisher wrote. Cheap for the whole chunk."""
+        """Counts records ``first`` … ``last - 1`` by publisher. This is cheap for the whole chunk."""
         if first == 0 and last >= len(self.ends):
             return self.by_publisher
         counts: dict[int, int] = {}
@@ -310,13 +312,13 @@ class Chunk:
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert what always holds. It goes through all records."""
+        """Asserts the invariants. It visits every record."""
         count, ends, runs = len(self.ends), self.ends, self.run_first
-        assert all(map(lt, ends, ends[1:])), "records end behind each other"
+        assert all(map(lt, ends, ends[1:])), "each record ends behind the one before"
         assert not count or ends[0] > 0
         assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
-        assert self.spill is not None or len(self.data) == self.size, "its bytes are in memory, or on disk"
-        assert all(map(lt, runs, runs[1:])), "runs begin behind each other"
+        assert self.spill is not None or len(self.data) == self.size, "the bytes are in memory or on disk"
+        assert all(map(lt, runs, runs[1:])), "each run begins behind the one before"
         assert not count or (runs[0] == 0 and runs[-1] < count)
         columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_durability)
         assert all(len(column) == len(runs) for column in columns)
@@ -327,14 +329,14 @@ class Chunk:
         assert sum(self.by_publisher.values()) == count, "every record has one publisher"
         assert self.soonest_s == min(self.run_expires, default=inf)
         assert self.free == all(durability == TRANSIENT for durability in self.run_durability)
-        for cursor in self.standing:
-            assert cursor.floor is self, "a cursor stands in its floor, and nowhere else"
+        for cursor in self.cursors_here:
+            assert cursor.floor is self, "a cursor is in the table of its floor and of no other chunk"
 
 
 def _extended(
     have: array[int] | None, fresh: Sequence[int] | None, first: int, last: int, shift: int, before: int
 ) -> array[int]:
-    """``have`` with the positions of the new records behind it; 0 stands for "none" and is never shifted."""
+    """Returns ``have`` with the positions of the new records behind it. Position 0 means "none" and is not shifted."""
     if have is None:
         have = array("I", bytes(4 * before))
     if fresh is None:

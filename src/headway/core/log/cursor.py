@@ -1,11 +1,11 @@
-"""Cursors: a subscription's next position in a lane. Every policy is one of the moves below.
+"""A cursor is a subscription's next position in a lane. Every policy is one of the moves below.
 
 Invariants:
 - ``chunk.start <= position <= chunk.stop``; the position only grows.
-- ``floor`` is the oldest chunk this cursor may still want: that of its oldest record not yet acknowledged, else its
-  own. In the floor, and only there, it is in ``chunk.standing``, which is what keeps a chunk from being dropped.
-- A detached cursor (its subscription reads state instead) stands nowhere and holds nothing; it keeps position and
-  number.
+- ``floor`` is the oldest chunk that the cursor may still need: the chunk of its oldest unacknowledged record, or else
+  the chunk of its position. The cursor is in ``floor.cursors_here``, which keeps the floor from being dropped.
+- A detached cursor is in no chunk and holds no bytes, because its subscription reads state instead. It keeps its
+  position and number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
 """
 
@@ -18,8 +18,8 @@ from headway.core.log.lane import Lane
 from headway.core.log.ledger import DurablePosition
 from headway.core.log.null_position import NOT_DURABLE
 
-NOTHING: OrderedDict[int, Chunk] = OrderedDict()
-"""Of all who were never sent anything that is to be acknowledged. Nobody writes into it."""
+NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
+"""Shared by all cursors without unacknowledged records. It is never written to."""
 
 
 class Cursor:
@@ -36,7 +36,7 @@ class Cursor:
     )
 
     def __init__(self, lane: Lane, owner: object = None) -> None:
-        """A cursor at the end of the lane. ``owner``: the subscription or queue that reads by it, if there is one."""
+        """Creates a cursor at the end of the lane. ``owner`` is the subscription or queue that reads by it, if any."""
         self.lane = lane
         self.owner = owner
         self.position = lane.end
@@ -44,11 +44,11 @@ class Cursor:
         self.floor: Chunk | None = None
         self._number = 0
         self.ended = 0
-        """Of one that another follows: the last sequence it has to do with."""
+        """The last sequence that this cursor reads, when another cursor follows it; else 0."""
         self.durable_position: DurablePosition = NOT_DURABLE
-        """Is told what is settled, where that is to outlive the process."""
-        self.unacknowledged = NOTHING
-        """Record number -> its chunk, for records that were sent and must be acknowledged."""
+        """The durable position of the cursor's owner, to which the cursor reports settled records."""
+        self.unacknowledged = NONE_UNACKNOWLEDGED
+        """Record number -> chunk, of records that were sent and must be acknowledged."""
         self._lower_to(lane.tail)
 
     # -- where it is ------------------------------------------------------------------------------------------------
@@ -59,12 +59,12 @@ class Cursor:
 
     @property
     def end_number(self) -> int:
-        """The first record that is not its own to be given."""
+        """The number of the first record that this cursor does not read."""
         return self.lane.count
 
     @property
     def end_position(self) -> int:
-        """How far it is to go."""
+        """The lane position up to which this cursor reads."""
         return self.lane.end
 
     @property
@@ -73,7 +73,7 @@ class Cursor:
 
     @property
     def number(self) -> int:
-        """Number of the next record (of the one half sent, if one is)."""
+        """The number of the next record, or of the one that is half sent."""
         chunk = self.chunk
         return self._number if chunk is None else chunk.first_number + chunk.index_at(self.position)
 
@@ -86,7 +86,7 @@ class Cursor:
         return self.chunk is None or self.chunk.at_boundary(self.position)
 
     def oldest_time(self) -> float | None:
-        """When the next record was published; None when there is none, or nothing is known of it."""
+        """Returns the time when the next record was published; None if there is none or the cursor is detached."""
         chunk = self.chunk
         if chunk is None or self.position == self.lane.end:
             return None
@@ -94,8 +94,8 @@ class Cursor:
             chunk = chunk.next
         return chunk.time_of(chunk.index_at(self.position))
 
-    def fresh_sequence(self) -> int:
-        """Sequence of the next record; 0: there is none."""
+    def unsent_sequence(self) -> int:
+        """Returns the sequence of the next record; 0 if there is none."""
         chunk = self.chunk
         if chunk is None or self.position >= self.end_position:
             return 0
@@ -106,11 +106,12 @@ class Cursor:
 
     @property
     def head_is_held(self) -> bool:
-        """The next record, where there is one, may not be given up."""
+        """Tells whether there is a next record that may not be given up."""
         return self.position != self.end_position and self.held_number(None) == self.number
 
     def held_number(self, stop: int | None) -> int:
-        """Number of the next record that may not be given up; ``stop`` (None: the end) if none before that is."""
+        """Returns the number of the next record that may not be given up, or ``stop`` (None: the end) if there is none
+        before it."""
         chunk, number = self.chunk, self.number
         stop = self.end_number if stop is None else stop
         while chunk is not None and number < stop:
@@ -121,28 +122,28 @@ class Cursor:
             chunk = chunk.next
         return stop
 
-    def wanted_sequence(self) -> int:
-        """Sequence of the first record that is not settled; 0: there is none."""
+    def unsettled_sequence(self) -> int:
+        """Returns the sequence of the first record that is not settled; 0 if there is none."""
         for number, chunk in self.unacknowledged.items():
             return chunk.sequence_of(number - chunk.first_number)
-        return self.fresh_sequence()
+        return self.unsent_sequence()
 
-    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
-        """What is not settled, as first and last sequence of each stretch, when ``last`` is the last there is."""
-        wanted = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
-        fresh = self.fresh_sequence()
-        return [(one, one) for one in wanted] + ([(fresh, self.ended or last)] if fresh else [])
+    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
+        """Returns the ranges of unsettled records, as pairs of first and last sequence, up to ``last``."""
+        sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+        unsent = self.unsent_sequence()
+        return [(one, one) for one in sent] + ([(unsent, self.ended or last)] if unsent else [])
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def advance(self, size: int) -> None:
-        """``size`` bytes were taken."""
+        """Moves on by ``size`` bytes, which the outlet took."""
         if not self.unacknowledged:
             self.durable_position.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
-        """Everything was taken."""
+        """Moves to the end of the lane, because the outlet took everything."""
         if not self.unacknowledged:
             self.durable_position.moved()
         self.position = self.lane.end
@@ -165,12 +166,12 @@ class Cursor:
                 self._lower_to(chunk)
 
     def step(self) -> None:
-        """Leave a chunk that was read to its end while it was the tail, now that there is a next one."""
+        """Leaves a chunk that was read to its end while it was the tail, now that there is a next one."""
         if self.chunk is not None and self.position == self.chunk.stop:
             self._move_to(self.position)
 
     def skip_to(self, number: int) -> None:
-        """Move on to record ``number``, never back."""
+        """Moves on to record ``number``, never back."""
         chunk = self.chunk
         assert chunk is not None
         while chunk.next is not None and number >= chunk.next.first_number:
@@ -182,13 +183,14 @@ class Cursor:
             self._move_to(position)
 
     def done(self, count: int) -> None:
-        """The next records go out for good. Called before the cursor moves past them."""
-        if self.durable_position.durable:  # to find the sequences takes a search
+        """Settles the next ``count`` records, which need no acknowledgement. Called before the cursor moves past them.
+        """
+        if self.durable_position.durable:  # a search finds the sequences
             first = self.number
             self._settle_from(first, first + count - 1)
 
     def _settle_from(self, first: int, last: int) -> None:
-        """Records the cursor stands before will not be wanted again."""
+        """Reports records ``first`` to ``last``, from the next one on, as settled."""
         assert self.chunk is not None
         if self.unacknowledged or self.durable_position.first is not self:
             last = min(last, self.lane.count - 1)
@@ -196,23 +198,23 @@ class Cursor:
             if not self.ended or last_sequence <= self.ended:
                 self.durable_position.settled(self, first, first_sequence, last, last_sequence)
             elif first_sequence <= self.ended:
-                self.durable_position.passed(first_sequence, self.ended)
+                self.durable_position.settled_range(first_sequence, self.ended)
         else:
             self.durable_position.moved()
 
-    def stand_at(self, chunk: Chunk, index: int) -> None:
-        """A place further back, for a subscription that has just begun."""
+    def start_at(self, chunk: Chunk, index: int) -> None:
+        """Moves back to this record, for a subscription that has just begun."""
         self.position = chunk.start + chunk.record_start(index)
         self.chunk = chunk
         self._lower_to(chunk)
 
     def rewind_record(self) -> None:
-        """The connection broke in the middle of a record: it is to be sent again, whole."""
+        """Moves back to the start of a half-sent record, after the connection broke, so that it is sent again whole."""
         if self.chunk is not None and not self.at_boundary:
             self.position = self.chunk.start + self.chunk.record_start(self.chunk.index_at(self.position))
 
     def detach(self) -> None:
-        """Stand nowhere from now on; acknowledgements still outstanding keep their chunks."""
+        """Takes the cursor out of the lane. Unacknowledged records still hold their chunks."""
         if self.chunk is not None:
             self.durable_position.moved()
             self._number = self.number
@@ -221,40 +223,41 @@ class Cursor:
                 self._lower_to(None)
 
     def jump_to_end(self) -> None:
-        """Where a detached cursor is once everything so far was read another way."""
-        if self.durable_position.durable:  # all that is unacknowledged is looked at
+        """Moves to the end of the lane, after all records so far were read from state."""
+        if self.durable_position.durable:  # this visits all unacknowledged records
             sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
             last = self.lane.last_sequence
-            self.durable_position.passed(max(sent, default=0) + 1, min(last, self.ended or last))
+            self.durable_position.settled_range(max(sent, default=0) + 1, min(last, self.ended or last))
         self.position = self.lane.end
         self._number = self.lane.count
         if self.chunk is not None:
             self.catch_up()
 
     def attach(self) -> None:
-        """Stand in the lane again, at its end."""
+        """Puts a detached cursor into the lane again, at its end."""
         self.position = self.lane.end
         self.chunk = self.lane.tail
         if not self.unacknowledged:
             self._lower_to(self.lane.tail)
 
     def close(self) -> None:
-        """Stand nowhere and want nothing; it is nobody's any more."""
+        """Takes the cursor out of the lane for good, with all that it holds."""
         self.owner = None
         self.detach()
         if self.unacknowledged:
             self.unacknowledged.clear()
-            self.lane.holding -= 1
+            self.lane.cursors_awaiting_acks -= 1
         self._lower_to(None)
 
     # -- acknowledgements -------------------------------------------------------------------------------------------
 
     def sent(self, number: int, chunk: Chunk, count: int = 1) -> None:
-        """So many records of a chunk, from ``number`` on, were sent and must be acknowledged. Called before the cursor
-        moves past them."""
+        """Notes that ``count`` records of a chunk, from ``number`` on, were sent and must be acknowledged.
+
+        Called before the cursor moves past them."""
         if not self.unacknowledged:
-            self.lane.holding += 1
-        if self.unacknowledged is NOTHING:
+            self.lane.cursors_awaiting_acks += 1
+        if self.unacknowledged is NONE_UNACKNOWLEDGED:
             self.unacknowledged = OrderedDict()
         unacknowledged = self.unacknowledged
         for one in range(number, number + count):
@@ -263,7 +266,7 @@ class Cursor:
             self.durable_position.moved()
 
     def acknowledge(self, number: int) -> None:
-        """Record ``number`` is settled; what only it still held is free."""
+        """Settles record ``number``, and frees the chunks that only this record still held."""
         chunk = self.unacknowledged.pop(number, None)
         if chunk is None:
             return
@@ -273,29 +276,29 @@ class Cursor:
         if self.unacknowledged:
             self._lower_to(next(iter(self.unacknowledged.values())))
         else:
-            self.lane.holding -= 1
-            self.step()  # or it would keep a chunk that it has read
+            self.lane.cursors_awaiting_acks -= 1
+            self.step()  # otherwise the cursor would hold a chunk that it has read
             self._lower_to(self.chunk)
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert what always holds, whoever moved it. It goes through all that is unacknowledged."""
+        """Asserts the invariants. It visits every unacknowledged record."""
         chunk, floor, waiting = self.chunk, self.floor, self.unacknowledged
-        assert 0 <= self.position <= self.lane.end, "nobody is ahead of its lane"
+        assert 0 <= self.position <= self.lane.end, "no cursor is ahead of its lane"
         if chunk is not None:
             assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
         if floor is None:
             assert chunk is None
-            assert not waiting, "what is not acknowledged keeps its chunk"
+            assert not waiting, "an unacknowledged record holds its chunk"
             return
-        assert self in floor.standing, "a cursor stands in its floor"
+        assert self in floor.cursors_here, "a cursor is in the table of its floor"
         oldest = next(iter(waiting.values()), chunk)
-        assert floor is oldest, "it keeps what it wants and nothing older"
+        assert floor is oldest, "the floor is the oldest chunk that the cursor needs"
         for number, one in waiting.items():
-            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is kept for it"
+            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is held for it"
             assert floor.start <= one.start
-        assert not NOTHING
+        assert not NONE_UNACKNOWLEDGED
 
     def _lower_to(self, chunk: Chunk | None) -> None:
         floor = self.floor
@@ -303,21 +306,21 @@ class Cursor:
             return
         lane = self.lane
         if chunk is not None:
-            if lane.stood is not None and not chunk.standing:
-                lane.stood[chunk] = None
-            chunk.standing[self] = None
+            if lane.chunks_with_cursors is not None and not chunk.cursors_here:
+                lane.chunks_with_cursors[chunk] = None
+            chunk.cursors_here[self] = None
         self.floor = chunk
         if floor is not None:
-            del floor.standing[self]
-            if not floor.standing:
-                if lane.stood is not None:
-                    lane.stood.pop(floor, None)
+            del floor.cursors_here[self]
+            if not floor.cursors_here:
+                if lane.chunks_with_cursors is not None:
+                    lane.chunks_with_cursors.pop(floor, None)
                 if floor is lane.first:
                     lane.trim()
 
 
 def _sequence_at(chunk: Chunk, number: int) -> int:
-    """Sequence of record ``number``, in this chunk or one behind it."""
+    """Returns the sequence of record ``number``, in this chunk or one behind it."""
     while chunk.next is not None and number >= chunk.next.first_number:
         chunk = chunk.next
     return chunk.sequence_of(number - chunk.first_number)

@@ -1,11 +1,11 @@
-"""Held back: frames that may be sent once a commit is on disk, in order."""
+"""Frames that are held back until a commit is on disk; they are sent in order."""
 
 from __future__ import annotations
 
 from collections import deque
 
 HELD_BACK_BYTES = 64 * 1024
-"""A client for whom more waits is given nothing more to wait."""
+"""A client with more held back than this gets no new deliveries that would have to wait."""
 
 
 class HeldBack:
@@ -16,14 +16,14 @@ class HeldBack:
     def __init__(self) -> None:
         self._frames: deque[tuple[int, bytes | bytearray]] = deque()
         self.size = 0
-        """Bytes."""
+        """The sum of all frames, in bytes."""
 
     def add(self, number: int, frames: bytes | bytearray) -> None:
         self._frames.append((number, frames))
         self.size += len(frames)
 
     def upto(self, number: int) -> bytes:
-        """What may be sent when this commit is on disk."""
+        """Removes and returns the frames that waited for a commit up to this one."""
         found = []
         while self._frames and self._frames[0][0] <= number:
             found.append(self._frames.popleft()[1])

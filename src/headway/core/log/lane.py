@@ -1,8 +1,7 @@
-"""Lanes: the encoded stream of one (topic filter, selector, dialect); chunks in one address space.
+"""A lane is the encoded stream of one (topic filter, selector, dialect): chunks in one address space.
 
-A position is a byte count since the lane began and only grows; a number counts records likewise. Appending never looks
-at a cursor. Chunks hang in a singly linked list, so a cursor keeps its place by holding its chunk, and walking on needs
-no search.
+A position is a byte count since the lane began, and only grows. A number counts records in the same way. Appending
+never looks at a cursor. The chunks are a singly linked list. A cursor holds its chunk, so it moves on without a search.
 """
 
 from __future__ import annotations
@@ -18,16 +17,32 @@ from headway.core.message import Dialect, EncodedRun, Run
 
 SPILL_BYTES_MIN = 1024
 SPILL_BYTES_ENOUGH = 8 * 1024
-"""What a tail has to have to be written: so much, and twice as much as its index, which stays in memory; or enough. A
-little in each of very many lanes, and less than this, is not much beside what the lanes themselves take up (tab.py)."""
+"""A tail is written to disk when it has ``SPILL_BYTES_ENOUGH``, or when it has ``SPILL_BYTES_MIN`` and twice the size
+of its index, which stays in memory. Smaller tails may stay: even in very many lanes they need less memory than the
+lanes themselves (tab.py)."""
 
 
 class Lane:
-    """One encoded stream. ``end`` and ``count`` are the position and number of the record to come."""
+    """One encoded stream. ``end`` and ``count`` are the position and number of the next record."""
 
     __slots__ = (
-        "count", "dialect", "dropped_sequence", "end", "first", "full", "holding", "index_bytes", "known_bytes",
-        "largest", "last_sequence", "pool", "resident_bytes", "spilled_bytes", "spilling_bytes", "stood", "tail",
+        "chunks_with_cursors",
+        "count",
+        "cursors_awaiting_acks",
+        "dialect",
+        "dropped_sequence",
+        "end",
+        "first",
+        "full",
+        "index_bytes",
+        "largest",
+        "last_sequence",
+        "pool",
+        "report_above_bytes",
+        "resident_bytes",
+        "spilled_bytes",
+        "spilling_bytes",
+        "tail",
         "to_spill",
     )  # fmt: skip
 
@@ -39,33 +54,34 @@ class Lane:
         self.last_sequence = last_sequence
         self.resident_bytes = 0
         self.spilling_bytes = 0
-        """Part of ``resident_bytes`` that a worker is writing at this moment."""
+        """The part of ``resident_bytes`` that a worker is writing at this moment."""
         self.spilled_bytes = 0
-        """On the pool's disk; what the journal has is not among it."""
+        """Bytes on the pool's disk. Bytes that only the journal has do not count."""
         self.index_bytes = 0
-        """What is in memory of chunks that are not."""
+        """The indexes of chunks whose bytes are not in memory."""
         self.full = False
-        """It takes up more than its share, and nothing of it could leave when that was last tried."""
-        self.known_bytes = 0
-        """When more than this stays in memory its pool is to be told."""
+        """Set when the lane takes up more than its share and the last try to spill it wrote nothing."""
+        self.report_above_bytes = 0
+        """The lane reports its size to the pool when ``resident_bytes`` is above this."""
         self.dropped_sequence = last_sequence
-        """Everything the lane was given after this sequence is still held."""
+        """The lane still holds all its records after this sequence."""
         self.largest = 0
-        self.holding = 0
-        """Cursors that wait for acknowledgements: what they were sent may be wanted again."""
-        self.stood: dict[Chunk, None] | None = None
-        """The chunks that cursors stand in; None: there is one chunk."""
+        """The size of the largest record so far."""
+        self.cursors_awaiting_acks = 0
+        """The number of cursors with unacknowledged records, which may have to be sent again."""
+        self.chunks_with_cursors: dict[Chunk, None] | None = None
+        """The chunks that are the floor of a cursor. None while the lane has only one chunk."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
-        """``to_spill``: in front of it everything is on disk, or on its way."""
+        """``to_spill``: all chunks in front of it are on disk, or being written."""
 
     @property
-    def staying_bytes(self) -> int:
-        """In memory, and not on its way to disk."""
+    def unspilled_bytes(self) -> int:
+        """Bytes in memory that no worker is writing."""
         return self.resident_bytes - self.spilling_bytes
 
     @property
     def nothing_to_write(self) -> bool:
-        """All that is in front of its tail is on disk or on its way there, and the tail is not worth it."""
+        """Tells whether all chunks but the tail are on disk or being written, and the tail is too small."""
         return self.to_spill is self.tail and not worth_writing(self.tail)
 
     @property
@@ -74,23 +90,25 @@ class Lane:
 
     @property
     def over_share(self) -> bool:
-        """It takes up more memory than one client may."""
+        """Tells whether the lane takes up more memory than one client may."""
         return self.memory_bytes > int(self.pool.memory_limit * self.pool.client_share)
 
     def closed(self, now: float) -> bool:
-        """There is no room for more: its own share, or its pool's memory, is used up by what cannot leave, and somebody
-        stands in it who should have taken what is there by now, and was promised it. (Who was not is given up.)"""
+        """Tells whether the lane takes no more records.
+
+        This is so when bytes that cannot leave use up its own share or its pool's memory, and a cursor has not taken
+        promised records for longer than the grace period. (Records that were not promised are given up instead.)"""
         self.full = self.full and self.over_share
         return (self.full or self.pool.tight) and not self.first.free and self.stuck(now)
 
     def stuck(self, now: float) -> bool:
-        """The oldest that is held should have been taken by now."""
+        """Tells whether the oldest record is older than the grace period, so its readers should have taken it."""
         return len(self.first) > 0 and self.first.time_of(0) <= now - GRACE_S
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, run: Run, frames: EncodedRun, sequence: int, now: float) -> None:
-        """Append a run; whole records, chunks of about 64 KiB."""
+        """Appends a run, in chunks of whole records and about 64 KiB."""
         assert sequence > self.tail.last_sequence, "sequences only grow"
         ends = frames.ends
         total = len(ends)
@@ -118,12 +136,12 @@ class Lane:
         self.last_sequence = sequence + total - 1
         self.resident_bytes += size
         self.pool.add_memory(size)
-        if self.resident_bytes > self.known_bytes:
+        if self.resident_bytes > self.report_above_bytes:
             self.pool.resident.put(self)
 
     def _seal(self) -> None:
-        if self.stood is None:
-            self.stood = {self.tail: None} if self.tail.standing else {}
+        if self.chunks_with_cursors is None:
+            self.chunks_with_cursors = {self.tail: None} if self.tail.cursors_here else {}
         fresh = Chunk(self.end, self.count)
         self.tail.next = fresh
         self.tail = fresh
@@ -131,37 +149,37 @@ class Lane:
     # -- letting go -------------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        """Drop what no cursor needs any more."""
-        while not self.first.standing and self.first.next is not None:
+        """Drops the chunks that no cursor needs any more."""
+        while not self.first.cursors_here and self.first.next is not None:
             gone, self.first = self.first, self.first.next
             self._drop(gone)
-            if self.to_spill is gone:  # a chunk knows its next: it would keep all that ever come after it
+            if self.to_spill is gone:  # a chunk refers to the next one, so it would keep all later chunks alive
                 self.to_spill = self.first
         if self.first is self.tail:
-            self.stood = None
-        if not self.first.standing:  # nobody stands anywhere: they read state
-            self._restart()
+            self.chunks_with_cursors = None
+        if not self.first.cursors_here:  # no cursor is in the lane: all read state
+            self._empty_tail()
 
     def empty(self) -> None:
-        """Forget everything. Only while every cursor stands at the end and none waits for an acknowledgement."""
+        """Drops all records. Only called while every cursor is at the end and none waits for an acknowledgement."""
         if self.first is not self.tail:
             self.trim()
         if self.first is self.tail:
-            self._restart()
+            self._empty_tail()
 
-    def _restart(self) -> None:
-        """Begin the tail anew, empty, for those who stand at its end."""
+    def _empty_tail(self) -> None:
+        """Empties the tail in place; the cursors at its end stay there."""
         tail = self.tail
         if tail.size:
             self._drop(tail)
             tail.reset(self.end, self.count)
 
     def close(self) -> None:
-        """The lane is gone; so is what it held."""
+        """Drops all chunks and leaves the pool's rankings."""
         for chunk in self.chunks():
             self._drop(chunk)
         self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
-        self.stood = None
+        self.chunks_with_cursors = None
         self.pool.resident.forget(self)
         self.pool.spilled.forget(self)
         self.pool.indexed.forget(self)
@@ -173,7 +191,7 @@ class Lane:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
             if chunk.spilling:
-                self._on_its_way(chunk, -chunk.size)
+                self._count_spilling(chunk, -chunk.size)
         else:
             self.spilled_bytes -= chunk.spill.disk_bytes
             self.pool.disk_bytes -= chunk.spill.disk_bytes
@@ -181,17 +199,17 @@ class Lane:
             self.pool.memory_bytes -= chunk.index_bytes
             chunk.spill.release()
             chunk.spill = None
-        assert self.resident_bytes >= 0 <= self.pool.memory_bytes, "more was let go of than there was"
+        assert self.resident_bytes >= 0 <= self.pool.memory_bytes, "no more is dropped than there was"
         assert self.spilled_bytes >= 0 <= self.pool.disk_bytes
         chunk.size = 0
 
     # -- spill ------------------------------------------------------------------------------------------------------
 
     def spillable(self, wanted_bytes: int, may_leave: Callable[[Chunk], bool]) -> list[Chunk]:
-        """The oldest resident chunks, up to about ``wanted_bytes``, in front of the first that may not leave; they are
-        marked as on their way to disk.
+        """Returns the oldest resident chunks, about ``wanted_bytes`` of them, and marks them as being written. It stops
+        at the first chunk that may not leave.
 
-        The tail is among them when it is worth a chunk of its own; a fresh one takes its place."""
+        The tail is among them if it is large enough; a fresh one takes its place."""
         chosen = []
         while wanted_bytes > 0:
             chunk = self.to_spill
@@ -201,30 +219,31 @@ class Lane:
                 break
             if chunk is self.tail:
                 self._seal()
-                for cursor in list(chunk.standing):
-                    cursor.step()  # who has everything would keep it for as long as nobody publishes
+                for cursor in list(chunk.cursors_here):
+                    cursor.step()  # otherwise a cursor at the end keeps this chunk until the next publish
             if chunk.resident and not chunk.spilling and chunk.size:
-                self._on_its_way(chunk, chunk.size)
+                self._count_spilling(chunk, chunk.size)
                 wanted_bytes -= chunk.size
                 chosen.append(chunk)
             assert chunk.next is not None
             self.to_spill = chunk.next
         return chosen
 
-    def _on_its_way(self, chunk: Chunk, size: int) -> None:
-        """A worker is to write so much; or, less than nothing, is not or no longer."""
+    def _count_spilling(self, chunk: Chunk, size: int) -> None:
+        """Counts bytes that a worker begins to write; a negative ``size`` when it is done, or need not any more."""
         chunk.spilling = size > 0
         self.spilling_bytes += size
-        self.known_bytes += size
+        self.report_above_bytes += size
         self.pool.spilling_bytes += size
 
     def spilled(self, chunk: Chunk, handle: SpillHandle | None, size: int) -> None:
-        """The worker is done with a chunk of ``size`` bytes; without a handle it failed and the bytes stay."""
+        """Takes a chunk of ``size`` bytes out of memory when the worker has written it. ``handle`` None means that the
+        worker failed; the bytes then stay in memory."""
         if not chunk.spilling:  # every cursor has passed it meanwhile
             if handle is not None:
                 handle.release()
             return
-        self._on_its_way(chunk, -size)
+        self._count_spilling(chunk, -size)
         if handle is None:
             if chunk.start < self.to_spill.start:
                 self.to_spill = chunk
@@ -249,26 +268,28 @@ class Lane:
             chunk = chunk.next
 
     def held_shares(self) -> dict[Chunk, float]:
-        """For each chunk that cursors stand in: the bytes from there on that one of them has to answer for.
+        """Returns, for each chunk with cursors, the held bytes that one of its cursors has to answer for.
 
-        A chunk is needed by every cursor that stands in it or further back, and is split evenly among them, so the
-        shares of all cursors of a lane add up to the bytes it holds. Up to the next that somebody stands in all chunks
-        are needed by the same: so this is as much work as cursors are apart, whatever the lane holds."""
-        stood = [one for one in (self.first,) if one.standing] if self.stood is None else self.stood
-        chunks = sorted(stood, key=lambda chunk: chunk.start)
-        standing = 0
+        Each chunk is needed by the cursors in it and by all cursors further back, and is split evenly among them. So
+        the shares of all cursors of a lane add up to the bytes that the lane holds. All chunks between two chunks with
+        cursors are needed by the same cursors. So the work depends on the number of chunks with cursors, not on the
+        size of the lane."""
+        occupied = self.chunks_with_cursors
+        if occupied is None:
+            occupied = {self.first: None} if self.first.cursors_here else {}
+        chunks = sorted(occupied, key=lambda chunk: chunk.start)
+        cursors = 0
         portions = []
         for chunk, stop in zip(chunks, [*(later.start for later in chunks[1:]), self.end], strict=False):
-            standing += len(chunk.standing)
-            portions.append((stop - chunk.start) / standing)
+            cursors += len(chunk.cursors_here)
+            portions.append((stop - chunk.start) / cursors)
         totals = accumulate(reversed(portions))
         return dict(zip(reversed(chunks), totals, strict=True))
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert what always holds of it, its chunks, and the cursors that stand in them. It goes through all records.
-        """
+        """Asserts the invariants of the lane, its chunks and their cursors. It visits every record."""
         chunks = list(self.chunks())
         position, number, sequence = self.first.start, self.first.first_number, 0
         for chunk in chunks:
@@ -278,32 +299,32 @@ class Lane:
             if chunk.ends:
                 assert chunk.run_sequence[0] > sequence, "sequences only grow"
                 sequence = chunk.last_sequence
-            for cursor in chunk.standing:
+            for cursor in chunk.cursors_here:
                 assert cursor.lane is self
                 cursor.check()
         assert (self.end, self.count) == (position, number), "positions and numbers add up"
-        assert sequence in (0, self.last_sequence), "what came last is at the end"
+        assert sequence in (0, self.last_sequence), "the last record is at the end"
         assert chunks[-1] is self.tail
         assert self.to_spill in chunks
-        assert self.first.standing or self.first is self.tail, "what nobody needs is let go of"
+        assert self.first.cursors_here or self.first is self.tail, "chunks that no cursor needs are dropped"
         resident = [chunk for chunk in chunks if chunk.spill is None]
         spilled = [chunk for chunk in chunks if chunk.spill is not None]
         assert self.resident_bytes == sum(chunk.size for chunk in resident)
         assert self.spilling_bytes == sum(chunk.size for chunk in resident if chunk.spilling)
         assert self.spilled_bytes == sum(chunk.spill.disk_bytes for chunk in spilled if chunk.spill is not None)
         assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
-        standing = [cursor for chunk in chunks for cursor in chunk.standing]
-        assert self.holding == sum(bool(cursor.unacknowledged) for cursor in standing)
-        if self.stood is None:
-            assert self.first is self.tail, "one chunk: nobody asks where cursors stand"
+        cursors = [cursor for chunk in chunks for cursor in chunk.cursors_here]
+        assert self.cursors_awaiting_acks == sum(bool(cursor.unacknowledged) for cursor in cursors)
+        if self.chunks_with_cursors is None:
+            assert self.first is self.tail, "only a lane of one chunk has no table of its cursors"
         else:
-            assert set(self.stood) == {chunk for chunk in chunks if chunk.standing}
-        if standing:
+            assert set(self.chunks_with_cursors) == {chunk for chunk in chunks if chunk.cursors_here}
+        if cursors:
             shares = self.held_shares()
-            held = sum(shares[chunk] * len(chunk.standing) for chunk in shares)
+            held = sum(shares[chunk] * len(chunk.cursors_here) for chunk in shares)
             assert isclose(held, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares add up to what is held"
 
 
 def worth_writing(chunk: Chunk) -> bool:
-    """A chunk that is not full yet is large enough to go to disk."""
+    """Tells whether a chunk that is not full yet is large enough to go to disk."""
     return chunk.size >= SPILL_BYTES_ENOUGH or chunk.size >= max(SPILL_BYTES_MIN, 2 * chunk.index_bytes)

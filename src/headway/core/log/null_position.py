@@ -1,15 +1,15 @@
-"""The null position: what stands in for a durable position where nothing outlives the process."""
+"""The null position is the durable position of subscriptions and queues that do not outlive the process."""
 
 from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from headway.core.log.ledger import DurablePosition, Progress, Waits
+from headway.core.log.ledger import CommitWaiter, DurablePosition, Progress
 
 
 class NullPosition(DurablePosition):
-    """The durable position of every subscription and queue that is not durable. It may be told anything, and forgets
-    it. What only a durable position can do (hold frames back, be committed) raises an error."""
+    """The position of every subscription and queue that is not durable. It ignores all reports. Operations of durable
+    positions only (holding frames back, a commit) raise an error."""
 
     __slots__ = ()
     durable = False
@@ -21,10 +21,10 @@ class NullPosition(DurablePosition):
     def settled(self, cursor: Progress, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
         pass
 
-    def never_had(self, first: int, last: int) -> None:
+    def refused(self, first: int, last: int) -> None:
         pass
 
-    def passed(self, first: int, last: int) -> None:
+    def settled_range(self, first: int, last: int) -> None:
         pass
 
     def moved(self) -> None:
@@ -39,9 +39,9 @@ class NullPosition(DurablePosition):
     def read_recorded_only(self) -> None:
         pass
 
-    def hold_back(self, client: Waits, frames: bytes | bytearray) -> NoReturn:
+    def hold_back(self, client: CommitWaiter, frames: bytes | bytearray) -> NoReturn:
         raise AssertionError("frames are held back for a position that is never written")
 
 
 NOT_DURABLE: Final = NullPosition()
-"""The position of everything that is not durable."""
+"""The only null position."""

@@ -1,7 +1,8 @@
-"""Loose ends: records of a durable subscription that are with its client, or to be given to it, and stand in no lane of
-its own: what the subscription it replaced was giving, and what is read from recorded topics.
+"""Out-of-order progress: a durable subscription's records that are in no lane of its own.
 
-To the journal they are one more cursor of the subscription's place.
+These are the deliveries of the subscription that it replaced, and the records that it reads from recorded topics. Some
+are with the client and unsettled; others are still to be sent. For the journal this is one more cursor of the durable
+position.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from headway.core.log.ledger import DurablePosition
 
 
 class OutOfOrderProgress:
-    """``ended``: it has to do with sequences up to this one."""
+    """The records with sequences up to ``ended``."""
 
     __slots__ = ("_following", "durable_position", "ended", "unacknowledged")
     attached = True
@@ -19,49 +20,49 @@ class OutOfOrderProgress:
         self.durable_position = position
         self.ended = ended
         self.unacknowledged: dict[int, None] = {}
-        """Sequences."""
+        """The sequences of records that were sent and are not settled."""
         self._following = following
-        """The next to be given; 0: there is none."""
+        """The sequence of the next record to be sent; 0 if there is none."""
 
     def sent(self, sequence: int) -> None:
-        """It is with the client until that settles it."""
+        """Notes that this record was sent and must be settled."""
         self.unacknowledged[sequence] = None
 
     def acknowledge(self, sequence: int) -> None:
         if sequence in self.unacknowledged:
             del self.unacknowledged[sequence]
-            self.durable_position.passed(sequence, sequence)
+            self.durable_position.settled_range(sequence, sequence)
             self._leave_if_over()
 
-    def given(self, sequence: int) -> None:
-        """That was its turn; what is to come is behind it."""
+    def advance_past(self, sequence: int) -> None:
+        """Moves on behind this record. It is settled, unless it was sent and must be acknowledged."""
         self._following = sequence + 1
         if sequence in self.unacknowledged:
             self.durable_position.moved()
         else:
-            self.durable_position.passed(sequence, sequence)
+            self.durable_position.settled_range(sequence, sequence)
 
     def finish(self) -> None:
-        """There is nothing to come."""
+        """Notes that all records were sent."""
         self._following = 0
         self.durable_position.moved()
         self._leave_if_over()
 
-    def fresh_sequence(self) -> int:
+    def unsent_sequence(self) -> int:
         return self._following if self._following <= self.ended else 0
 
-    def wanted_sequence(self) -> int:
-        return min(self.unacknowledged, default=0) or self.fresh_sequence()
+    def unsettled_sequence(self) -> int:
+        return min(self.unacknowledged, default=0) or self.unsent_sequence()
 
-    def wanted_sequences(self, last: int) -> list[tuple[int, int]]:
-        """As a cursor's."""
-        fresh = self.fresh_sequence()
+    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
+        """Returns all ranges of unsettled records, like a cursor."""
+        fresh = self.unsent_sequence()
         return [(one, one) for one in self.unacknowledged] + ([(fresh, self.ended)] if fresh else [])
 
     @property
     def over(self) -> bool:
-        """Nothing is with the client, nor to be given to it."""
-        return not self.unacknowledged and not self.fresh_sequence()
+        """Tells whether all records are sent and settled."""
+        return not self.unacknowledged and not self.unsent_sequence()
 
     def _leave_if_over(self) -> None:
         if self.over:

@@ -11,8 +11,8 @@ NOTHING = Record("", b"")
 
 
 class Retained:
-    """Bounded: beyond ``topics_max`` topics, or ``bytes_max`` bytes of topics, payloads and properties, what would make
-    it grow is refused; so are topics of very many levels, for each level is a node."""
+    """All retained records. Records beyond ``topics_max`` topics, or beyond ``bytes_max`` bytes of topics, payloads and
+    properties, are refused. So are topics with very many levels, because each level is a node of the tree."""
 
     def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
         self.topics_max = topics_max
@@ -24,7 +24,7 @@ class Retained:
         return len(self._tree)
 
     def put(self, record: Record) -> None:
-        """Keep the record; one with an empty payload removes what its topic had. Raises :class:`Refused` when full."""
+        """Stores the record. A record with an empty payload deletes the one of its topic. Raises :class:`Refused`."""
         old = self._tree.get(record.topic)
         if not record.payload:
             if old is not None:
@@ -49,10 +49,10 @@ class Retained:
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None] | None:
-        """The retained records for a new subscription, lazily (a source of a backfill); None when it is seen at once
-        that there are none.
+        """Returns the retained records for a new subscription, lazily, as a source of its backfill; None if there are
+        none.
 
-        One that is replaced before its turn comes has a sequence beyond ``upto``, and comes by the lane instead."""
+        A record that is replaced before its turn has a sequence beyond ``upto``; the lane delivers it instead."""
         walk = self._walk(filter, upto, now, accept)
         first = next(walk, NOTHING)
         if first is NOTHING:

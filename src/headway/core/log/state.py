@@ -1,14 +1,14 @@
-"""State: the latest record per key, in recency order, and lazy passes over it.
+"""State is the latest record per key, in recency order. Passes read it lazily.
 
-Theory of operation. Entries hang in a doubly linked list, oldest change first; an update unlinks the key's entry and
-appends a fresh one, so the list is always ordered by sequence. What changed since sequence *p* is found from the newest
-end backwards, so many steps at a time, and read oldest first.
+Theory of operation. The entries are a doubly linked list, oldest change first. An update unlinks the key's entry and
+appends a fresh one, so the list is always ordered by sequence. A reader of all changes since sequence *p* searches for
+its first entry backwards from the newest end, a bounded number of steps at a time, and then reads oldest first.
 
-A :class:`StatePass` reads entries between two sequences without copying them: it stands on one entry, and takes the
-next only when its consumer has room. An entry that is updated before the pass comes to it is skipped, because the
-newer record has a sequence behind the pass's end and reaches the consumer by its lane (or by the next pass). An entry
-knows the passes that stand on it and sends them on when it is unlinked. So a snapshot of any size costs one reference
-per reader, and nothing is lost or doubled between snapshot and live records.
+A :class:`StatePass` reads the entries between two sequences without a copy: it is at one entry, and moves to the next
+only when its consumer has room. An entry that is updated before the pass reaches it is skipped: the newer record has a
+sequence behind the pass's end, and reaches the consumer by its lane or by the next pass. An entry knows the passes that
+are at it, and moves them on when it is unlinked. So a snapshot of any size costs one reference per reader, and no
+record is lost or doubled between the snapshot and the live records.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from headway.core.log.pool import Pool
 from headway.core.message import SCAN_MAX, KeyExtractor, Record
 
 POOL_SHARE = 0.25
-"""How much of its pool's memory one state may take up."""
+"""The share of its pool's memory that one state may take up."""
 ENTRY_BYTES = 500
-"""What an entry costs beside its payload and topic: measured with tracemalloc, rounded up."""
+"""The size of an entry without its payload and topic, measured with tracemalloc and rounded up."""
 FORGET_ENTRIES = 256
+"""The number of entries that one step unlinks when a state is closed."""
 FORGET_WORK = 128
-"""What it takes to forget so many."""
+"""The work that such a step counts for."""
 
 
 class StateEntry:
+    """One key's record, in the linked list of the state."""
+
     __slots__ = ("after", "before", "key", "passes", "record")
 
     def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
@@ -47,17 +50,17 @@ class State:
         self.key = key
         self.key_of = key.of
         self.by_topic = key.text == "topic"
-        """One record per topic is kept, whatever its payload says."""
+        """Set when the topic itself is the key, so the payload does not matter."""
         self.pool = pool
         self.declared = declared
-        """By the configuration: kept whether anybody reads it or not."""
+        """Set when the configuration declares this state, which then stays without readers, too."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
         self.seeking: dict[StatePass, None] = {}
-        """Those that have not found where they begin."""
+        """The passes that still search for their first entry."""
         self.readers = 0
-        """Subscriptions that may ask for it."""
+        """The number of subscriptions that may read this state."""
         self._entries: dict[tuple[str, str | None], StateEntry] = {}
         self._ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
@@ -66,10 +69,10 @@ class State:
         return len(self._entries)
 
     def put(self, record: Record) -> int:
-        """Make ``record`` the latest of its key. Returns by how many bytes the state grew (may be negative).
+        """Makes ``record`` the latest of its key. Returns by how many bytes the state grew; this may be negative.
 
-        Beyond ``bytes_max`` the keys that have gone longest without a change are given up, a record that is larger than
-        all of that among them."""
+        Beyond ``bytes_max`` the keys with the oldest changes are evicted. A record that is larger than ``bytes_max`` is
+        itself evicted."""
         key = (record.topic, self.key_of(record))
         grown = _size(record)
         old = self._entries.get(key)
@@ -91,7 +94,8 @@ class State:
         return grown
 
     def close(self) -> WorkSteps:
-        """Nobody asks for it any more. What is left to do is to let go of the entries, which know each other."""
+        """Closes the state, which has no readers any more. The returned steps unlink the entries, which refer to each
+        other."""
         self.pool.add_state(-self.bytes)
         self.bytes = 0
         return self._forget()
@@ -104,7 +108,7 @@ class State:
         del self._ends.before, self._ends.after
 
     def _evict(self, entry: StateEntry) -> int:
-        """Forget a key. A pass that was about to read it has missed a record, and knows so."""
+        """Removes a key. Each pass that was still to read its record counts it as missed."""
         assert entry.record is not None
         size = _size(entry.record)
         for reader in entry.passes or ():
@@ -129,12 +133,12 @@ class State:
         after.before = before
         if entry.passes:
             for reader in entry.passes:
-                reader._stand(after)
+                reader._move_to(after)
             entry.passes = None
         entry.record = None
 
     def check(self) -> None:
-        """Assert what always holds. It goes through all entries."""
+        """Asserts the invariants. It visits every entry."""
         size = entries = last = 0
         entry = self._ends.after
         while entry.record is not None:
@@ -148,12 +152,12 @@ class State:
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
     def read(self, after: int, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
-        """A pass over the records with ``after`` < sequence <= ``upto`` that are accepted."""
+        """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``."""
         return StatePass(self, after, upto, accept)
 
 
 class StatePass:
-    """A reader's place in the state: an iterator of records that may be left standing for as long as one likes."""
+    """A reader's position in the state: an iterator over records, which may pause for any time."""
 
     __slots__ = ("accept", "after", "at", "missed", "state", "upto")
 
@@ -163,19 +167,19 @@ class StatePass:
         self.upto = upto
         self.accept = accept
         self.missed = 0
-        """Records that were given up before this pass came to them."""
+        """The number of records that were evicted before this pass reached them."""
         self.at = state._ends
         self._begin()
 
     def _begin(self) -> None:
-        """From what came first after ``after``: at the oldest end, or somewhere in front of the newest."""
+        """Begins with the first record after ``after``: at the oldest end, or by a search from the newest end."""
         if self.after:
             self.state.seeking[self] = None
         else:
-            self._stand(self.state._ends.after)
+            self._move_to(self.state._ends.after)
 
     def _seek(self) -> bool:
-        """Some steps back. Whether the place is found."""
+        """Searches some steps backwards. Returns whether the first entry is found."""
         for _ in range(SCAN_MAX):
             record = self.at.before.record
             if record is None or record.sequence <= self.after:
@@ -183,16 +187,16 @@ class StatePass:
                 return True
             entry = self.at.before
             self._leave()
-            self._stand(entry)
+            self._move_to(entry)
         return False
 
     def wants(self, record: Record) -> bool:
         within = self.after < record.sequence <= self.upto
         return within and (self.accept is None or self.accept(record))
 
-    def _stand(self, entry: StateEntry) -> None:
+    def _move_to(self, entry: StateEntry) -> None:
         self.at = entry
-        if entry is self.state._ends:  # nothing to be sent on from; ``extend`` finds the way back
+        if entry is self.state._ends:  # the sentinel is never unlinked; ``extend`` finds the next entry
             return
         if entry.passes is None:
             entry.passes = []
@@ -216,13 +220,13 @@ class StatePass:
                 raise StopIteration
             entry = self.at.after
             self._leave()
-            self._stand(entry)
+            self._move_to(entry)
             if self.accept is None or self.accept(record):
                 return record
         return None
 
     def extend(self, upto: int) -> None:
-        """Go on to a later end: what came meanwhile is conflated into the same pass."""
+        """Moves the end of the pass, so that it also reads the records that came meanwhile."""
         if self.at is self.state._ends and self not in self.state.seeking:
             self.after = self.upto
             self._begin()

@@ -1,17 +1,15 @@
-"""Tabs: what a client takes up besides records, in bytes, by what it is.
+"""A tab counts the memory that one client takes up besides records, in bytes and by kind.
 
-Records are shared, and leave for the disk when a pool is short of memory. What is kept for one client alone cannot
-leave: its session, its subscriptions, its will, packets that have come in part, answers it does not read. So each
-client has a tab, of its session or of a connection that has none yet. All tabs of a pool are summed up in the pool
-(``clients_bytes``), and count in its memory.
+Records are shared, and are spilled when a pool is short of memory. The rest cannot be spilled: a client's session, its
+subscriptions, its will, partial packets, and answers that it does not read. So each session has a tab, and so has a
+connection without a session. A pool sums up all of its tabs (``clients_bytes``) as a part of its memory.
 
 Rules:
-- What can be refused is refused before it is made (``check``): when the client has its share of what clients may take
-  up, or all clients together have all of it. The client is told which, and nothing that is there already is touched.
-- What cannot be refused, for it has come already, is counted (``put``), and whoever causes it is read more slowly
+- A request that needs memory is refused in advance (``check``) if the client has used up its share, or if all clients
+  together have used up theirs. The error says which. Objects that exist already stay.
+- Bytes that have arrived already cannot be refused. They are counted (``put``), and their sender is read more slowly
   (server/connections/reassembly.py).
-- The amounts are what CPython's objects take up, measured and rounded up: a limit that is hit a little early does no
-  harm.
+- The amounts are the measured sizes of CPython's objects, rounded up. A limit that is hit a little early does no harm.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from headway.core.log.pool import Pool
 
 SESSION_BYTES = 2500
 SUBSCRIPTION_BYTES = 3500
-"""With a lane of its own, the mark in the trie, and its place in the tables."""
+"""A subscription with a lane of its own, the mark in the trie, and the entries in the tables."""
 CONSUMER_BYTES = 2000
-"""Of a queue: the lane is the queue's."""
+"""A consumer of a queue; the lane is the queue's."""
 LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 350
-"""A level of a filter; of one with wildcards it has a node of the trie."""
+"""A level of a filter. In a filter with wildcards each level has a node of the trie."""
 SELECTOR_BYTES = 50
-"""A letter of a selector."""
+"""A character of a selector."""
 DELIVERY_BYTES = 400
 QUEUE_BYTES = 6000
 
@@ -37,7 +35,7 @@ SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED 
 
 
 class Tab:
-    """One client's."""
+    """The tab of one client."""
 
     __slots__ = ("amounts", "bytes", "closed", "pool")
 
@@ -46,14 +44,14 @@ class Tab:
         self.bytes = 0
         self.amounts: dict[str, int] = {}
         self.closed = False
-        """Set when the client is gone; later changes count for nothing."""
+        """Set when the client is gone. Later changes are ignored."""
 
     def put(self, what: str, size: int) -> None:
-        """So much it is now."""
+        """Sets the amount of this kind."""
         self.add(what, size - self.amounts.get(what, 0))
 
     def add(self, what: str, change: int) -> None:
-        """So much it is more, or less."""
+        """Raises or lowers the amount of this kind."""
         if change and not self.closed:
             now = self.amounts[what] = self.amounts.get(what, 0) + change
             if not now:
@@ -62,7 +60,7 @@ class Tab:
             self.pool.add_clients(change)
 
     def check(self, size: int) -> None:
-        """Raises :class:`Refused` if there is no room for so much more."""
+        """Raises :class:`Refused` if there is no room for ``size`` more bytes."""
         pool = self.pool
         if self.bytes + size > pool.client_limit:
             most = max(self.amounts, key=lambda what: self.amounts[what], default=SESSION).replace("_", " ")
@@ -75,7 +73,7 @@ class Tab:
             raise Refused(Reason.CLIENT_MEMORY, text)
 
     def close(self) -> None:
-        """The client is gone, and all of it with it."""
+        """Removes all amounts, because the client is gone."""
         for what in list(self.amounts):
             self.put(what, 0)
         self.closed = True

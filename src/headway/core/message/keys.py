@@ -63,7 +63,7 @@ def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
 
 
 def resolve(value: object, way: Sequence[str]) -> object:
-    """The value that the tokens ``way`` of a JSON pointer lead to, from ``value`` on; None: they lead nowhere."""
+    """Returns the value at the tokens ``way`` of a JSON pointer, from ``value`` on; None if there is none."""
     for token in way:
         if isinstance(value, dict):
             value = value.get(token)
@@ -75,7 +75,7 @@ def resolve(value: object, way: Sequence[str]) -> object:
 
 
 def key_text(value: object) -> str | None:
-    """A JSON value as the text of a key; None: objects, arrays, null and values that are too long."""
+    """Returns a JSON value as the text of a key; None for objects, arrays, null and values that are too long."""
     if isinstance(value, str):
         text = value
     elif isinstance(value, bool):
@@ -111,11 +111,11 @@ class KeyExtractor(ABC):
 
     @abstractmethod
     def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
-        """The key of a record with this topic, properties and payload."""
+        """Returns the key of a record with this topic, properties and payload."""
 
     @abstractmethod
     def of_run(self, run: Run) -> list[str | None]:
-        """The keys of all records of a run, without making record objects."""
+        """Returns the keys of all records of a run, without making record objects."""
 
 
 class _Topic(KeyExtractor):

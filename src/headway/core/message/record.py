@@ -41,7 +41,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     all."""
 
     def user_value(self, name: str) -> str | None:
-        """The first user property called ``name``."""
+        """Returns the value of the first user property with this name."""
         for key, value in self.user:
             if key == name:
                 return value
@@ -66,12 +66,12 @@ _SWAP = str.maketrans("./", "/.")
 
 
 def topic_of(routing_key: str) -> str:
-    """The topic of a routing key. "." and "/" are swapped, so the mapping can be undone."""
+    """Returns the topic of a routing key. "." and "/" are swapped, so the mapping can be undone."""
     return routing_key.translate(_SWAP)
 
 
 def routing_key_of(topic: str) -> str:
-    """The routing key of a topic."""
+    """Returns the routing key of a topic."""
     return topic.translate(_SWAP)
 
 
@@ -104,10 +104,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Durability(IntEnum):
-    """How far the broker has committed itself to a record, until all durable consumers have it."""
+    """The broker's promise for a record, until all durable consumers have it."""
 
     TRANSIENT = 0
-    """Not confirmed to its publisher: it may be dropped for want of room, and is then counted in a gap."""
+    """Not confirmed to its publisher: it may be dropped to make room, and is then counted in a gap."""
     ACCEPTED = 1
     """Confirmed to its publisher: it stays, in memory or on the spill disk."""
     JOURNALED = 2
@@ -115,7 +115,7 @@ class Durability(IntEnum):
 
 
 TRANSIENT, ACCEPTED, JOURNALED = Durability
-"""Globals, for they are looked up for each run."""
+"""Globals, because they are looked up for each run."""
 
 
 class Run:
@@ -157,11 +157,11 @@ class Run:
         """Headers that an exchange may route by."""
         self.publisher = 0
         self.journaled = False
-        """The journal has the run, or is given it in this turn."""
+        """Set if the run is in the journal, or will be with this turn's commit."""
         self.confirmed = False
-        """The publisher gets a confirm, whatever the QoS."""
+        """Set if the publisher gets a confirm even at QoS 0."""
         self.origin = ""
-        """Writer, batch and row that the run comes from (writers.py); empty: it has no writer."""
+        """The writer, batch and row that the run comes from (writers.py); empty if it has no writer."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -176,7 +176,7 @@ class Run:
         return self.data[self.bodies[index] : self.ends[index]]
 
     def record(self, index: int, first_sequence: int, now: float) -> Record:
-        """Record ``index`` as an object; ``first_sequence`` is the sequence of record 0."""
+        """Returns record ``index`` as an object; ``first_sequence`` is the sequence of record 0."""
         return Record(
             self.topic, self.payload(index), self.properties, self.qos, self.retain, first_sequence + index, now,
             self.expires_s, self.publisher, self.exchange,
@@ -233,10 +233,10 @@ class Dialect(Protocol):
         lifetime is counted from ``now``. ``gap`` is announced on the record if the dialect has room for it."""
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
-        """``frame`` with the gap announced on it; None: the dialect has no room for gaps."""
+        """Returns ``frame`` with the gap announced on it; None if the dialect cannot announce gaps."""
 
     def redelivered(self, frame: bytes) -> bytes:
-        """``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""
+        """Returns ``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""
 
 
 class Envelope(Protocol):
@@ -250,7 +250,7 @@ class Envelope(Protocol):
         """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``."""
 
     def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
-        """The deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
+        """Returns the deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
 
     def ends(self, cut: Any, start: int, stop: int) -> list[int]:
-        """The end of each delivery in the bytes that ``write`` returns."""
+        """Returns the end of each delivery in the bytes that ``write`` returns."""

@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class _Missing:
-    """Marks a node without a value, for None is a value."""
+    """Marks a node without a value, because None is a value."""
 
 
 _MISSING = _Missing()
@@ -87,7 +87,7 @@ class TopicTree(Generic[V]):
         return self._dollar if text[0] == "$" else self._plain
 
     def set(self, topic: str, value: V) -> bool:
-        """Sets the value of ``topic``; True: it had none."""
+        """Sets the value of ``topic``. Returns True if it had none."""
         node = self._root(topic)
         for name in topic.split("/"):
             node = node.child(name)
@@ -98,7 +98,7 @@ class TopicTree(Generic[V]):
         return fresh
 
     def _path(self, topic: str) -> list[_TreeNode[V]] | None:
-        """The nodes from the root to the topic's node; None: there is no such node."""
+        """Returns the nodes from the root to the topic's node; None if there is no such node."""
         path = [self._root(topic)]
         for name in topic.split("/"):
             child = (path[-1].children or {}).get(name)
@@ -108,13 +108,13 @@ class TopicTree(Generic[V]):
         return path
 
     def get(self, topic: str) -> V | None:
-        """The value of ``topic``; None: it has none."""
+        """Returns the value of ``topic``; None if it has none."""
         path = self._path(topic)
         value = path[-1].value if path else _MISSING
         return None if isinstance(value, _Missing) else value
 
     def delete(self, topic: str) -> V | None:
-        """Removes ``topic`` and returns its value; None: it had none."""
+        """Removes ``topic`` and returns its value; None if it had none."""
         path = self._path(topic)
         if path is None:
             return None
@@ -135,7 +135,7 @@ class TopicTree(Generic[V]):
         return (found for found in self.scan(filter_, 1) if found is not None)
 
     def scan(self, filter_: str, visits_max: int) -> Iterator[tuple[str, V] | None]:
-        """Like ``match_filter``, but yields None whenever it has visited ``visits_max`` nodes in a row without a
+        """Yields like ``match_filter``, but also None whenever it has visited ``visits_max`` nodes in a row without a
         match."""
         visits = 0
         levels = filter_.split("/")

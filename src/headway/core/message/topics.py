@@ -25,7 +25,7 @@ from headway.core.base import HeadwayError, Reason
 
 MAX_TOPIC_BYTES = 65_535
 TREE_LEVELS = 128
-"""Topics and filters with more levels are not put into a tree, where each level is a node, but are kept whole."""
+"""Topics and filters with more levels are not put into trees, in which each level is a node."""
 CACHED_CHARS = 512
 """The tests of longer filters are not cached: there may be many, and each is larger than its filter."""
 SHARE_PREFIX = "$share/"
@@ -60,7 +60,7 @@ def _validate(text: str, kind: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """``text`` for an error: in ASCII, and cut to 60 characters."""
+    """Returns ``text`` for an error: in ASCII, and cut to 60 characters."""
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -87,7 +87,7 @@ def validate_filter(filter_: str) -> str:
 
 
 def parse_shared_filter(text: str) -> tuple[str, str] | None:
-    """The (group, filter) of "$share/group/filter", both validated; None for a filter that is not shared."""
+    """Returns the validated (group, filter) of "$share/group/filter"; None for a filter that is not shared."""
     if not text.startswith(SHARE_PREFIX):
         return None
     group, slash, filter_ = text[len(SHARE_PREFIX) :].partition("/")
@@ -100,17 +100,17 @@ def parse_shared_filter(text: str) -> tuple[str, str] | None:
 
 
 def has_wildcard(filter_: str) -> bool:
-    """A valid filter has a wildcard, so it may match more than one topic."""
+    """Tells whether a valid filter has a wildcard, so that it may match more than one topic."""
     return "+" in filter_ or "#" in filter_
 
 
 def is_deep(text: str) -> bool:
-    """A topic or filter has too many levels for a tree."""
+    """Tells whether a topic or filter has too many levels for a tree."""
     return text.count("/") >= TREE_LEVELS
 
 
 def matcher(filter_: str) -> Callable[[str], object]:
-    """Returns a test that is true for the topics that ``filter_`` matches. It runs in C, and is meant to be kept."""
+    """Returns a test that is true for the topics that ``filter_`` matches. It runs in C, and is meant to be reused."""
     if is_deep(filter_):
         return _DeepFilter(filter_)
     return _cached_matcher(filter_) if len(filter_) <= CACHED_CHARS else _matcher(filter_)
@@ -147,7 +147,7 @@ class _DeepFilter:
         return len(self._literals)
 
     def fits(self, topic: str, levels: list[str]) -> bool:
-        """``levels``: the topic's levels, split once for all filters."""
+        """Tells whether a topic matches. ``levels`` are the topic's levels, split once for all filters."""
         count = len(levels)
         if count < self._levels or (count > self._levels and not self._more) or (self._dollar and topic[0] == "$"):
             return False
@@ -170,19 +170,19 @@ _cached_matcher = lru_cache(maxsize=4096)(_matcher)
 
 
 def matches(filter_: str, topic: str) -> bool:
-    """``filter_`` matches ``topic``."""
+    """Tells whether ``filter_`` matches ``topic``."""
     return bool(matcher(filter_)(topic))
 
 
 def _least_levels(filter_: str) -> list[str]:
-    """The filter's levels, at the least depth that a matching topic can have.
+    """Returns the filter's levels, at the least depth that a matching topic can have.
 
     A topic has at least one level, and not a single empty one; so "#" and "/#" get one more level."""
     return (filter_[:-1] + "+/#" if filter_ in ("#", "/#") else filter_).split("/")
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Every topic that matches ``inner`` also matches ``outer``."""
+    """Tells whether every topic that matches ``inner`` also matches ``outer``."""
     if outer[0] in "+#" and inner[0] == "$":
         return False
     wide, narrow = _least_levels(outer), _least_levels(inner)
@@ -195,7 +195,7 @@ def covers(outer: str, inner: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Some topic matches both filters."""
+    """Tells whether some topic matches both filters."""
     if (one[0] in "+#" and other[0] == "$") or (other[0] in "+#" and one[0] == "$"):
         return False
     left, right = _least_levels(one), _least_levels(other)
@@ -240,14 +240,14 @@ class FilterTrie(Generic[H]):
         """Nodes that the last match visited."""
 
     def __len__(self) -> int:
-        """The number of (filter, value) pairs."""
+        """Returns the number of (filter, value) pairs."""
         return self._size
 
     def _root(self, text: str) -> _TrieNode[H]:
         return self._dollar if text[0] == "$" else self._plain
 
     def add(self, filter_: str, value: H) -> bool:
-        """Adds a value; False: the filter has it already."""
+        """Adds a value. Returns False if the filter has it already."""
         if not has_wildcard(filter_):
             values = self._exact.setdefault(filter_, {})
         elif is_deep(filter_):
@@ -271,7 +271,7 @@ class FilterTrie(Generic[H]):
         return True
 
     def remove(self, filter_: str, value: H) -> bool:
-        """Removes a value, and nodes that are empty then; False: the filter does not have the value."""
+        """Removes a value, and nodes that are empty then. Returns False if the filter does not have the value."""
         if has_wildcard(filter_) and is_deep(filter_):
             return self._remove_deep(filter_, value)
         path: list[tuple[_TrieNode[H], str]] = []
@@ -314,7 +314,7 @@ class FilterTrie(Generic[H]):
         return True
 
     def match(self, topic: str) -> list[H]:
-        """The values of all filters that match ``topic``, each once."""
+        """Returns the values of all filters that match ``topic``, each once."""
         exact = self._exact.get(topic)
         found = [exact] if exact else []
         visited = 0
@@ -363,7 +363,7 @@ class FilterTrie(Generic[H]):
 
 
 def table_name(filter: str) -> str:
-    """The SQL name of a recorded topic, unless the config gives one: its levels without wildcards, joined by "_".
+    """Returns the default SQL name of a recorded topic: its levels without wildcards, joined by "_".
 
-    It is in small letters, for SQL ignores case; empty if the filter has only wildcards."""
+    It is in small letters, because SQL ignores case; empty if the filter has only wildcards."""
     return "_".join(level for level in filter.lower().split("/") if level not in ("+", "#", ""))

@@ -149,7 +149,7 @@ class ActionInfo(msgspec.Struct, frozen=True):
 
 
 def parse_action(value: object) -> Action:
-    """``"disconnect"`` or ``{ action = "discard", which = "oldest", keep_records = 50 }``."""
+    """Parses an action: ``"disconnect"`` or ``{ action = "discard", which = "oldest", keep_records = 50 }``."""
     options: Mapping[str, object] = {} if isinstance(value, str) else value if isinstance(value, Mapping) else {}
     word = value if isinstance(value, str) else options.get("action")
     if not isinstance(word, str):

@@ -1,4 +1,4 @@
-"""Cases: what the governor knows of one consumer: its policy, its meter, its last verdict, and what was announced."""
+"""A case is the governor's data on one consumer: policy, meter, last sample, last verdict, and last announcements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Case:
         """The sample of the governor's last look."""
         self.last_verdict: Verdict | None = None
         self.blocked_publishers_s = 0.0
-        """Seconds for which publishers were not read on this consumer's account."""
+        """The seconds for which publishers were not read because of this consumer."""
         self.trials: tuple[Trial, ...] = ()
         """The trials that judge it beside its policy (trial.py)."""
         self.tried: tuple[Policy, ...] | None = ()
@@ -41,12 +41,12 @@ class Case:
     # -- its policy -------------------------------------------------------------------------------------------------
 
     def govern_by(self, policy: Policy, state: PolicyState | None = None) -> None:
-        """Sets the policy. ``state``: where its rules stand; None: at the start."""
+        """Sets the policy. ``state`` has the states of its rules; None means that they begin anew."""
         self.policy = policy
         self.state = PolicyState(policy) if state is None else state
 
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
-        """Returns what the policy decides now."""
+        """Returns the policy's decisions now."""
         return evaluate(self.policy, self.state, sample, now)
 
     @property

@@ -39,7 +39,7 @@ BLOCKED_S = 1.0
 
 
 def find_cause(sample: Sample, *, broker_late: bool = False) -> Cause:
-    """Returns where the trouble lies, as far as the meters can tell. The rules are at the top of this file."""
+    """Returns the likely place of the trouble, by the meters. The rules are at the top of this file."""
     return _diagnose(sample, broker_late)[0]
 
 
@@ -156,7 +156,7 @@ def _deed(action: Action, sample: Sample, enforced: bool) -> str:
 
 
 def _plugged_deed(decision: Decision, sample: Sample) -> str:
-    """Returns what a plugged-in action did, in words."""
+    """Returns the moves of a plugged-in action, in words."""
     name = decision.action.name
     if not decision.enforced:
         return f"{name} would have been asked what to do"
@@ -205,7 +205,7 @@ def _dry(decision: Decision) -> str:
 
 
 def _state(sample: Sample) -> str:
-    """Returns, in words, what waits for the consumer now."""
+    """Returns, in words, the records that wait for the consumer now."""
     if not sample.lag_records:
         return "nothing waiting"
     taking = f", {format_rate(sample.drain_rate)} taken" if sample.drain_rate else ""

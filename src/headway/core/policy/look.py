@@ -1,4 +1,4 @@
-"""Looks: what a plug-in is told of one consumer, as plain values that it cannot change."""
+"""A look is a plug-in's view of one consumer, in plain values that it cannot change."""
 
 from __future__ import annotations
 

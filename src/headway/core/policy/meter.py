@@ -1,4 +1,4 @@
-"""Meters: what is measured of one consumer.
+"""A meter measures one consumer.
 
 Theory of operation. A consumer is a position in a lane, so nearly every figure about it is a subtraction. The governor
 calls :meth:`Meter.observe` at each look, which happens only to consumers that lag. It passes plain numbers and gets a

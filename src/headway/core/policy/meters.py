@@ -82,7 +82,7 @@ class MeterInfo(msgspec.Struct, frozen=True):
     slack: Callable[[Sample], float] | None = None
     """How much more than it reads the meter may be."""
     tells_lag: bool = False
-    """The finding says how much waits."""
+    """The finding says how many records wait."""
     plugged: PluggedMeter | None = None
     origin: str = ""
     """The distribution it was plugged in from."""

@@ -1,4 +1,4 @@
-"""Names: the meters, or the actions, that a config may name: those that are built in, and those that are plugged in.
+"""The names of meters or actions that a config may use: the built-in and the plugged-in ones.
 
 The core does not know how plug-ins are found. The server sets a function (``elsewhere``), which is called for a name
 that is not built in. It returns the names that there are and how each is loaded. What was loaded stays.
@@ -19,7 +19,7 @@ class Names(dict[str, T]):
     """The built-in and the loaded ones by name."""
 
     def __init__(self, what: str, built_in: Mapping[str, T], beside: Sequence[str] = ()) -> None:
-        """``what`` they are called in messages, and other words (``beside``) that a config may have in their place."""
+        """``what`` is their word in messages. ``beside`` are other words that a config may have instead of a name."""
         super().__init__(built_in)
         self.what = what
         self._beside = beside

@@ -193,7 +193,7 @@ class PolicyState:
 
 
 def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
-    """Returns what the policy decides about one consumer now, in the order of its rules."""
+    """Returns the policy's decisions about one consumer now, in the order of its rules."""
     decisions: list[Decision] = []
     for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
         decision = _look(index, rule, rule_state, sample, now)
@@ -205,7 +205,7 @@ def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> 
 
 
 def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
-    """Steps all rules back, whatever the meters say. For a policy that no longer governs the consumer."""
+    """Steps all rules back, without a look at the meters, because the policy no longer governs the consumer."""
     decisions = [
         _clear(index, rule, rule_state, sample, now)
         for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True))

@@ -1,4 +1,4 @@
-"""Verdicts: decisions about consumers, each with everything that it rests on.
+"""A verdict is a decision about a consumer, with its reasons.
 
 Rules:
 - A verdict has every reading with its threshold, the window, the whole sample, and one sentence for people. It can be
@@ -45,7 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     reason: Reason
     cause: Cause | None
-    """Where the trouble lies; None for a clear, for the trouble is over."""
+    """The likely place of the trouble; None for a clear, because the trouble has ended."""
     enforced: bool
     readings: tuple[Reading, ...]
     window_s: float

@@ -1,4 +1,4 @@
-"""Acks: clients acknowledge, refuse or recover the deliveries that they were given from queues."""
+"""Acks: clients acknowledge, refuse or recover deliveries from queues."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ RESENT_BYTES_MAX = 1024 * 1024
 
 
 class Acks:
+    """Settles and requeues deliveries."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
@@ -25,16 +27,16 @@ class Acks:
                 late = self._late(channel, delivery_id)
                 queue_of(late.subscription.reader.queue).withdraw(late)
                 continue
-            if delivery.subscription is not subscription:  # mostly all are one consumer's
+            if delivery.subscription is not subscription:  # usually all are of one consumer
                 subscription = delivery.subscription
                 subscription.window.exhausted_since_s = None
                 queue = queue_of(subscription.reader.queue)
-                self._registry.woken[queue] = None
+                self._registry.ready_queues[queue] = None
             queue.settled(delivery.cursor)
         self._credit_is_back(channel)
 
     def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
-        """Takes back deliveries that the client refuses. They go to other consumers (``requeue``) or to nobody."""
+        """Takes back deliveries that the client refuses. They are requeued (``requeue``) or dropped."""
         for delivery_id in delivery_ids:
             delivery = channel.remove(delivery_id)
             if delivery is None:
@@ -46,7 +48,7 @@ class Acks:
             else:
                 queue.reject(delivery)
             delivery.subscription.window.exhausted_since_s = None
-            self._registry.woken[queue] = None
+            self._registry.ready_queues[queue] = None
         self._credit_is_back(channel)
 
     def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
@@ -65,7 +67,7 @@ class Acks:
         return delivery
 
     def _credit_is_back(self, channel: Channel) -> None:
-        """Wakes all consumers of the channel, or of the session, if they waited for room in its window."""
+        """Marks the session's queues as ready, if the window of the channel or of the session was exhausted."""
         if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
             channel.exhausted_since_s = channel.whole.exhausted_since_s = None
             self._wake(channel)
@@ -73,12 +75,12 @@ class Acks:
     def _wake(self, channel: Channel) -> None:
         owner = self._registry.numbers.get(channel.owner)
         if owner is not None:  # None: its session has ended
-            self._registry.woken |= owner.queues
+            self._registry.ready_queues |= owner.queues
 
     def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> WorkSteps:
-        """Returns deliveries in flight, except those in ``keep``, to their queues, one a step. Without ``requeue`` a
-        delivery is sent again to its own consumer, unless that consumer has much unsent already. Deliveries that the
-        client settles between two steps stay settled."""
+        """Requeues the channel's deliveries in flight, except those in ``keep``, one per step. Without ``requeue`` a
+        delivery is sent again to the same consumer, unless that consumer has much unsent already. A delivery that the
+        client settles between two steps stays settled."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:
             yield DELIVERY_WORK
             if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):

@@ -1,11 +1,11 @@
-"""Backlog: what a queue has still to hand out. It holds no records itself: it reads lanes, as any consumer does.
+"""The backlog of a queue: the records that it still has to hand out. It reads them from lanes, like any consumer.
 
-A queue has a list of cursors (queue_cursor.py), which it reads one after the other.
+A queue has a list of cursors (queue_cursor.py), and reads one after the other.
 
-A *requeued* record stands out of its lane's order: a member gave it back, or the queue hands out by priority. It is a
-reference (chunk and index) on a heap that is ordered by priority and then by place in the lanes, so a record that comes
-back takes its old place again. It keeps its chunk as an unacknowledged record does. Requeued records are handed out
-before fresh ones from the lane.
+A *requeued* record is out of its lane's order: a member gave it back, or the queue hands out by priority. It is a
+reference (chunk and index) on a heap. The heap is ordered by priority and then by position in the lanes, so a record
+that comes back is at its old position again. A requeued record holds its chunk, like an unacknowledged one. Requeued
+records are handed out before fresh ones from the lane.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RequeuedRecord(NamedTuple):
     at: int
     """Index in the chunk."""
     returns: int
-    """Number of times that members gave it back."""
+    """The number of times that members gave it back."""
     late: bool = False
-    """Whether it timed out: its member may settle it after all."""
+    """Set when it timed out; its member may still settle it."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -53,20 +53,20 @@ class RequeuedRecord(NamedTuple):
 class Backlog:
     def __init__(self, queue: QueuePort, registry: Registry) -> None:
         self.cursors: list[QueueCursor] = []
-        self.settling: dict[QueueCursor, None] = {}
+        self.draining: dict[QueueCursor, None] = {}
         """Cursors that were read to their end and have unsettled records."""
         self.handed_records = 0
         self.handed_bytes = 0
-        """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A record that
-        comes back counts each time."""
+        """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A requeued
+        record counts each time."""
         self._returned_records = 0
-        """Records that came back from members, each time."""
+        """How often members gave records back."""
         self._passed_records = 0
-        """Records of cursors that are no longer in ``cursors``."""
+        """The records that cursors which are no longer in ``cursors`` have read."""
         self._queue = queue
         self._registry = registry
         self._requeued: list[RequeuedRecord] = []
-        """A heap. The record on its top is never a withdrawn one."""
+        """A heap. The record at its top is never a withdrawn one."""
         self._requeued_bytes = 0
         self._requeued_by_chunk: dict[Chunk, int] = {}
         """Number of requeued records of each chunk."""
@@ -76,7 +76,7 @@ class Backlog:
         """Keys of records that were settled late. They leave the heap when they come to its top."""
         self._orders = 0
 
-    # -- where it reads ---------------------------------------------------------------------------------------------
+    # -- cursors ----------------------------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> QueueCursor:
@@ -97,7 +97,7 @@ class Backlog:
         feed.reading += 1
 
     def leave_empty(self) -> None:
-        """Removes the last cursor but one if it has no records; otherwise it would stay until it is its turn."""
+        """Removes the last cursor but one if it has no records, so that it does not wait for its turn."""
         if len(self.cursors) > 2 and self.cursors[-2].finished:
             self._done_with(self.cursors.pop(-2))
 
@@ -112,7 +112,7 @@ class Backlog:
     def _done_with(self, cursor: QueueCursor) -> None:
         self._passed_records += cursor.passed_records
         cursor.detach()
-        self.settling[cursor] = None
+        self.draining[cursor] = None
         self._settled(cursor)
 
     def _fill(self) -> None:
@@ -124,13 +124,13 @@ class Backlog:
                 self._queue.source_failed()
 
     def settled(self, cursor: Cursor | None) -> None:
-        """Notes that a record of this cursor was settled. The cursor goes when it was the last."""
-        if isinstance(cursor, QueueCursor) and cursor in self.settling:
+        """Notes that a record of this cursor was settled. A draining cursor is removed with its last record."""
+        if isinstance(cursor, QueueCursor) and cursor in self.draining:
             self._settled(cursor)
 
     def _settled(self, cursor: QueueCursor) -> None:
         if not cursor.unacknowledged:
-            del self.settling[cursor]
+            del self.draining[cursor]
             self._leave(cursor)
 
     def _leave(self, cursor: QueueCursor) -> None:
@@ -138,37 +138,37 @@ class Backlog:
         cursor.close()
         cursor.durable_position.drop(cursor)
         feed.reading -= 1
-        if feed not in (other.feed for other in [*self.cursors, *self.settling]):
+        if feed not in (other.feed for other in [*self.cursors, *self.draining]):
             feed.queues.pop(self._queue, None)
             feed.listening.pop(self._queue, None)
-        self._let_go(feed)
+        self._release_feed(feed)
 
-    def _let_go(self, feed: Feed) -> None:
-        """Lets go of a feed that this queue reads no longer. Wakes a queue that has read all of it, so that the lane is
-        emptied."""
+    def _release_feed(self, feed: Feed) -> None:
+        """Leaves a feed that this queue no longer reads. Marks a queue that has read all of it as ready, so that the
+        lane is emptied."""
         if feed.listening:
-            self._registry.woken[next(iter(feed.listening))] = None
+            self._registry.ready_queues[next(iter(feed.listening))] = None
         self._registry.close_if_unread(feed)
 
     def close(self) -> None:
-        """Ends the queue: nothing waits in it any more."""
+        """Drops all records and cursors, because the queue has ended."""
         for table in (self._requeued, self._requeued_by_chunk, self._late, self._withdrawn):
             table.clear()
         self._requeued_bytes = 0
-        for cursor in [*self.cursors, *self.settling]:
+        for cursor in [*self.cursors, *self.draining]:
             cursor.close()
             cursor.feed.reading -= 1
             cursor.feed.queues.pop(self._queue, None)
             cursor.feed.listening.pop(self._queue, None)
             cursor.feed.limited.pop(self._queue, None)
-            self._let_go(cursor.feed)
-        self.settling.clear()
+            self._release_feed(cursor.feed)
+        self.draining.clear()
         last = self.cursors[-1]
         last.source, last.stop_number, last.stop_position = None, last.number, last.position
         self.cursors = [last]
         del self._queue
 
-    # -- how much waits ---------------------------------------------------------------------------------------------
+    # -- lag --------------------------------------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
@@ -177,7 +177,7 @@ class Backlog:
 
     @property
     def has_some(self) -> bool:
-        """Whether a record can be handed out now; records that a source has not found yet cannot."""
+        """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
         cursor = self.cursors[0]
         return bool(self._requeued) or cursor.position != cursor.end_position
 
@@ -198,8 +198,8 @@ class Backlog:
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the bodies of the waiting records. Everything in front of a body is taken to be as long as in the
-        next record."""
+        """An estimate of the body bytes of the waiting records. It takes each record to have as many bytes before its
+        body as the next one."""
         head = self.head()
         if head is None:
             return 0
@@ -213,33 +213,33 @@ class Backlog:
 
     @property
     def unacknowledged(self) -> int:
-        """Number of records that members have and may give back."""
-        out = sum(len(cursor.unacknowledged) for cursor in [*self.cursors, *self.settling])
+        """The number of records that members have and may give back."""
+        out = sum(len(cursor.unacknowledged) for cursor in [*self.cursors, *self.draining])
         return out - self._requeued_records
 
     def oldest_time(self) -> float | None:
-        """Returns when the next record was published; None when no record waits."""
+        """Returns the time when the next record was published; None if no record waits."""
         if self._requeued:
             return self._requeued[0].chunk.time_of(self._requeued[0].at)
         return next((time for s in self.cursors if (time := s.oldest_time()) is not None), None)
 
     @property
     def head_is_held(self) -> bool:
-        """Whether the next record was promised to somebody and must not be dropped."""
+        """Tells whether the next record was promised to its publisher, and so must not be dropped."""
         head = self.head()
         return head is not None and head[0].held_from(head[1]) == head[1]
 
     def wants(self, chunk: Chunk) -> bool:
-        """Returns whether records of the chunk are still to be handed out."""
+        """Tells whether records of the chunk are still to be handed out."""
         waits = any(s.chunk is chunk and s.position != s.end_position for s in self.cursors)
         return waits or chunk in self._requeued_by_chunk
 
     def oldest_wanted(self, chunk: Chunk) -> Chunk:
-        """Returns the first chunk of a lane that the queue still wants, older lanes first; else this chunk."""
-        firsts = (cursor.lane.first for cursor in [*self.settling, *self.cursors])
+        """Returns the first chunk with waiting records, in the oldest lane that has one; else this chunk."""
+        firsts = (cursor.lane.first for cursor in [*self.draining, *self.cursors])
         return next((first for first in firsts if self.wants(first)), chunk)
 
-    # -- one after the other ----------------------------------------------------------------------------------------
+    # -- the next record --------------------------------------------------------------------------------------------
 
     @property
     def next_requeued(self) -> RequeuedRecord | None:
@@ -266,7 +266,7 @@ class Backlog:
         return self.fresh()[1:] if self.has_fresh() else None
 
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
-        """Puts a record that is out of order where it belongs."""
+        """Puts a record that is out of its lane's order onto the heap."""
         self._returned_records += returns > 0
         rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
         self.put(RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, returns, late))
@@ -298,7 +298,7 @@ class Backlog:
             self._withdrawn.remove(heappop(self._requeued).key)
 
     def withdraw(self, cursor: QueueCursor, number: int) -> None:
-        """Drops a record that timed out and was settled late, if it was not handed out again."""
+        """Drops a requeued record that was settled after it timed out, if it was not handed out again."""
         record = self._late.get((cursor.order, number))
         if record is not None:
             self._count_out(record)
@@ -335,23 +335,23 @@ class Backlog:
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Asserts what always holds while the queue lasts. Goes through all requeued and unacknowledged records."""
+        """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
         passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
         out = self.handed_records - self._returned_records + self._requeued_records
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
         orders = [cursor.order for cursor in self.cursors]
         assert orders == sorted(set(orders))
-        assert all(cursor.stop_number is not None for cursor in self.cursors[:-1]), "one is read after the other"
-        for cursor in [*self.cursors, *self.settling]:
+        assert all(cursor.stop_number is not None for cursor in self.cursors[:-1]), "only the last cursor has no stop"
+        for cursor in [*self.cursors, *self.draining]:
             cursor.check()
             assert cursor.position <= cursor.end_position
-        assert all(cursor.unacknowledged and not cursor.attached for cursor in self.settling)
+        assert all(cursor.unacknowledged and not cursor.attached for cursor in self.draining)
         records = [record for record in self._requeued if record.key not in self._withdrawn]
         assert len(records) == self._requeued_records
-        assert self._requeued == [] or self._requeued[0] == min(self._requeued), "the next one is on top"
+        assert self._requeued == [] or self._requeued[0] == min(self._requeued), "the next record is at the top"
         assert self._requeued == [] or self._requeued[0].key not in self._withdrawn
         assert self._requeued_bytes == sum(record.size for record in records)
         assert self._requeued_by_chunk == Counter(record.chunk for record in records)
         assert self._late == {record.key: record for record in records if record.late}
         for record in records:
-            assert record.cursor.unacknowledged[record.number] is record.chunk, "a requeued record keeps its chunk"
+            assert record.cursor.unacknowledged[record.number] is record.chunk, "a requeued record holds its chunk"

@@ -1,9 +1,9 @@
-"""Binding set: the bindings of one queue. They make the name of the feed that the queue reads, and the names by which
-policies find the queue.
+"""A binding set is all bindings of one queue. It gives the name of the feed that the queue reads, and the names by
+which policies find the queue.
 
-Queues with equal binding sets read one feed. So the feed's name is made of all bindings, without what their exchanges
-do not look at, in an order that does not depend on when they were made. The names are kept sorted: one binding more or
-less moves one entry, however many there are. Only joining the names goes through all of them, and that is one copy.
+Queues with equal binding sets read one feed. So the feed's name is made of the names of all bindings, in a fixed order
+and without the parts that their exchanges ignore. The names are kept sorted, so a change of one binding moves one
+entry. Only the join of the names visits all of them, and that is one copy.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class BindingSet:
     def __init__(self, queue: str) -> None:
         self._own = queue
         self._names: list[str] = []
-        """Names of the bindings, sorted, each once."""
+        """The names of the bindings, sorted, each once."""
         self._texts: Counter[str] = Counter()
-        """Number of bindings that have each name."""
+        """The number of bindings with each name."""
         self._filters: Counter[str] = Counter()
 
     def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
-        """Adds a binding (``there``) or removes it. ``seen`` is it without what its exchange does not look at."""
+        """Adds a binding (``there``) or removes it. ``seen`` is the binding without the parts its exchange ignores."""
         text, names = binding_name(seen), self._names
         if _count(self._texts, text, there=there):
             at = bisect_left(names, text)
@@ -41,17 +41,17 @@ class BindingSet:
         _count(self._filters, f"$exchange/{binding.source}/{filter}", there=there)
 
     def feed_name(self, *, called: bool) -> str:
-        """Returns the name of the feed. ``called``: the queue is also published to by its own name."""
+        """Returns the name of the feed. ``called`` says that the queue is also published to by its own name."""
         own = [f"$queue/{quote_name(self._own)}"] if called or not self._names else []
         return ", ".join(self._names + own)
 
     def filters(self) -> tuple[str, ...]:
-        """Returns the names by which policies find the queue. "#" stands for policies that cover everything."""
+        """Returns the names by which policies find the queue. "#" is for policies that cover everything."""
         return (f"$queue/{self._own}", *self._filters, "#")
 
 
 def _count(counts: Counter[str], text: str, *, there: bool) -> bool:
-    """Returns whether it was the first of its kind that came, or the last that went."""
+    """Counts a name up or down. Returns whether it was the first one that came, or the last one that went."""
     counts[text] += 1 if there else -1
     if not counts[text]:
         del counts[text]
@@ -66,13 +66,13 @@ def binding_name(binding: Binding) -> str:
 
 
 def quote_name(text: str) -> str:
-    """Returns a name, quoted if need be. Clients choose names; two different lists of them must not join to one string,
-    or their queues would share a lane."""
+    """Returns a name, quoted if it has special characters. Clients choose the names. Without quotes two different lists
+    of names could join to one string, and their queues would share a lane."""
     return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def filter_of(pattern: str) -> str:
-    """Returns a topic filter that matches all that a binding's pattern matches, and perhaps more."""
+    """Returns a topic filter that matches at least all topics that a binding's pattern matches."""
     levels: list[str] = []
     for word in topic_of(pattern).split("/"):
         levels.append("+" if word == "*" else word)

@@ -1,7 +1,7 @@
-"""Dispatch: hands out the records of a queue, in turn, to members that have room and credit.
+"""Dispatch hands out the records of a queue, in turn, to members that have room and credit.
 
 Every member gets a small portion before any member gets the next. A queue that has handed out everything *listens* to
-its feed, and runs when the lane grows. Any other queue stops listening and runs again when it is woken.
+its feed, and runs when the lane grows. Any other queue stops listening, and runs again when it is marked as ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_BYTES = 64 * 1024
 
 
 class FetchedRecord(NamedTuple):
-    """A record that a client asked for, as it stands in the lane, and how many more wait."""
+    """A record that a client asked for, with its bytes as in the lane, and the number of records that still wait."""
 
     delivery_id: int
     frame: bytes
@@ -50,11 +50,11 @@ class Dispatch:
         self._on_lag = on_lag
 
     def stop(self) -> None:
-        """Ends the dispatch of a queue that is over."""
+        """Ends the dispatch, because the queue has ended."""
         del self._queue
 
     def run(self, now: float) -> None:
-        """Hands out the waiting records to members that can take them, as far as this turn goes."""
+        """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
         backlog, drops = self._backlog, self._drops
         if not drops.drop_expired(now):
             self._queue.feed.listening.pop(self._queue, None)
@@ -68,12 +68,12 @@ class Dispatch:
         if self._terms.limited and not self._terms.refuses:
             drops.keep_within()
         if not backlog.has_more:
-            backlog.cursor.step()  # so that it does not keep a chunk that was read
+            backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
             drops.fresh_from = backlog.cursor.end_number
 
     def sort_in(self) -> bool:
-        """Sorts fresh records by priority, as many as this turn has room for. Returns whether that was all of them."""
+        """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
         overdue, before = self._registry.overdue, self._registry.overdue.left
         while self._backlog.has_fresh():
             if overdue.left <= 0:
@@ -99,7 +99,7 @@ class Dispatch:
                 return
             if backlog.handed_bytes > budget or not backlog.has_some:
                 self._queue.feed.listening.pop(self._queue, None)
-                self._registry.woken[self._queue] = None
+                self._registry.ready_queues[self._queue] = None
                 return
             if backlog.next_requeued is not None and returning.left <= 0:
                 self._queue.feed.listening.pop(self._queue, None)
@@ -120,16 +120,16 @@ class Dispatch:
             return
 
     def _after_answers(self) -> None:
-        """Wakes the queue again if answers to its members' commands are in the way; no event tells when they are
-        sent."""
+        """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
+        when they are sent."""
         for member in self._members:
             outlet = member.session.outlet
             if outlet.out and not outlet.blocked:
                 self._fanout.again[member.session] = None
-                self._registry.woken[self._queue] = None
+                self._registry.ready_queues[self._queue] = None
 
     def _give(self, member: Subscription, portion: int, now: float) -> int:
-        """Hands up to ``portion`` records to a member, as far as its room and credit go. Returns how many."""
+        """Hands up to ``portion`` records to a member, as far as its room and credit allow. Returns how many."""
         given = 0
         while given < portion and self._backlog.has_some and has_room(member, now):
             some = self._give_some(member, portion - given, now)
@@ -141,7 +141,7 @@ class Dispatch:
         return given
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
-        """Returns how many records were handed out or dropped."""
+        """Hands out or drops the next few records. Returns how many."""
         backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
         if requeued is not None:
             if drops.expired(requeued.chunk, requeued.at, now):
@@ -178,7 +178,7 @@ class Dispatch:
             try:
                 return drop_reason(member, chunk, index, now)
             except OSError:
-                return None  # the disk fails: that shows when the record is sent
+                return None  # the disk fails: sending the record will report it
 
         reason = why(first)
         upto = first + 1
@@ -212,7 +212,7 @@ class Dispatch:
 
     def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
                    deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
-        """Lends records to a member until it settles them; or for good, if it settles nothing."""
+        """Notes the deliveries that the member has to settle. Without deliveries the records are settled at once."""
         number = chunk.first_number + first
         for at, delivery in enumerate(deliveries):
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = cursor, chunk, first + at, number + at
@@ -226,8 +226,8 @@ class Dispatch:
             self._backlog.free(cursor, number)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
-        """Hands the next record to a member that asks for it. None: no record waits, or the member has no credit.
-        Raises OSError (failing disk)."""
+        """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
+        credit. Raises OSError (failing disk)."""
         backlog, drops = self._backlog, self._drops
         if self._terms.priorities:
             self.sort_in()
@@ -254,5 +254,5 @@ class Dispatch:
         member.counters.handed_bytes += end - begin
         backlog.handed(1, end - begin)
         if not backlog.has_more:
-            self._registry.woken[self._queue] = None
+            self._registry.ready_queues[self._queue] = None
         return FetchedRecord(delivery_id, frame, requeued is not None and requeued.redelivered, backlog.lag_records)

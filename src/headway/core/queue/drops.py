@@ -1,14 +1,13 @@
-"""Drops: records that a queue gives to nobody, because of its length, a lifetime, a policy, or a member that rejects
-them.
+"""Drops are records that a queue leaves out: because of its length, a lifetime, a policy, or a member's rejection.
 
 Rules:
-- The record that has waited longest is dropped first. The member whose turn is next is told of the gap; the publisher
-  and the queue count it.
-- A record that expires while it waits is dropped when it comes to the head, no sooner. A record that comes while
-  members wait for it is handed out even if its lifetime is zero.
+- The record that has waited longest is dropped first. The next member in turn gets the gap. The publisher and the queue
+  count the record.
+- A record that expires while it waits is dropped when it is at the head, not before. A record that comes while members
+  wait for records is handed out even if its lifetime is zero.
 - A dropped record is published to the queue's dead letter exchange, if there is one, unless it was purged. The core
-  only makes an effect of it: the codec knows how to publish it.
-- Dead letters are work, so all queues together make only so many in a turn (``Overdue``).
+  only creates an effect; the codec knows how to publish the record.
+- Dead letters cost work. So all queues together create a limited number of them in a turn (``Overdue``).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from headway.core.queue.backlog import Backlog
 from headway.core.routing import DEAD_LETTER_WORK, Registry
 
 PURGED_AT_ONCE = 128
-"""Requeued records in one step of a purge; of fresh ones a step takes a chunk."""
+"""The number of requeued records in one step of a purge. A step of fresh records takes a chunk."""
 CHUNK_WORK = 4
 
 
 class Discard(NamedTuple):
-    """Records that a policy drops: until so many records, and so many bytes, have left the backlog."""
+    """A policy's order to drop records until the backlog's counts of handed records and bytes reach these values."""
 
     handed_records: int
     handed_bytes: int
@@ -43,10 +42,10 @@ class Drops:
     def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
         self.fresh_from: float = 0
-        """Number of the first record that came after all others were handed out. From it on members may be waiting for
-        records, so these do not expire."""
+        """The number of the first record that came after all others were handed out. Members may be waiting for the
+        records from there on, so these do not expire."""
         self.discarding: Discard | None = None
-        """A policy's drops that were too much for one turn."""
+        """A policy's order that was too much work for one turn."""
         self._queue = queue
         self._terms = queue.terms
         self._backlog = backlog
@@ -55,14 +54,14 @@ class Drops:
         self._bell: Timer | None = None
 
     def stop(self) -> None:
-        """Ends the drops of a queue that is over."""
+        """Stops all timers, because the queue has ended."""
         stop(self._bell)
         self._registry.overdue.forget(self._queue)
         del self._queue
 
     @property
     def _next_member(self) -> Subscription | None:
-        """The member that is told of drops."""
+        """The member that gets the gap of dropped records."""
         return next(iter(self._queue.members), None)
 
     # -- dropping ---------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ class Drops:
             done += last - first
             backlog.step()
         if not backlog.has_more:
-            self._registry.woken[self._queue] = None  # so that the lane frees the dropped records
+            self._registry.ready_queues[self._queue] = None  # so that the lane frees the dropped records
         return done
 
     def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
@@ -99,7 +98,7 @@ class Drops:
                 member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
 
     def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
-        """Drops one record; it becomes a dead letter where the queue has an exchange for them."""
+        """Drops one record. It becomes a dead letter if the queue has a dead letter exchange."""
         self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
@@ -107,7 +106,7 @@ class Drops:
             self.lose(self._next_member, chunk, index, reason)
 
     def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
-        """Counts a record that nobody gets, and notes it in the member's gap."""
+        """Counts a record that no member gets, and notes it in the member's gap."""
         sequence = chunk.sequence_of(index)
         if member is not None:
             member.note_gap(1, sequence, sequence, reason)
@@ -150,8 +149,8 @@ class Drops:
         self._backlog.handed(self._backlog.lag_records, self._backlog.lag_bytes)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason, *, promises: bool) -> bool:
-        """Drops this chunk's records because nobody takes them and room is wanted; if the queue keeps older chunks,
-        drop those of the oldest. ``promises``: keeps promised records. Returns whether this turn had room for all."""
+        """Drops this chunk's records to make room. If the queue still holds older chunks, drops those of the oldest
+        instead. ``promises`` says that promised records stay. Returns whether this turn had work left for all."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
@@ -172,7 +171,7 @@ class Drops:
     # -- length -----------------------------------------------------------------------------------------------------
 
     def room(self, body_bytes: int) -> int:
-        """Returns how many more records with bodies of about this size the queue takes."""
+        """Returns how many more records with bodies of about this size the queue accepts."""
         terms, backlog, found = self._terms, self._backlog, 2**62
         if terms.records_max is not None:
             found = terms.records_max - backlog.lag_records
@@ -181,7 +180,7 @@ class Drops:
         return max(0, found)
 
     def keep_within(self) -> None:
-        """Drops the oldest records while more wait than may; as many as this turn has room for."""
+        """Drops the oldest records while the queue is too long, as far as this turn's work goes."""
         begun = False
         while (excess := self._excess()) > 0:
             some = self.affordable(excess)
@@ -192,7 +191,7 @@ class Drops:
             begun = True
 
     def _excess(self) -> int:
-        """Returns how many records too many wait. Where bytes are limited, it goes by the average record."""
+        """Returns by how many records the queue is too long. A limit in bytes is converted by the average record."""
         terms, backlog = self._terms, self._backlog
         if terms.records_max is not None and (excess := backlog.lag_records - terms.records_max) > 0:
             return excess
@@ -201,7 +200,7 @@ class Drops:
         return 0
 
     def affordable(self, records: int) -> int:
-        """Returns how many of these records may be dropped in this turn. Dead letters are what costs work."""
+        """Returns how many of these records may be dropped in this turn. Only dead letters cost work."""
         left = self._registry.overdue.left
         if self._terms.dead_letter_exchange is None or left <= 0:
             return records if left > 0 else 0
@@ -210,11 +209,11 @@ class Drops:
     # -- policies and pressure --------------------------------------------------------------------------------------
 
     def affordable_dead_letters(self, records: int) -> int:
-        """Returns how many of these records may be dropped in this turn: all, if they become no dead letters."""
+        """Returns how many of these records may be dropped in this turn; all if they do not become dead letters."""
         return records if self._terms.dead_letter_exchange is None else self.affordable(records)
 
     def _drop_some(self, records: int, reason: Reason) -> bool:
-        """Drops as many of the next records as this turn has room for. False: none; the next turn goes on."""
+        """Drops as many of the next records as this turn has work left for. Returns False if that is none."""
         some = self.affordable_dead_letters(records)
         if not some:
             self._registry.overdue.put_off(self._queue, begun=True)
@@ -223,14 +222,14 @@ class Drops:
         return True
 
     def discard(self, records: int, size: int, reason: Reason) -> None:
-        """Drops the records that would be handed out next, so many and until they have so many bytes. What is too much
-        for this turn is dropped in the turns to come, before anything is handed out."""
+        """Drops the next records: at least ``records`` of them, and at least ``size`` bytes. If that is too much work
+        for this turn, the turns to come go on with it, before they hand out records."""
         backlog = self._backlog
         self.discarding = Discard(backlog.handed_records + records, backlog.handed_bytes + size, reason)
         self.discard_more()
 
     def discard_more(self) -> bool:
-        """Returns whether everything was dropped that was to be discarded."""
+        """Goes on with a policy's order. Returns whether it is done."""
         backlog, discard = self._backlog, self.discarding
         while discard is not None and (waiting := backlog.lag_records) and backlog.has_some:
             records = discard.handed_records - backlog.handed_records
@@ -257,16 +256,16 @@ class Drops:
         return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
 
     def head_expired(self, now: float) -> bool:
-        """Returns whether the next record has expired. It is dropped at the end of this turn or of a later one."""
+        """Tells whether the next record has expired. It is dropped at the end of this turn or of a later one."""
         head = self._backlog.head()
         if head is None or not self.expired(*head, now):
             return False
-        self._registry.woken[self._queue] = None
+        self._registry.ready_queues[self._queue] = None
         return True
 
     def drop_expired(self, now: float) -> bool:
-        """Drops expired records from the head on, and sets a timer for the next one to expire. False: there are more
-        than this turn has room for."""
+        """Drops expired records from the head on, and sets a timer for the next one that will expire. Returns False if
+        there are more than this turn has work left for."""
         overdue, begun = self._registry.overdue, False
         while (head := self._backlog.head()) is not None:
             chunk, index = head
@@ -290,6 +289,6 @@ class Drops:
 
         def ring(then: float) -> None:
             self._alarm_s = inf
-            self._registry.woken[self._queue] = None
+            self._registry.ready_queues[self._queue] = None
 
         self._bell = self._registry.timers.move(self._bell, when, ring)

@@ -1,4 +1,4 @@
-"""Members of a queue, in the order of their turns: which of them may be given records, and which can take some now."""
+"""The members of a queue, in the order of their turns."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Members(dict[Subscription, None]):
         """The consumer that asked to be the only one."""
         self._terms = terms
         self._of_session: Counter[Session] = Counter()
-        """Number of members of each session."""
+        """The number of members of each session."""
 
     def add(self, member: Subscription) -> None:
         self[member] = None
         self._of_session[member.session] += 1
 
     def remove(self, member: Subscription) -> bool:
-        """Returns whether the member's session has no other members."""
+        """Removes a member. Returns whether its session has no other members."""
         session = member.session
         if self.pop(member, self) is None:
             self._of_session[session] -= 1
@@ -37,19 +37,19 @@ class Members(dict[Subscription, None]):
 
     @property
     def consumers(self) -> list[Subscription]:
-        """Members that are given records without asking for each."""
+        """The members that records are pushed to."""
         return [member for member in self if not member.request.polling and not member.gone]
 
     @property
     def eligible(self) -> list[Subscription]:
-        """Members to which the waiting records could go: no standby consumers and, if there are others, no members that
-        ask for each record."""
+        """The members that could get the waiting records. Standby consumers are not among them. Members that ask for
+        each record are among them only if there are no others."""
         eligible = self.consumers or list(self)
         return eligible[:1] if self._terms.single_active else eligible
 
     @property
     def all_slow(self) -> bool:
-        """Whether every eligible member is slow. As long as one is not, the queue is served."""
+        """Tells whether every eligible member is slow. One that is not slow can serve the queue."""
         return all(member.case.slow for member in self.eligible)
 
     def ready(self, now: float) -> list[Subscription]:
@@ -60,7 +60,8 @@ class Members(dict[Subscription, None]):
         return [member for member in self if has_room(member, now)]
 
     def anybody_moves(self, late_s: float, asked_s: float) -> bool:
-        """Returns whether a member has taken records since ``late_s``. ``asked_s``: when one last asked for any."""
+        """Tells whether a member can take records, or could since ``late_s``. ``asked_s`` is the time when a member
+        last asked for one."""
         if asked_s > late_s and any(member.request.polling for member in self):
             return True
         return any(moves(member, late_s) for member in self.eligible if not member.request.polling)

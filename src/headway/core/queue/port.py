@@ -1,4 +1,4 @@
-"""Queue port: what the parts of a queue (backlog, dispatch) may ask of the queue itself."""
+"""The queue port: the methods of a queue that its parts (backlog, dispatch) may call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class QueuePort(SharedReader, Protocol):
         """Called when the backlog has gone on to another lane."""
 
     def source_failed(self) -> None:
-        """Called when a source can no longer be read. How many records it still had is not known."""
+        """Called when a source can no longer be read. The number of its remaining records is unknown."""
 
     def miss(self, now: float) -> None:
-        """Called when records wait and no consumer is there to take them."""
+        """Called when records wait and the queue has no members."""

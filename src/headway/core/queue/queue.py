@@ -1,15 +1,16 @@
 """Queue: many members share one position in a topic's log; each record goes to one of them.
 
 Theory of operation. The backlog (backlog.py) is what a queue has still to hand out; drops (drops.py) are records that
-it gives to nobody. Dispatch (dispatch.py) hands out records in small portions, in turn, to members that have room and
+it leaves out. Dispatch (dispatch.py) hands out records in small portions, in turn, to members that have room and
 credit. So a stuck member gets no more than it already has, and the others share the rest.
 
 Records that a member had not settled when it left are requeued and given to another member, marked as redelivered.
 Exactly-once deliveries are the exception: MQTT forbids to give them to another client (MQTT 5, 4.8.2), so they are
 counted as a gap.
 
-A queue that has handed out everything *listens* to its feed. Any other queue runs only when it is *woken*: by room, by
-credit, or by a record that a member gives back. So a stuck queue costs a turn nothing.
+A queue that has handed out everything *listens* to its feed. Any other queue runs only after it was marked as ready
+(``Registry.ready_queues``): because a member has room or credit again, or gave a record back. So a stuck queue costs a
+turn nothing.
 
 A shared subscription's group is a queue that ends with its last member.
 """
@@ -63,7 +64,7 @@ class Queue:
         self.skips: list[Skip] = []
         """Skips that apply to all members."""
         self.filters: tuple[str, ...] = ()
-        """Names by which policies find the queue: ``$queue/NAME``, and those of its bindings."""
+        """The names by which policies find the queue: ``$queue/NAME``, and the names of its bindings."""
         self.owner: Session | None = None
         """The connection that declared the queue as exclusive."""
         self.called = False
@@ -71,14 +72,14 @@ class Queue:
         self.make_placeholder: Callable[[float], Subscription] | None = None
         """Makes the placeholder of a durable queue; None for other queues."""
         self.placeholder: Subscription | None = None
-        """Stands for the consumers that a durable queue lacks. Policies judge it like any consumer; it gets no
+        """Stands in for the consumers of a durable queue that has none. Policies judge it like any consumer; it gets no
         records."""
         self.durable_position: DurablePosition = NOT_DURABLE
-        """The durable position in the journal of a queue that outlives the process."""
+        """The durable position; the null position if the queue does not outlive the process."""
         self.expiry: Timer | None = None
         """Deletes the queue if it is not used until then."""
         self.used_s = 0.0
-        """When a client last asked for a record or declared the queue."""
+        """The time when a client last asked for a record or declared the queue."""
         self._registry = registry
         self._on_lag = on_lag
         self.backlog = Backlog(self, registry)
@@ -93,11 +94,11 @@ class Queue:
     def ended(self) -> bool:
         return self.life is QueueLife.ENDED
 
-    # -- what it reads ----------------------------------------------------------------------------------------------
+    # -- feeds ------------------------------------------------------------------------------------------------------
 
     def read(self, feed: Feed, source: LaneSource | None = None) -> None:
-        """Goes on in another feed's lane, from its end, after the records that wait now. Records that a ``source``
-        fills the lane with do not outlive the process."""
+        """Goes on in another feed's lane, from its end, after the records that wait now. A lane that a ``source`` fills
+        is not durable."""
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
         if self.durable_position.durable:
@@ -115,7 +116,7 @@ class Queue:
             self._move_gates(old, feed)
         self.backlog.leave_empty()
         self.backlog.step()
-        self._registry.woken[self] = None
+        self._registry.ready_queues[self] = None
 
     def read_between(self, feed: Feed, source: LaneSource) -> None:
         """Reads what a ``source`` fills a feed's lane with, after what waits now and before what is to come."""
@@ -145,7 +146,7 @@ class Queue:
         self.drops.by_reason[Reason.SPILL_FAILED] += 1
 
     def close(self) -> None:
-        """Ends the queue. Its members, if there are any left, are given nothing more."""
+        """Ends the queue. Its remaining members get no more records."""
         self._become(QueueLife.ENDED)
         self.make_placeholder = None
         self.members.departed.clear()
@@ -154,7 +155,7 @@ class Queue:
         self.drops.stop()
         self._dispatch.stop()
         self.dismiss()
-        self._registry.woken.pop(self, None)
+        self._registry.ready_queues.pop(self, None)
         self.backlog.close()
 
     # -- members ----------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ class Queue:
             self._registry.watched.pop(placeholder, None)
             if placeholder.case.slow:
                 self._registry.count_slow(placeholder, -1)
-            self._registry.woken[self] = None
+            self._registry.ready_queues[self] = None
 
     def join(self, subscription: Subscription) -> None:
         self.dismiss()
@@ -207,7 +208,7 @@ class Queue:
         subscription.counters.start_at(backlog.handed_records, backlog.handed_bytes)
         self.members.add(subscription)
         subscription.session.queues[self] = None
-        self._registry.woken[self] = None
+        self._registry.ready_queues[self] = None
 
     def leave(self, member: Subscription) -> None:
         """Removes a member for good. If its session has ended, its unsettled records go to the other members."""
@@ -233,7 +234,7 @@ class Queue:
                     delivery.cursor = delivery.chunk = None
         if self.ends_with_members and not self.members:
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
-        self._registry.woken[self] = None
+        self._registry.ready_queues[self] = None
 
     # -- settled and requeued ---------------------------------------------------------------------------------------
 
@@ -242,8 +243,8 @@ class Queue:
         self.backlog.settled(cursor)
 
     def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
-        """Puts a record that was handed out back in its old place, marked as redelivered; drops it if it has come back
-        too often. ``late``: its member may settle it after all."""
+        """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
+        back too often. ``late`` says that its member may still settle it."""
         cursor, chunk = delivery.cursor, delivery.chunk
         if self.ended:
             return
@@ -257,7 +258,7 @@ class Queue:
             self.backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
         self.drops.fresh_from = inf
         self.feed.listening.pop(self, None)
-        self._registry.woken[self] = None
+        self._registry.ready_queues[self] = None
         self._registry.came_back[self] = None
 
     def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
@@ -266,7 +267,7 @@ class Queue:
         self.backlog.requeue(cursor, chunk, index, returns=1)
 
     def withdraw(self, delivery: Delivery) -> None:
-        """Drops a record that timed out and that its member settled after all, if no other member has it yet."""
+        """Drops a record that its member settled after it timed out, if no other member has it yet."""
         if not self.ended and isinstance(delivery.cursor, QueueCursor):
             self.backlog.withdraw(delivery.cursor, delivery.number)
 
@@ -281,8 +282,8 @@ class Queue:
         self.backlog.free(cursor, delivery.number)
 
     def requeue_late(self, member: Subscription, before_s: float) -> int:
-        """Requeues what the member was sent before ``before_s`` and has not settled. The member keeps its credit in use
-        for these. Returns how many there were."""
+        """Requeues the member's unsettled records that were sent before ``before_s``. They still use up the member's
+        credit. Returns how many there were."""
         if self.ends_with_members:
             return 0  # MQTT: a member keeps its deliveries until its session ends
         flight = member.channel.in_flight.items()
@@ -292,8 +293,8 @@ class Queue:
         return len(old)
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
-        """Requeues all that the member has not settled. Records that no other client may get are lost; without
-        ``all_of_it`` the member keeps those."""
+        """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
+        without ``all_of_it`` the member keeps them."""
         channel = member.channel
         for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
             if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
@@ -308,7 +309,7 @@ class Queue:
                 self.backlog.free(delivery.cursor, delivery.number)
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
-        """Drops all waiting records, which nobody takes, and counts them in this member's gap."""
+        """Drops all waiting records and counts them in this member's gap."""
         backlog = self.backlog
         while backlog.next_requeued is not None:
             record = backlog.pop()
@@ -328,12 +329,12 @@ class Queue:
             yield work
         return done
 
-    # -- when room is wanted ----------------------------------------------------------------------------------------
+    # -- memory pressure --------------------------------------------------------------------------------------------
 
     def holders(self, chunk: Chunk, late_s: float) -> list[Subscription]:
-        """Returns the members because of which the lane must keep a chunk: those that have not settled records of it
-        since ``late_s``; or, if records of it still wait, all that could get them, unless one of these takes
-        records."""
+        """Returns the members that make the lane hold a chunk. If records of the chunk still wait, these are all
+        members that could get them, unless one of them takes records. Otherwise they are the members with unsettled
+        records of the chunk, sent before ``late_s``."""
         self.members.forget_settled()
         if self.members and self.backlog.wants(chunk):
             holders = self.members.eligible if self.terms.single_active else list(self.members)
@@ -345,7 +346,7 @@ class Queue:
         ]  # fmt: skip
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
-        """Requeues what the member holds. If no member takes records, drops what waits, unless it was promised."""
+        """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
         self.requeue_all(member, reason, all_of_it=not member.promised)
         if self.promises or self.members.anybody_moves(late_s, self.used_s):
             return
@@ -353,7 +354,7 @@ class Queue:
             self._give_up(member, reason)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> bool:
-        """Drops what nobody takes, because room is wanted. Returns whether this turn had room for all of it."""
+        """Drops the records of a chunk to make room. Returns whether this turn had work left for all of them."""
         return self.drops.give_up_chunk(chunk, reason, promises=self.promises)
 
     # -- handing out ------------------------------------------------------------------------------------------------
@@ -364,8 +365,7 @@ class Queue:
             self._dispatch.run(now)
 
     def is_behind(self, now: float) -> bool:
-        """Returns whether records are to be sorted or dropped, in this turn or later ones, before the next one can be
-        handed out."""
+        """Tells whether records must be sorted or dropped before the next one can be handed out."""
         if self.terms.priorities and not self._dispatch.sort_in():
             return True
         return self.drops.head_expired(now)
@@ -376,13 +376,13 @@ class Queue:
         return not self.backlog.has_more and bool(self.members.ready(now))
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
-        """Hands the next record to a member that asks for it. None: no record waits, or the member has no credit.
-        Raises OSError (failing disk)."""
+        """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
+        credit. Raises OSError (failing disk)."""
         self.used_s = now
         return self._dispatch.get(member, now)
 
     def room_for(self, run: Run, now: float) -> int:
-        """Returns how many records of the run a queue takes that refuses what is too much."""
+        """Returns how many records of the run a queue with a length limit accepts."""
         size = (run.ends[-1] - run.bodies[-1]) or 1
         if self.drops.room(size) < len(run):
             self.dispatch(now)  # members may take some of what waits
@@ -391,7 +391,7 @@ class Queue:
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """Refuses the records of the run after the first ``accepted`` ones."""
         if run.journaled:
-            self.durable_position.never_had(first + accepted, first + len(run) - 1)
+            self.durable_position.refused(first + accepted, first + len(run) - 1)
         if self.terms.dead_letter_refused:
             for index in range(accepted, len(run)):
                 letter = DeadLetter(self.name, self.terms, run.record(index, first, now), Reason.QUEUE_LENGTH)

@@ -1,5 +1,5 @@
-"""Queue cursors: a queue's position in the lane of one feed, up to where the queue left it for another (its bindings
-changed). A queue nearly always has one, which has no end.
+"""A queue cursor is a queue's position in the lane of one feed. It ends where the queue went on to another feed,
+because its bindings changed. Most queues have one cursor, without an end.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from headway.core.log import Chunk, Cursor, Lane
 
 
 class LaneSource(Protocol):
-    """Fills a lane with records that come from elsewhere than from publishers."""
+    """Fills a lane with records that do not come from publishers."""
 
     def fill(self, lane: Lane) -> bool:
-        """Appends some more records, or looks for them for one step. False: there are no more. Raises OSError."""
+        """Appends some more records, or searches for them for one step. Returns False if there are no more. Raises
+        OSError."""
 
 
 class QueueCursor(Cursor):
-    """Reads the lane of ``feed`` up to record ``stop_number`` (None: without end)."""
+    """Reads the lane of ``feed`` up to record ``stop_number`` (None: without an end)."""
 
     __slots__ = ("feed", "first_number", "order", "source", "stop_number", "stop_position")
 
@@ -31,7 +32,7 @@ class QueueCursor(Cursor):
         self.stop_number: int | None = None
         self.stop_position = 0
         self.first_number = feed.lane.count
-        """Number of the first record that it reads."""
+        """The number of the first record that it reads."""
 
     @property
     def end_number(self) -> int:
@@ -43,20 +44,20 @@ class QueueCursor(Cursor):
 
     @property
     def finished(self) -> bool:
-        """Whether all records up to the stop were read; the queue goes on with its next cursor."""
+        """Tells whether all records up to the stop were read, so that the queue goes on with its next cursor."""
         return self.source is None and self.stop_number is not None and self.position >= self.stop_position
 
     def fill(self) -> None:
-        """Has the source append more records when all of the lane was read. Raises OSError."""
+        """Lets the source append more records if the lane was read to its end. Raises OSError."""
         if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
             self.source = None
             self.stop_number, self.stop_position = self.lane.count, self.lane.end
 
-    def stand_at(self, chunk: Chunk, index: int) -> None:
-        super().stand_at(chunk, index)
+    def start_at(self, chunk: Chunk, index: int) -> None:
+        super().start_at(chunk, index)
         self.first_number = self.number
 
     @property
     def passed_records(self) -> int:
-        """Number of records that it has read."""
+        """The number of records that it has read."""
         return self.number - self.first_number

@@ -1,8 +1,8 @@
-"""Writing: records of a queue are written for the member that gets them.
+"""Writing encodes the records of a queue for the member that gets them.
 
 A member with an envelope (AMQP) gets a batch in one ``send``, straight to its outlet. Records that the outlet does not
-take count as not handed out; only the rest of a record that it took half of waits in ``out``. So a stuck member holds
-no more than one record. Other members (groups in MQTT) are written to record by record, in their own dialect.
+take are not handed out. Only the rest of a half-sent record waits in ``out``, so a stuck member holds no more than one
+record. Other members (MQTT's shared subscriptions) get record by record, in their own dialect.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headway.core.routing import Registry
 
 
 class SendResult(NamedTuple):
-    """Number of records that were sent or, with a ``reason``, dropped; ``deliveries`` are those that the client is to
-    settle."""
+    """The number of records that were sent or, with a ``reason``, dropped. ``deliveries`` are those that the client has
+    to settle."""
 
     records: int
     deliveries: list[Delivery] = []  # noqa: RUF012  never changed
@@ -29,7 +29,7 @@ class SendResult(NamedTuple):
 
 
 def has_room(member: Subscription, now: float) -> bool:
-    """Returns whether a member can be given a record. Notes since when, if only its credit is exhausted."""
+    """Tells whether a member can take a record. Notes the time if only its credit is exhausted."""
     session = member.session
     outlet = session.outlet
     if outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
@@ -37,7 +37,7 @@ def has_room(member: Subscription, now: float) -> bool:
     if session.half_sent is not None or session.rest or session.life is GIVEN_UP or holds_back(member):
         return False
     if member.window.timeouts:
-        return False  # it still works on deliveries that timed out and went to others
+        return False  # it still works on deliveries that timed out and were requeued
     if not member.request.qos or member.credit_left > 0:
         return True
     for window in (member.window, member.channel, member.channel.whole):
@@ -47,7 +47,7 @@ def has_room(member: Subscription, now: float) -> bool:
 
 
 def moves(member: Subscription, late_s: float) -> bool:
-    """Returns whether a member can take records, or could since ``late_s``."""
+    """Tells whether a member can take records, or could since ``late_s``."""
     session, outlet = member.session, member.session.outlet
     if session.life is GIVEN_UP or member.life is PAUSED:
         return False
@@ -116,7 +116,7 @@ def send_batch(
 
 
 def resend(member: Subscription, delivery_id: int, now: float) -> bool:
-    """Sends a record in flight to the same member once more, under another id. False: the record cannot be read."""
+    """Sends a record in flight to the same member again, with a new id. Returns False if the record cannot be read."""
     channel, envelope, outlet = member.channel, member.request.envelope, member.session.outlet
     delivery = channel.in_flight[delivery_id]
     chunk, index = delivery.chunk, delivery.index
@@ -138,7 +138,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
 
 
 def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
-    """Returns the records as the envelope cuts them, once for all members with the same envelope shape."""
+    """Returns the records as cut by the envelope. Members with the same envelope shape share the result."""
     envelope = member.request.envelope
     assert envelope is not None
     key = (chunk, first, last, envelope.shape, redelivered)

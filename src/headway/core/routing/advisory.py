@@ -1,4 +1,4 @@
-"""Advisories: the broker publishes what happens to clients, as records on ``$SYS/headway/KIND/CLIENT``.
+"""Advisories: the broker publishes events of clients, as records on ``$SYS/headway/KIND/CLIENT``.
 
 Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were skipped: how many, which, why), ``offlined``,
 ``online``, ``close_consumer`` (asks the client to end a subscription), ``deleted`` (the subscription was ended),

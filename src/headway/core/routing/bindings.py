@@ -10,8 +10,8 @@ Headers = Mapping[str, object]
 NO_HEADERS: Headers = {}
 BINDING_BYTES = 1000
 WORDS_MAX = 128
-"""Words of a routing key that are told apart. A key of AMQP has 255 bytes and so no more words. In a topic with more
-words the rest counts as one."""
+"""The number of words of a routing key that are matched one by one. A key of AMQP has 255 bytes and so no more words.
+In a topic with more words the rest counts as one word."""
 
 
 class Destination(NamedTuple):
@@ -28,7 +28,7 @@ class Binding(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that the binding takes up, about, with its entries in the tables."""
+        """The approximate bytes that the binding takes up, with its entries in the tables."""
         return BINDING_BYTES + 4 * len(self.key) + (len(repr(self.arguments)) if self.arguments else 0)
 
 
@@ -38,10 +38,10 @@ class Bindings(ABC):
     def __init__(self) -> None:
         self.all: dict[Binding, None] = {}
         self.visited = 0
-        """Entries that the last match looked at, besides those that it found."""
+        """The number of entries that the last match looked at, besides those that it found."""
 
     def add(self, binding: Binding) -> bool:
-        """Returns False if the binding was there already."""
+        """Adds a binding. Returns False if it was there already."""
         if binding in self.all:
             return False
         self.all[binding] = None
@@ -49,7 +49,7 @@ class Bindings(ABC):
         return True
 
     def remove(self, binding: Binding) -> bool:
-        """Returns False if there was no such binding."""
+        """Removes a binding. Returns False if there was no such binding."""
         if self.all.pop(binding, self) is self:
             return False
         self._leave(binding)
@@ -57,8 +57,8 @@ class Bindings(ABC):
 
     @abstractmethod
     def seen(self, binding: Binding) -> Binding:
-        """Returns the binding without what this kind of exchange does not look at. Bindings that are then equal let the
-        same messages through."""
+        """Returns the binding without the parts that this kind of exchange ignores. Bindings that are then equal let
+        the same messages through."""
 
     @abstractmethod
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
@@ -148,7 +148,7 @@ class TopicBindings(Bindings):
         return (binding.destination for node in nodes for binding in node.bindings)
 
     def spares(self, key: str) -> bool:
-        """Returns whether patterns that begin with a wildcard do not match this key."""
+        """Tells whether patterns that begin with a wildcard do not match this key."""
         return False
 
     def _enter(self, binding: Binding) -> None:
@@ -180,13 +180,13 @@ class AmqTopic(TopicBindings):
 
 
 def _words(pattern: str) -> list[str]:
-    """Returns the words of a pattern, and of neighbouring "#" only the first, which means the same."""
+    """Returns the words of a pattern. Neighbouring "#" become one, which means the same."""
     words = pattern.split(".") if pattern else []
     return [word for at, word in enumerate(words) if not at or word != "#" or words[at - 1] != "#"]
 
 
 def _or_none(nodes: dict[_Word, None]) -> None:
-    """Adds the "#" nodes behind these nodes, for a "#" may stand for no word at all."""
+    """Adds the "#" nodes behind these nodes, because a "#" also matches no word at all."""
     for node in list(nodes):
         if "#" in node.next:
             nodes[node.next["#"]] = None
@@ -207,7 +207,7 @@ class HeadersBindings(Bindings):
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the headers that some binding looks at."""
+        """The names of the headers that some binding looks at."""
         return frozenset(name for binding in self.all for name in _looked_at(dict(binding.arguments)))
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:

@@ -1,7 +1,7 @@
-"""Ended publishers: sessions that are over, and whose records some consumer may still lose. Their counters go on.
+"""Ended publishers: sessions that have ended and whose records consumers may still lose. Their counters go on.
 
-They are bounded by number and by bytes, for clients choose the length of their names. The ones that ended first go
-first; what consumers lose of their records after that is counted by reason only.
+They are bounded by number and by bytes, because clients choose the length of their names. The sessions that ended first
+are dropped first; records of theirs that consumers lose later are counted by reason only.
 """
 
 from __future__ import annotations

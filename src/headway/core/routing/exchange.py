@@ -1,11 +1,11 @@
-"""Exchanges and bindings: which queues a message goes to (AMQP 0-9-1, 3.1.3).
+"""Exchanges and bindings route a message to queues (AMQP 0-9-1, 3.1.3).
 
 Rules:
-- A queue gets a message once, however many of its bindings match and however many paths lead to it.
+- A queue gets a message once, even if several of its bindings match or several paths lead to it.
 - The default exchange has no bindings: every queue is bound to it by its own name.
 - A message that matches no binding of an exchange goes to its alternate exchange, if it has one.
-- An exchange decides by routing key and headers alone. So its decision is worked out once for each exchange, key and
-  set of headers, and remembered until some binding changes (router.py).
+- An exchange decides by routing key and headers alone. So its decision is computed once for each exchange, key and set
+  of headers, and cached until some binding changes (router.py).
 - ``TOPICS`` (amq.topic) stands for the topics themselves. A message that reaches it also reaches MQTT subscribers,
   under its routing key; a message that is published to a topic is routed as if it were published to this exchange.
 """
@@ -41,9 +41,9 @@ class Exchange:
         self.kind = kind
         self.durable = durable
         self.auto_delete = auto_delete
-        """Whether the exchange is deleted with the last binding that leads from it."""
+        """Set if the exchange is deleted with the last binding that leads from it."""
         self.internal = internal
-        """Whether only other exchanges may publish to this one."""
+        """Set if only other exchanges may publish to this one."""
         self.alternate = alternate
         self.arguments = arguments
         self.bindings = AmqTopic() if name == TOPICS else KINDS[kind]()
@@ -65,7 +65,7 @@ class ExchangeRoute(NamedTuple):
     queues: tuple[str, ...]
     topics: bool
     by_name: bool = False
-    """Whether the message reached the default exchange, which goes by the queue's name."""
+    """Set if the message reached the default exchange, which leads to a queue by its name."""
 
 
 PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"), (TOPICS, "topic"),
@@ -80,12 +80,12 @@ class Exchanges:
         self.queues: dict[str, None] = {}
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
         self.bytes = 0
-        """Bytes that all exchanges and bindings take up."""
+        """The bytes that all exchanges and bindings take up."""
         self.visited = 0
-        """Entries that the last search for a route looked at."""
+        """The number of entries that the last search for a route looked at."""
         self.ends_unused = True
-        """Whether auto-delete exchanges end with their last binding. Not while a journal is restored, which tells when
-        they ended."""
+        """Set if auto-delete exchanges end with their last binding. It is not set while a journal is restored, because
+        the journal tells when they ended."""
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Exchanges:
         queues: dict[str, None] = {}
         visited: dict[str, None] = {}
         waiting = [first]
-        places = 0
+        entries = 0
         while waiting:
             name = waiting.pop(0)
             exchange = self.by_name.get(name)
@@ -178,11 +178,11 @@ class Exchanges:
                 found = [Destination("queue", key)] if key in self.queues else []
             else:
                 found = list(exchange.bindings.match(key, headers))
-                places += exchange.bindings.visited
-            places += 1 + len(found)
+                entries += exchange.bindings.visited
+            entries += 1 + len(found)
             queues |= dict.fromkeys(to.name for to in found if to.kind == "queue")
             waiting += [to.name for to in found if to.kind == "exchange"]
             if not found and name != TOPICS and exchange.alternate is not None:
                 waiting.append(exchange.alternate)
-        self.visited = places
+        self.visited = entries
         return ExchangeRoute(tuple(queues), TOPICS in visited, "" in visited)

@@ -1,10 +1,9 @@
-"""Overdue: work of queues on single records (dropping, sorting, handing out again) that is too much for one turn.
+"""Overdue work: work of queues on single records (dropping, sorting, handing out again) that is too much for one turn.
 
 Theory of operation. Dropping a record is little work, unless it becomes a dead letter, which is published anew. A
-requeued record is handed out by itself. So all queues together do only as much of each as a turn has room for. Queues
-with more to do go on in the next turns; those that had no part of this turn come first. While a queue has records to
-drop or to sort, the broker reads no more records for it (``Broker.must_wait``); otherwise there could be more of them
-each turn.
+requeued record is handed out by itself. So all queues together share a limited amount of such work in a turn. Queues
+with more to do go on in the next turns; queues that did none in this turn come first. While a queue has records to drop
+or to sort, the broker reads no more records for it (``Broker.must_wait``). Otherwise their number could grow each turn.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from __future__ import annotations
 from headway.core.consumer import SharedReader
 
 OVERDUE_WORK = 4096
-"""Work in one turn, in the server's units (server/connections/turn_budget.py)."""
+"""The work of one turn, in the server's units (server/connections/turn_budget.py)."""
 DEAD_LETTER_WORK = 32
-"""Work of publishing a dead letter."""
+"""The work of publishing a dead letter."""
 REQUEUED_WORK = 8
-"""Work of handing out a requeued record."""
+"""The work of handing out a requeued record."""
 SORTED_WORK = 4
-"""Work of sorting a record by priority."""
+"""The work of sorting a record by priority."""
 
 
 class Overdue:
@@ -26,15 +25,15 @@ class Overdue:
 
     def __init__(self) -> None:
         self.left = OVERDUE_WORK
-        """Work that this turn has left."""
+        """The work that this turn has left."""
         self.queues: dict[SharedReader, None] = {}
-        """Queues that have more to do."""
+        """The queues that have more to do."""
         self._last: dict[SharedReader, None] = {}
-        """Queues that have more to do and have done some in this turn."""
+        """The queues that have more to do and did some of it in this turn."""
 
     @property
     def begun(self) -> bool:
-        """Whether work was done in this turn."""
+        """Tells whether work was done in this turn."""
         return self.left < OVERDUE_WORK
 
     def turn(self) -> dict[SharedReader, None]:
@@ -49,7 +48,7 @@ class Overdue:
         return queues
 
     def put_off(self, queue: SharedReader, *, begun: bool) -> None:
-        """Lets the queue go on in the next turn. ``begun``: it has done some in this one."""
+        """Lets the queue go on in the next turn. ``begun`` says that it did some work in this one."""
         self.queues[queue] = None
         if begun:
             self._last[queue] = None

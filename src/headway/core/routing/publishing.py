@@ -1,11 +1,10 @@
-"""Publishing: gives a run its sequence numbers, and puts it into the states, the retained records and the lanes that it
-goes to.
+"""Publishing gives a run its sequence numbers, and puts it into its states, retained records and lanes.
 
 All work here is done once for each run and each distinct (filter, selector, dialect), never for each subscriber. A run
-is encoded once in each dialect, however many lanes take it; so is each part of it that a selector wants.
+is encoded once in each dialect for all lanes; so is each part of it that a selector accepts.
 
 A large run, by its bytes in all lanes together or by its work, is published in *slices*. Between two slices its
-publisher may be told to wait, and then the rest waits with it. So one publisher takes a pool at most a slice beyond its
+publisher may be paused, and then the rest waits with it. So one publisher takes a pool at most a slice beyond its
 limit. A slice has at least one record.
 """
 
@@ -21,11 +20,11 @@ from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 
 RECORDS_A_UNIT = 128
-"""Records more in one lane that are as much work as one more lane."""
+"""So many more records in one lane are as much work as one more lane."""
 SELECTED_A_UNIT = 4
-"""Records that a selector looks at that are as much work as one more lane."""
+"""So many records that a selector looks at are as much work as one more lane."""
 SEARCHED_A_UNIT = 8
-"""Entries looked at for a route that are as much work as one more lane. Routes are worked out once and remembered."""
+"""So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
 Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
@@ -71,8 +70,8 @@ class Publishing:
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publishes runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
 
-        Raises :class:`Refused` if a retained record cannot be kept or a queue refuses records. All other lanes and
-        states have them nevertheless.
+        Raises :class:`Refused` if there is no room to retain a record or if a queue refuses records. All other lanes
+        and states have them nevertheless.
         """
         taken = 0
         refused: Refused | None = None
@@ -111,7 +110,7 @@ class Publishing:
         return PublishedRuns(done, taken, work, refused, rest)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
-        """Returns how many lanes and states took the run, and the last refusal."""
+        """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
         first = self._count(session, run)
         refused: Refused | None = None
         if run.retain:
@@ -147,10 +146,10 @@ class Publishing:
         return PublishedSlice(run, taken, accepted, work, stop)
 
     def _searched(self) -> int:
-        """Returns the work of finding routes since it was last asked for."""
+        """Returns the work of finding routes since the last call."""
         router = self._registry.router
-        places, router.searched = router.searched, 0
-        return -(-places // SEARCHED_A_UNIT)
+        entries, router.searched = router.searched, 0
+        return -(-entries // SEARCHED_A_UNIT)
 
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers)
@@ -175,7 +174,7 @@ class Publishing:
         return first
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
-        """Puts a run where its route leads. Returns the first two fields of :class:`Published`."""
+        """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
         ledger = self._registry.ledger
         if ledger is not None and (route.stream or (route.durable and run.qos)):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
@@ -197,7 +196,7 @@ class Publishing:
         return taken, accepted
 
     def keep(self, state: State, run: Run, first: int, now: float) -> None:
-        """Updates a state. Where the topic itself is the key, only the last record of the run matters."""
+        """Updates a state. If the topic itself is the key, only the last record of the run matters."""
         count = len(run)
         start = count - 1 if state.by_topic else 0
         for index in range(start, count):
@@ -206,7 +205,7 @@ class Publishing:
     def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float
     ) -> int:
-        """Appends a run to the lane of a feed. Returns 0 if the feed wants none of its records, else 1."""
+        """Appends a run to the lane of a feed. Returns 0 if the feed accepts none of its records, else 1."""
         key = feed.key
         if session is not None and key.exclude == session.number:
             return 0
@@ -238,21 +237,21 @@ class Publishing:
             self._registry.pause(session, pool, now)
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """Returns whether the publisher has to wait because there is no room for the run."""
+        """Tells whether the publisher has to wait because there is no room for the run."""
         for feed in self.route(run).feeds:
             self._hold_up(session, feed, now)
         return bool(session.paused_by)
 
     def _append_selected(self, feed: Feed, run: Run, first: int, encoded: Encoded, now: float) -> bool:
-        """Appends the records that the feed's selector wants, neighbours together as a run of their own."""
+        """Appends the records that the feed's selector accepts. Neighbours form a run of their own."""
         assert feed.selector is not None
         dialect = feed.key.dialect
-        wanted = feed.selector.select(run)
+        selected = feed.selector.select(run)
         start = 0
-        for at, index in enumerate(wanted, 1):
-            if at < len(wanted) and wanted[at] == index + 1:
+        for at, index in enumerate(selected, 1):
+            if at < len(selected) and selected[at] == index + 1:
                 continue
-            begin, stop = wanted[start], index + 1
+            begin, stop = selected[start], index + 1
             piece, sequence = part_of(run, begin, stop), first + begin
             key = dialect if piece is run else (dialect, begin, stop)
             frames = encoded.get(key)
@@ -260,7 +259,7 @@ class Publishing:
                 frames = encoded[key] = dialect.encode(piece, sequence)
             feed.lane.append(piece, frames, sequence, now)
             start = at
-        return bool(wanted)
+        return bool(selected)
 
     def announce(self, record: Record, now: float) -> None:
         """Publishes a record of the broker's own."""
@@ -268,7 +267,7 @@ class Publishing:
 
 
 def _room(feed: Feed, run: Run, now: float) -> int:
-    """Returns how many records of the run a queue has room for that refuses what is too much."""
+    """Returns how many records of the run a queue with a length limit has room for."""
     return next(queue for queue in feed.queues if queue.feed is feed).room_for(run, now)
 
 
@@ -291,7 +290,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
 def work_of(count: int, route: Route, taken: int) -> int:
     """Returns the work of publishing ``count`` records of a run that ``taken`` lanes and states took."""
     work = 1 + taken
-    if route.selecting:  # to begin a run costs a selector as much as one record
+    if route.selecting:  # the begin of a run costs a selector as much as one record
         work += route.selecting * (count + 1) // SELECTED_A_UNIT
     if count > RECORDS_A_UNIT:
         work += taken * (count // RECORDS_A_UNIT)

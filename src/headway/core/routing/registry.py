@@ -1,4 +1,4 @@
-"""Registry: the tables that all parts of the core work on, and the limits of clients."""
+"""The registry has the tables that all parts of the core work on, and the limits of clients."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ if TYPE_CHECKING:
 
 
 class RecordedTopics(ArchiveIndex, Protocol):
-    """Recorded topics, as subscribers read them. Times are the wall clock's."""
+    """Recorded topics, as subscribers read them. Times are wall clock times."""
 
     @property
     def wall_offset_s(self) -> float:
-        """Wall clock time less monotonic time."""
+        """The wall clock less the monotonic clock."""
 
     def earliest(self, filter: str) -> int | None:
-        """Returns the first offset of which the records are there; None: the filter is not recorded."""
+        """Returns the first offset from which no record is deleted; None if the filter is not recorded."""
 
     def complete(self, filter: str) -> bool:
-        """Returns whether every record that the filter matches is recorded."""
+        """Tells whether every record that the filter matches is recorded."""
 
     def before(self, filter: str, time_s: float) -> int:
         """Returns the last offset before a time."""
 
     def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
         """Yields the runs that have records with ``after`` < offset <= ``upto``, each with its first offset and its
-        time, and also runs of other topics. Raises OSError."""
+        time. Runs of other topics are among them. Raises OSError."""
 
     def stream_of(self, topic: str) -> str:
-        """Returns the stream in which a topic is recorded; empty: in none."""
+        """Returns the stream in which a topic is recorded; empty if it is not."""
 
     def read(
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
-        """The records with ``after`` < offset <= ``upto``; None as any source of a backfill. Raises OSError."""
+        """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Raises OSError."""
 
 
 Holdup = Feed | Lane | Pool | Ledger
-"""Things that can hold up publishers: a feed's gate, a closed lane, a full pool, a journal that is behind."""
+"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, a journal that is behind."""
 RESUME_WORK = 4
-"""Work of telling one publisher that it may go on."""
+"""The work of resuming one publisher."""
 
 
 def pause_reason(by: object) -> str:
-    """Returns the words that tell a publisher why it has to wait; ``by`` is a ``Holdup``."""
+    """Returns, in words, the reason why a publisher has to wait; ``by`` is a ``Holdup``."""
     if isinstance(by, Feed):
         return "consumers cannot keep up"
     if isinstance(by, Lane):
-        return f"the room for what nobody takes is used up ({format_size(by.memory_bytes)} of memory)"
+        return f"records that consumers do not take use up their room ({format_size(by.memory_bytes)} of memory)"
     return "memory is used up" if isinstance(by, Pool) else "the journal cannot follow"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of what one client of a listener may ask for. Times in seconds."""
+    """The limits of one client's requests, by listener. Times are in seconds."""
 
     subscriptions_per_session_max: int = 10_000
     session_expiry_max_s: float = 7 * 86_400.0
@@ -76,6 +76,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 class Registry:
     """Plain tables and counters. The rooms above (queue, clients, governance) change them."""
+
 
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...],
                  sessions_max: int) -> None:
@@ -106,8 +107,8 @@ class Registry:
         """Publishers that are not read, by what holds them up."""
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
-        self.woken: dict[SharedReader, None] = {}
-        """Queues that may be able to hand out more than at the last flush, though no records came."""
+        self.ready_queues: dict[SharedReader, None] = {}
+        """Queues that may be able to hand out more than at the last flush. They are dispatched in this turn."""
         self.left: dict[Feed, None] = {}
         """Feeds that a queue no longer reads; their gates may be gone."""
         self.renamed: dict[SharedReader, None] = {}
@@ -119,20 +120,20 @@ class Registry:
         self.owned: dict[Session, dict[SharedReader, None]] = {}
         """Exclusive queues of each session, which end with it."""
         self.cuts: dict[tuple[object, ...], object] = {}
-        """Records as envelopes cut them in this flush, for all members that are given the same."""
+        """Records as cut by envelopes in this flush; members that get the same records share them."""
         self.watched: dict[Subscription, None] = {}
         """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
         self.consumers: Counter[str] = Counter()
         self.slow_consumers: Counter[str] = Counter()
-        """Number of subscriptions, and of slow ones, by filter."""
+        """The number of subscriptions, and of slow ones, by filter."""
         self.slow = 0
-        """Number of slow subscriptions."""
+        """The number of slow subscriptions."""
         self.observer: Observer | None = None
-        """Records telemetry; None: telemetry is off."""
+        """Records telemetry; None if telemetry is off."""
         self.ledger: Ledger | None = None
-        """Collects what is to outlive the process; None: there is no journal."""
+        """Collects entries for the journal; None if there is no journal."""
         self.archive: RecordedTopics | None = None
-        """The recorded topics; None: there is no journal."""
+        """The recorded topics; None if there is no journal."""
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
         self.sequence = 0
@@ -152,7 +153,7 @@ class Registry:
 
     @property
     def journaled(self) -> int:
-        """The last sequence up to which the journal has written what it was given."""
+        """The sequence up to which all entries of the journal are on disk."""
         return 0 if self.ledger is None else self.ledger.written_sequence
 
     def count_durable_reader(self, feed: Feed, change: int) -> None:
@@ -184,8 +185,7 @@ class Registry:
         return policy_for_any(self.policies, filters, durable)
 
     def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
-        """Returns the policy that governs a subscription that asked for none: the first that covers any of its
-        names."""
+        """Returns the policy of a subscription that asked for none: the first that covers any of its names."""
         policies = self.policies if among is None else among
         return policy_for_any(policies, subscription.reader.names(subscription), subscription.durable)
 
@@ -219,7 +219,7 @@ class Registry:
         self.slow += change
 
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
-        """Adds records that a consumer was not given to the counters of their publishers."""
+        """Adds records that a consumer did not get to the counters of their publishers."""
         for number, count in losses.items():
             publisher = self.numbers.get(number) or self.ended_publishers.get(number)
             if publisher is not None:
@@ -240,10 +240,10 @@ class Registry:
         self.paused.setdefault(by, {})[session] = None
 
     def ungate(self, feed: Feed, now: float) -> None:
-        """Lets publishers go on that a gate held up, after a gate was opened or a queue got another consumer."""
+        """Resumes publishers that a gate held up, after a gate was opened or a queue got another consumer."""
         if feed.gated:
             own = next(gate.session for gate in feed.gates if gate.reader.gates)
-            if own in self.paused.get(feed, ()) and not feed.holds_back(own):  # no publisher waits for itself
+            if own in self.paused.get(feed, ()) and not feed.holds_back(own):  # a publisher never waits for itself
                 del self.paused[feed][own]
                 self._resume(own, feed, now)
             return
@@ -253,7 +253,7 @@ class Registry:
         self.resume(feed, now)
 
     def resume(self, by: Holdup, now: float) -> None:
-        """Reads again from publishers that waited only for this: as many as this turn has room for, and the others in
+        """Resumes publishers that waited only for this: as many as this turn has work left for, and the others in the
         turns to come."""
         waiting = self.paused.pop(by, None)
         if waiting:

@@ -1,4 +1,4 @@
-"""Replay: recorded records that a queue hands out before new ones, because a binding asked for them (``from``).
+"""A replay is recorded records that a queue hands out before new ones, because a binding asked for them (``from``).
 
 Records are read from disk as the queue hands them out, a batch at a time, into a lane of the queue's own. So a replay
 takes up no more memory than a batch, however long it is. It is not durable: after a crash the client asks for it again.
@@ -37,8 +37,8 @@ class Replay:
         self._matches = matches
 
     def fill(self, lane: Lane) -> bool:
-        """Appends some more records, or looks at ``LOOKS_MAX`` runs in vain. False: there are no more. Raises
-        OSError."""
+        """Appends some more records, or looks at ``SCAN_MAX`` runs without finding one. Returns False if there are no
+        more. Raises OSError."""
         end, looks = lane.end, 0
         for run, first, time_s in self._runs:
             start, stop = max(0, self._after + 1 - first), min(len(run), self._upto + 1 - first)

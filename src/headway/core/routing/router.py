@@ -1,7 +1,7 @@
-"""Router: finds the feeds and states that a record goes to, by its topic or by its exchange and key. A route is worked
-out once and remembered until something changes.
+"""The router finds the feeds and states for a record, by its topic or by its exchange and key. It caches each route
+until a feed, a state or a binding changes.
 
-Queues that are bound alike read one feed. So a record is written once for them, however many there are.
+Queues with equal bindings read one feed. So a record is written once for all of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from headway.core.consumer import SharedReader
 
 COPIES = "CC"
-"""Header with more routing keys for a message (sender-selected distribution)."""
-COPY_PLACES = 8
-"""Work of adding the route of one more key, in entries looked at."""
+"""The header with more routing keys for a message (sender-selected distribution)."""
+COPY_WORK = 8
+"""The work of adding the route of one more key, in entries looked at."""
 ROUTES_MAX = 100_000
-"""Routes that are remembered; beyond that number all are forgotten."""
+"""The size of the cache of routes; a full cache is emptied."""
 VALUE_MAX = 256
-"""Length of a header's value from which on the route is not remembered."""
+"""A route is not cached if a header's value is longer than this."""
 
 
 class Route:
@@ -37,11 +37,11 @@ class Route:
         self.feeds = feeds
         self.states = states
         self.durable = any(feed.durable_readers for feed in feeds)
-        """Whether a durable subscription or queue gets the records."""
+        """Set if a durable subscription or queue gets the records."""
         self.selecting = sum(feed.selector is not None for feed in feeds)
-        """Number of feeds with a selector, which looks at each record."""
+        """The number of feeds with a selector, which looks at each record."""
         self.stream = stream
-        """Stream of the journal in which the records are recorded; empty: in none."""
+        """The stream of the journal in which the topic is recorded; empty if it is not."""
 
 
 class Router:
@@ -51,7 +51,7 @@ class Router:
         self.exchanges = Exchanges()
         self.queues: dict[str, SharedReader] = {}
         self.recorded_in: Callable[[str], str] = lambda _: ""
-        """Returns the stream in which a topic is recorded; empty: in none."""
+        """Returns the stream in which a topic is recorded; empty if it is not."""
         self.called: Callable[[SharedReader], None] = lambda _: None
         """Called when a queue may be published to by its own name for the first time."""
         self._feed_trie: FilterTrie[Feed] = FilterTrie()
@@ -59,13 +59,14 @@ class Router:
         self._routes: dict[str, Route] = {}
         self._bound: dict[tuple[object, ...], Route] = {}
         self._by_headers: dict[tuple[object, ...], Route] = {}
-        """Routes that headers decide. They are kept apart because there may be as many as messages."""
+        """Routes that depend on headers. They have a cache of their own, because there may be as many as messages."""
         self._looks_at: dict[str, frozenset[str]] = {}
-        """By exchange: the names of the headers that its bindings look at."""
+        """The names of the headers that each exchange's bindings look at."""
         self.searched = 0
-        """Entries that were looked at for routes and are not counted as work yet. The next publisher pays for them."""
+        """The number of entries that were looked at and are not counted as work yet. They count for the next publisher.
+        """
         self._forgotten = 0
-        """How often all routes were forgotten."""
+        """The number of times that all routes were forgotten."""
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -85,7 +86,7 @@ class Router:
         others = [self._route_under(exchange, topic_of(key), headers) for key in copies if isinstance(key, str)]
         if self._forgotten != forgotten:  # a queue was called by its name, and reads another feed than a moment ago
             return self.route_from(exchange, topic, headers)
-        self.searched += sum(COPY_PLACES + len(one.feeds) for one in others)
+        self.searched += sum(COPY_WORK + len(one.feeds) for one in others)
         feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
         states = dict.fromkeys(state for one in (route, *others) for state in one.states)
         return Route(list(feeds), list(states), route.stream)
@@ -99,7 +100,7 @@ class Router:
         return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
 
     def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
-        """Returns the headers that the exchange, and those behind it, look at."""
+        """Returns the headers that the exchange, and the exchanges behind it, look at."""
         names = self._looks_at.get(exchange)
         if names is None:
             names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
@@ -109,7 +110,7 @@ class Router:
 
     def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
                     ) -> Route:
-        """Returns a remembered route, or works it out. ``asked``: exchange, topic, and the headers that decide."""
+        """Returns a cached route, or finds it. ``asked`` has the exchange, the topic, and the headers that decide."""
         route = routes.get(asked)
         if route is None:
             if len(routes) >= ROUTES_MAX:

@@ -41,7 +41,7 @@ MAX_DEPTH = 64
 
 
 def priority_of(record: Record) -> int:
-    """Priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
+    """Returns the priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
     return terms.priority_in(record.properties)
 
 
@@ -64,11 +64,11 @@ class Selector:
         return f"<selector {self.text}>"
 
     def matches(self, record: Record, key_of: KeyExtractor | None = None) -> bool:
-        """The record satisfies the selector. ``key_of`` gives the value of the identifier ``key``."""
+        """Tells whether the record satisfies the selector. ``key_of`` gives the value of the identifier ``key``."""
         return self._evaluate(RecordView(record.topic, record.properties, record.payload, key_of)) is True
 
     def select(self, run: Run, key_of: KeyExtractor | None = None) -> list[int]:
-        """The indexes of the run's records that satisfy the selector, without making record objects."""
+        """Returns the indexes of the run's records that satisfy the selector, without making record objects."""
         evaluate, data, wanted = self._evaluate, run.data, []
         view = RecordView(run.topic, run.properties, b"", key_of)
         for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
@@ -105,7 +105,7 @@ class _Expression(NamedTuple):
 
 
 def _depth(*nodes: _Expression) -> int:
-    """The depth of an expression with these operands. It is limited, for closures nest as deep as expressions."""
+    """Returns the depth of an expression with these operands. It is limited, because closures nest as deep."""
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
         raise BadSelector(f"nested more than {MAX_DEPTH} deep", nodes[0].at)
@@ -113,7 +113,7 @@ def _depth(*nodes: _Expression) -> int:
 
 
 def _condition(node: _Expression) -> Evaluator:
-    """The evaluator of an expression that is used as a condition."""
+    """Returns the evaluator of an expression that is used as a condition."""
     if node.kind == "truth":
         return node.evaluate
     if node.kind != "any":

@@ -19,7 +19,7 @@ DEFAULT_PRIORITY = 4
 
 
 def priority_in(properties: Properties) -> int:
-    """Priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
+    """Returns the priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
     value = properties.user_value("priority") if properties.user else None
     return ord(value) - 48 if value and len(value) == 1 and "0" <= value <= "9" else DEFAULT_PRIORITY
 
@@ -39,7 +39,7 @@ class RecordView:
         """Fields that the selector's reader found in the payload. None: not read yet. False: there are none."""
 
     def own(self, name: str) -> object:
-        """Topic, priority or key of the record; a field or property of the same name hides these."""
+        """The topic, priority or key of the record; a field or property of the same name hides these."""
         if name == "topic":
             return self.topic
         if name == "priority":
@@ -66,7 +66,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def number(value: object) -> int | float | None:
-    """``value`` as a number; None: it is no number."""
+    """Returns ``value`` as a number; None if it is no number."""
     if isinstance(value, _NUMBERS):
         return None if isinstance(value, bool) else value
     if type(value) is UntypedText:
@@ -87,7 +87,7 @@ def bounded(value: int | float | None) -> int | float | None:
 
 
 def truth(value: object) -> Truth:
-    """``value`` as a condition."""
+    """Returns ``value`` as a condition."""
     if type(value) is bool:
         return value
     return _TRUTHS.get(value.lower()) if type(value) is UntypedText else None
@@ -123,7 +123,7 @@ def compare(test: Callable[[Any, Any], bool], left: object, right: object) -> Tr
 
 
 def comparison(sign: str, left: Evaluator, right: Evaluator, constant: object = None) -> Evaluator:
-    """``constant`` is the value of ``right`` if that is constant: the usual case, which has a fast path."""
+    """Returns a comparison. ``constant`` is the value of ``right`` if that is constant, which has a fast path."""
     test = TESTS[sign]
     if type(constant) is str:
         alike: tuple[type, ...] = (str, UntypedText)
@@ -140,7 +140,7 @@ def comparison(sign: str, left: Evaluator, right: Evaluator, constant: object = 
 
 
 def arithmetic(sign: str, left: Evaluator, right: Evaluator) -> Evaluator:
-    """The result is NULL if an operand is no number, and on division by zero or overflow."""
+    """Returns an operation, whose result is NULL if an operand is no number, and on division by zero or overflow."""
     apply = SUMS[sign]
 
     def evaluate(view: RecordView) -> int | float | None:
@@ -165,7 +165,8 @@ def negation(of: Evaluator) -> Evaluator:
 
 
 def chain(evaluators: Sequence[Evaluator], decides: bool) -> Evaluator:
-    """OR, if ``decides`` is True: one true part makes the whole true. AND, if it is False. Parts are tried in order."""
+    """Returns OR if ``decides`` is True, so that one true part makes the whole true; else AND. The parts are tried in
+    order."""
 
     def evaluate(view: RecordView) -> Truth:
         result: Truth = not decides

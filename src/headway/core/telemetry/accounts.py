@@ -1,4 +1,4 @@
-"""Accounts: every record that was ever meant for a consumer, by what became of it.
+"""An account counts all records that were ever meant for a consumer, by their fate.
 
 A record was *drained* (the consumer's outlet took it), was *skipped* (a policy, its age or its size left it out), or it
 still waits (*lag*):
@@ -17,7 +17,8 @@ Offered, drained and skipped never decrease, in records or in bytes. Special cas
 - *Members of a shared subscription* all have the lag of their group. A record that went to another member is skipped.
 - *Consumers that poll* recorded topics: their bytes are known per batch of the journal, so the figures move late and in
   steps.
-- *Discarding the newest*: a discarded record counts as lag until the cursor has passed it, for it is held until then.
+- *Discarding the newest*: a discarded record counts as lag until the cursor has passed it, because it is held until
+  then.
 """
 
 from __future__ import annotations
@@ -45,6 +46,6 @@ class Account(NamedTuple):
 
 
 def account(subscription: Subscription) -> Account:
-    """The account of a subscription that has not ended."""
+    """Returns the account of a subscription that has not ended."""
     reader = subscription.reader
     return Account(*reader.drained(subscription), *reader.skipped(subscription), *reader.owed(subscription))

@@ -1,4 +1,4 @@
-"""Histograms of durations, in buckets that grow by a tenth: of fixed size, however many durations are added."""
+"""A histogram of durations, in buckets that grow by a tenth. Its size is fixed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 RATIO = 1.1
 LEAST_S, MOST_S = 10e-6, 100.0
-"""Shorter and longer durations count as these; the longest duration is also kept exactly."""
+"""Shorter and longer durations count as these; the longest duration is also stored exactly."""
 
 
 def _bounds() -> list[float]:
@@ -36,7 +36,7 @@ class Histogram:
             self.longest_s = seconds
 
     def quantile(self, share: float) -> float:
-        """The duration that ``share`` of all durations do not exceed; 0 when there are none."""
+        """Returns the duration that ``share`` of all durations do not exceed; 0 if there are none."""
         wanted = share * self.count
         seen = 0
         for bound, count in zip(_BOUNDS, self._counts, strict=False):

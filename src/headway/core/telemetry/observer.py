@@ -6,7 +6,7 @@ Rules:
 - *Any other consumer* gets a row every ``idle_s``. A tick writes at most ``ROWS_PER_TICK`` rows, of the consumers whose
   last rows are the oldest, so ten thousand idle consumers do not stall the loop. A new consumer gets its first row at
   the next tick.
-- *A consumer that ends* gets a last row with the records that it was not given and the reason for its end.
+- *A consumer that ends* gets a last row with the records that it did not get and the reason for its end.
 - The cost of a tick does not grow with the number of consumers. Rows are read from counters that exist anyway
   (accounts.py, sampling.py).
 
@@ -122,7 +122,7 @@ class LakeObserver:
                 self._lane(subscription.feed, lane, now)
 
     def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """Writes the last row of a consumer that ends or is replaced. To be called before its counters are closed."""
+        """Writes the last row of a consumer that ends or is replaced. Called before its counters are closed."""
         trail = self._trails.get(subscription)
         if trail is None:
             return
@@ -208,14 +208,14 @@ class LakeObserver:
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight, sample.held_bytes, verdict.text,
         ))  # fmt: skip
 
-    # -- the whole --------------------------------------------------------------------------------------------------
+    # -- the broker -------------------------------------------------------------------------------------------------
 
     def turned(self, seconds: float) -> None:
         """Counts a turn's duration, from the first byte read to the last byte written."""
         self._turns.add(seconds)
 
     def whole(self, now: float, *, late_s: float, rss_bytes: int, dropped_rows: int) -> None:
-        """Writes a row of the broker; called once a second. ``dropped_rows``: rows lost after the recorder."""
+        """Writes a row of the broker. Called once a second. ``dropped_rows`` are the rows lost after the recorder."""
         for subscription, trail in islice(self._trails.items(), ROWS_PER_TICK):
             books = account(subscription)
             self._count(subscription, trail, books.drained_records, books.drained_bytes)
@@ -234,7 +234,7 @@ class LakeObserver:
         self._turns = Histogram()
 
     def configured(self, now: float, *, version: str, sweep_s: float, late_after_s: float, config: str) -> None:
-        """Writes a row with the configuration now in force. ``config``: its policies and topics as JSON."""
+        """Writes a row with the present configuration. ``config`` is its policies and topics as JSON."""
         pool = self._registry.pools[""]
         self._recorder.add("configs", (
             self._run, self._broker, self._time(now), self._config_rows, version, _ms(sweep_s), _ms(late_after_s),

@@ -4,7 +4,7 @@ Rules:
 - Adding a row is cheap and never waits. Numbers go into plain arrays; texts become indexes into the list of distinct
   texts. So a writer in another thread can use the arrays as they are, without work per row.
 - ``take`` hands over all rows and starts anew; rows handed over are not touched again.
-- The number of rows is bounded. While nobody takes them, further rows are dropped and counted.
+- The number of rows is bounded. If they are not taken, further rows are dropped and counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Recorder:
         self.rows = 0
         """Rows added since the last ``take``."""
         self.dropped_rows = 0
-        """Rows dropped since the start, for want of room."""
+        """The number of rows dropped since the start, because there was no room."""
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
         """Adds a row, its values in the order of the table's columns."""

@@ -173,7 +173,7 @@ class Census:
 
 
 def _each(session: Session) -> Iterator[Subscription | None]:
-    """The session's subscriptions, and first None for the session itself: sessions without any cost a step, too."""
+    """Yields None for the session itself, because it costs a step, too, and then its subscriptions."""
     yield None
     yield from list(session.subscriptions.values())
 
@@ -183,7 +183,7 @@ def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:
 
 
 def consumers(broker: StatsSource, now: float) -> list[ConsumerStats]:
-    """All subscriptions, the largest lag first. It counts in one go, so it is not for the broker's loop."""
+    """Returns all subscriptions, the largest lag first. It counts in one go, so it is not for the broker's loop."""
     shares: Shares = {}
     found = [
         consumer(broker, subscription, now, shares)
@@ -212,7 +212,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
 
 
 def queues(broker: StatsSource, now: float) -> list[QueueStats]:
-    """All queues, the longest first, in one go."""
+    """Returns all queues, the longest first, in one go."""
     found = [queue(queue_of(one), now) for one in broker.registry.router.queues.values()]
     return sorted(found, key=longest_first)
 
@@ -232,7 +232,7 @@ def queue(queue: Queue, now: float) -> QueueStats:
 
 
 def publishers(broker: StatsSource, now: float) -> list[PublisherStats]:
-    """All sessions that have published, ended ones included, the busiest first, in one go."""
+    """Returns all sessions that have published, ended ones included, the busiest first, in one go."""
     sessions = [*broker.registry.sessions.values(), *broker.registry.ended_publishers.values()]
     found = [publisher(session, now) for session in sessions if has_published(session)]
     return sorted(found, key=lambda stats: -stats.published_records)
@@ -261,7 +261,7 @@ def pool(pool: Pool) -> PoolStats:
 
 
 def whole(broker: StatsSource, census: Census | None = None) -> BrokerStats:
-    """The figures of the broker as of a census; without one, all consumers are counted now."""
+    """Returns the broker's figures as of a census; without one, all consumers are counted now."""
     registry = broker.registry
     if census is None:
         census = Census(broker, 0.0)

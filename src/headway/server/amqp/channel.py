@@ -117,7 +117,7 @@ class AmqpChannel:
 
     def wake(self) -> None:
         """Wakes the queues of this client, because its consumers may be able to take more."""
-        self.peer.engine.broker.registry.woken |= self.session.queues
+        self.peer.engine.broker.registry.ready_queues |= self.session.queues
 
     def flow(self, command: commands.Channel.Flow) -> None:
         wanted = OPEN if command.active else PAUSED

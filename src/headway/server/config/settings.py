@@ -173,7 +173,7 @@ class TelemetryTable(Table):
 
 
 class JournalTable(Table):
-    """``[journal]``: durable records and metadata are kept in ``path``."""
+    """``[journal]``: durable records and metadata are in ``path``."""
 
     enabled: bool = True
     path: Path_ = "/var/lib/headway"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.base import ProtocolError, Reason
-from headway.core.clients import Handing
+from headway.core.clients import WriterOutlet
 from headway.core.consumer import (
     Cancelled,
     CloseChannel,
@@ -233,7 +233,7 @@ class Engine:
                 if isinstance(outlet, ConnectionlessOutlet):
                     log.info("disconnecting %s: %s", session.client, text)
                     outlet.last_word = reason, text
-                    if isinstance(outlet, Handing):
+                    if isinstance(outlet, WriterOutlet):
                         outlet.resumed()
                 else:
                     assert isinstance(outlet, Connection)
@@ -246,7 +246,7 @@ class Engine:
             case Resume(session) if isinstance(session.outlet, Connection):
                 session.outlet.resume_reading("publisher")
                 session.outlet.peer_side.paused("")
-            case Resume(session) if isinstance(session.outlet, Handing):
+            case Resume(session) if isinstance(session.outlet, WriterOutlet):
                 session.outlet.resumed()
             case CloseConsumer(subscription, verdict):
                 log.info("asked to close: %s", verdict.text)

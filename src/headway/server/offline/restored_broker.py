@@ -31,5 +31,5 @@ class RestoredBroker:
         chunk_cache = ChunkCache([stream for name, stream in streams.items() if name != RETAINED], archive)
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
         found = restore(self.broker, dict(streams), chunk_cache, now, self.wall_offset_s, QUEUES.dialect)
-        self.ledger.drop(found.reserved)
+        self.ledger.start_from(found.reserved)
         self.snapshots = found.snapshots

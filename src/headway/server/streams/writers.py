@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from aiohttp import web
 
-from headway.core.clients import PROTOCOL, Handing, WriterBatch
+from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
@@ -217,7 +217,7 @@ class WriterHandlers:
         self._publications.pop(name, None)
         self._heard_s.pop(name, None)
         session = self._engine.broker.registry.sessions.get(name)
-        if session is not None and isinstance(session.outlet, Handing):
+        if session is not None and isinstance(session.outlet, WriterOutlet):
             self._engine.broker.writers.leave(session, self._engine.now())
             self._engine.turn_soon()
 

@@ -1,4 +1,4 @@
-"""Compaction: keeps the journal small. Snapshots repeat what still counts; segments that nobody needs are removed."""
+"""Compaction: keeps the journal small. Snapshots repeat what still counts; unneeded segments are removed."""
 
 from headway.server.journal.compaction.retained import RETAINED, RetainedLog
 from headway.server.journal.compaction.slices import SlicePacer

@@ -7,7 +7,7 @@ these entries is freed.
 
 from __future__ import annotations
 
-from headway.core.log import KeptRun, Retained
+from headway.core.log import JournaledRun, Retained
 from headway.core.message import Record
 from headway.server.journal.entries import Clock, encode_run
 from headway.store.journal import Entry, Stream
@@ -38,7 +38,7 @@ class RetainedLog:
         self._number += 1
         record = self._retained.get(topic) or Record(topic, b"", retain=True)
         run = record.run()
-        return encode_run(KeptRun("", run, self._number, ""), self._clock.wall_offset_s)
+        return encode_run(JournaledRun("", run, self._number, ""), self._clock.wall_offset_s)
 
     def some_again(self) -> list[Entry]:
         """Entries that repeat older ones, to be written with the next commit."""

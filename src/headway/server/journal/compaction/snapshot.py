@@ -1,15 +1,15 @@
-"""A snapshot: all metadata and positions as of one commit, collected while everything goes on.
+"""A snapshot is all metadata and positions as of one commit. It is collected while the broker works.
 
-Theory of operation. The snapshot looks at everything in slices, at the ends of turns, so that a turn takes no longer
-with many clients. Meanwhile it hears every commit. A commit updates what the snapshot has already; what it has not come
-to yet, it will see in its later state. So once it has seen everything it is as of the last commit, and stays so until
-it is written. The writer's thread makes the entries (``entries``).
+Theory of operation. The snapshot visits all objects in slices, at the ends of turns, so that a turn takes no longer
+with many clients. Meanwhile it gets every commit. A commit updates the objects that the snapshot has visited. It visits
+the other objects later, in their later state. So after the last visit the snapshot is as of the last commit. Further
+commits update it until it is written. The writer's thread encodes the entries (``entries``).
 
 Rules:
-- Metadata and positions are folded as a start folds them (core/clients/folding.py). An end takes everything with it
-  that belongs to it, even where no entry says so. Entries of an unknown client are ignored.
+- Metadata and positions are folded as at a start (core/clients/folding.py). An object that ends takes along all that
+  belongs to it, even without an entry for it. Entries of an unknown client are ignored.
 - Metadata is held as encoded bytes, in an order in which it can be restored.
-- A slice comes right after a commit, because then every settled record is in a position that was told.
+- A slice comes right after a commit, because then all settled records are in committed positions.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Snapshot(SlicedPass):
         self._queues: dict[str, Buffer] = {}
         self._bindings: dict[Binding, Buffer] = {}
         self._at: dict[Destination, dict[Binding, None]] = {}
-        """Bindings by both of their ends."""
+        """The bindings of each source and destination."""
         self._clients: dict[str, _ClientEntries] = {}
         self._client_of: dict[object, _ClientEntries] = {}
-        """Clients by the numbers of their subscriptions."""
+        """The client of each subscription, by the subscription's number."""
         self._others: dict[tuple[str, object], Buffer] = {}
         self._positions: dict[int, RecoveredPosition] = {}
 
@@ -69,25 +69,25 @@ class Snapshot(SlicedPass):
             yield 1
         for position in list(self._ledger.positions.values()):
             if position.number in self._ledger.positions:
-                committed = position.whole_position(self._broker.registry.sequence)
+                committed = position.complete_position(self._broker.registry.sequence)
                 self._positions[position.number] = RecoveredPosition(committed)
                 yield 1 + len(committed.settled)
             else:
                 yield 1
-        for name in list(self._exchanges):  # an exchange may have gone with bindings that were not looked at yet
+        for name in list(self._exchanges):  # an exchange may have ended with bindings that were not visited yet
             self._end_unused(name)
             yield 1
 
     def on_commit(
         self, changes: Iterable[tuple[MetadataChange, Entry]], positions: Iterable[CommittedPosition]
     ) -> None:
-        """Takes over the changes of a commit."""
+        """Adds the changes and positions of a commit."""
         for change, entry in changes:
             self._change(change, entry.data[0])
         for committed in positions:
             known = self._positions.get(committed.number)
             if known is None:
-                self._positions[committed.number] = RecoveredPosition(committed)  # new, or not looked at yet
+                self._positions[committed.number] = RecoveredPosition(committed)  # new, or not visited yet
             else:
                 known.add(committed)
 
@@ -97,10 +97,10 @@ class Snapshot(SlicedPass):
             case "session", str():
                 self._session(name, data, there=terms is not None)
             case (("arrived" | "flight"), (str(client), _)):
-                self._under_way(self._clients.get(client), (what, name), data, there=terms is not None)
+                self._unfinished(self._clients.get(client), (what, name), data, there=terms is not None)
             case "subscription", _:
                 self._subscription(name, terms, data)
-            case "exchange", str():  # the old one of this name is gone, whatever comes
+            case "exchange", str():  # in any case the old exchange of this name has ended
                 self._exchanges.pop(name, None)
                 self._unbind(Destination("exchange", name))
                 if terms is not None:
@@ -133,13 +133,14 @@ class Snapshot(SlicedPass):
         for number in client.subscriptions if client is not None else ():
             del self._client_of[number]
 
-    def _under_way(self, client: _ClientEntries | None, of: tuple[str, object], data: Buffer, *, there: bool) -> None:
+    def _unfinished(self, client: _ClientEntries | None, key: tuple[str, object], data: Buffer, *, there: bool) -> None:
+        """Adds or removes an unfinished exactly-once publish or delivery."""
         if client is None:
             return
         if there:
-            client.ids[of] = data
+            client.ids[key] = data
         else:
-            client.ids.pop(of, None)
+            client.ids.pop(key, None)
 
     def _subscription(self, number: object, terms: object, data: Buffer) -> None:
         client = self._client_of.pop(number, None)
@@ -151,7 +152,7 @@ class Snapshot(SlicedPass):
             self._client_of[number] = client
 
     def _unbind(self, end: Destination) -> None:
-        """Drops the bindings of an exchange or queue that is gone."""
+        """Drops the bindings of an exchange or queue that has ended."""
         for binding in list(self._at.get(end, ())):
             self._binding_ended(binding)
 
@@ -165,7 +166,7 @@ class Snapshot(SlicedPass):
         self._end_unused(binding.source)
 
     def _end_unused(self, name: str) -> None:
-        """Drops an exchange that went with its last binding; no entry says that it did."""
+        """Drops an auto-delete exchange that ended with its last binding. There is no entry for that."""
         exchange = self._broker.registry.router.exchanges.by_name.get(name)
         if (exchange is None or not exchange.durable) and self._exchanges.pop(name, None) is not None:
             self._unbind(Destination("exchange", name))
@@ -195,5 +196,5 @@ class Snapshot(SlicedPass):
 
 
 def _ends(binding: Binding) -> set[Destination]:
-    """Returns both ends, which are one if an exchange is bound to itself."""
+    """Returns the source and the destination, which are one if an exchange is bound to itself."""
     return {Destination("exchange", binding.source), binding.destination}

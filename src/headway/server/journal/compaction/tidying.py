@@ -1,12 +1,12 @@
 """Tidying: removes segments of the journal that are no longer needed.
 
 Rules:
-- The main stream loses everything before the last snapshot that is older than all needed records.
+- The main stream loses all segments before the last snapshot that is older than all needed records.
 - Behind an old record that is still needed, it loses the ranges between two snapshots that have no needed record
   (unneeded.py). They are searched for once per snapshot.
-- A recorded topic loses what is older than its ``keep``, but nothing that a durable position still needs.
-- Before a segment is removed, the snapshot that repeats what the segment says is on disk.
-- The writer's thread removes files. The loop only looks for what is needed, in slices.
+- A recorded topic loses the segments that are older than its ``keep`` and that no durable position needs.
+- Before a segment is removed, the snapshot that repeats its metadata is on disk.
+- The writer's thread removes the files. The loop only searches for needed records, in slices.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Tidying:
         self.snapshots: list[int] = []
         """The sequences of the snapshots in the main stream."""
         self._freed_before = 0
-        """Records before this sequence may be gone from the journal."""
+        """The journal may have removed records before this sequence."""
         self._freed_ranges: list[SequenceRange] = []
-        """Records of these sequences may be gone as well."""
+        """The journal may also have removed records of these sequences."""
         self._first_snapshot = self._searched_snapshot = 0
         """The snapshot that the main stream begins with, and the last one for which ranges were searched."""
         self._needs: Needs | None = None
         self._search: UnneededRanges | None = None
-        """Follows a finished ``Needs``, where an old record keeps its segment."""
+        """The search that follows a finished ``Needs`` if an old record keeps its segment."""
         self._broker = broker
         self._ledger = ledger
         self._streams = streams
@@ -55,10 +55,10 @@ class Tidying:
         self._topics = topics
         self._submit = submit
 
-    # -- finding what is needed -------------------------------------------------------------------------------------
+    # -- searching --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Starts to look for what is needed, unless that is under way."""
+        """Starts a search for needed records, unless one is running."""
         if self._needs is None and self._search is None:
             recorded = [topic.filter for topic in self._topics if topic.keep is not None]
             unloaded = self._chunk_cache.unloaded.values()
@@ -70,18 +70,18 @@ class Tidying:
                 passing.on_commit(positions)
 
     def on_unload(self, sequence: int) -> None:
-        """Notes that the bytes of a chunk that begins with this sequence are only in the journal from now on."""
+        """Notes a newly unloaded chunk, which begins with this sequence."""
         if self._needs is not None:
             self._needs.on_unload(sequence)
 
     @property
     def under_way(self) -> bool:
-        """There is something left to look at."""
+        """Tells whether a search is running."""
         return any(passing is not None and not passing.done for passing in (self._needs, self._search))
 
     @property
     def due(self) -> bool:
-        """Something was looked at to its end: ``tidy`` can use what was found."""
+        """Tells whether a search is done, so that ``tidy`` can use its result."""
         return any(passing is not None and passing.done for passing in (self._needs, self._search))
 
     def advance(self) -> None:
@@ -94,7 +94,7 @@ class Tidying:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def tidy(self, now: float, committed_sequence: int) -> None:
-        """Removes what was found to be unneeded. To be called right after a commit, when it is ``due``."""
+        """Removes unneeded segments and ranges. Called right after a commit, when it is ``due``."""
         if self._search is not None:
             search, self._search = self._search, None
             self._free_ranges(list(search.found))
@@ -137,7 +137,7 @@ class Tidying:
         self._free(main, partial(main.free_between, {one.first for one in unneeded}, frozenset(self.snapshots)))
 
     def may_be_gone(self, chunk: Chunk) -> bool:
-        """Returns whether the journal may have removed some of the chunk's records."""
+        """Tells whether the journal may have removed some of the chunk's records."""
         first, last = chunk.sequence_of(0), chunk.sequence_of(len(chunk) - 1)
         at = bisect_right(self._freed_ranges, (last, inf)) - 1
         return first < self._freed_before or (at >= 0 and self._freed_ranges[at].last >= first)

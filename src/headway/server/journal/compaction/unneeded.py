@@ -1,13 +1,13 @@
 """Unneeded ranges: sequences between two snapshots of the main stream of which no record is needed any more.
 
-Theory of operation. An old record that is still needed keeps its segment. Behind that segment much may have come and
-gone. Between two snapshots the journal says nothing that the later snapshot does not say, except for the records
-themselves; so where no record is needed the range can be removed.
+Theory of operation. An old record that is still needed keeps its segment. The segments behind it may have no needed
+records. The later of two snapshots repeats all metadata and positions between them, but not the records. So the range
+between two snapshots can be removed when none of its records is needed.
 
-The search begins with all ranges and strikes out each one that has a needed record. It looks at lanes, then at chunks
-whose bytes are only in the journal, then at records beside the lanes of durable positions, in slices. That order is
-safe while everything goes on: new records have later sequences than any range, and a record moves from a lane to the
-other two and never back. A position that moves meanwhile is looked at again.
+The search begins with all ranges and strikes out each range with a needed record. It looks at lanes, then at unloaded
+chunks, then at the out-of-order progress of durable positions, in slices. This order is safe while the broker works:
+new records have later sequences than all ranges, and a record moves from a lane to one of the other two, but never
+back. A position that moves meanwhile is looked at again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class UnneededRanges(SlicedPass):
     def __init__(
         self, broker: Broker, ledger: Ledger, unloaded: Iterable[Chunk], ranges: Sequence[SequenceRange]
     ) -> None:
-        """``ranges``: in order, all of them in the past; ``unloaded``: chunks whose bytes are only in the journal."""
+        """``ranges`` are in order and all in the past. ``unloaded`` are the unloaded chunks."""
         super().__init__()
         self.found = dict.fromkeys(ranges)
-        """The ranges of which no needed record was found yet."""
+        """The ranges in which no needed record was found yet."""
         self._broker = broker
         self._ledger = ledger
         self._unloaded = unloaded
@@ -70,7 +70,7 @@ class UnneededRanges(SlicedPass):
             yield self._look_at_position(position)
 
     def _is_behind(self, chunk: Chunk) -> bool:
-        """Returns whether the chunk, and so the rest of its lane, comes after all ranges."""
+        """Tells whether the chunk, and so the rest of its lane, comes after all ranges."""
         return len(chunk) > 0 and chunk.run_sequence[0] > self._ranges[-1].last
 
     def _look_at_chunk(self, chunk: Chunk) -> int:
@@ -86,7 +86,7 @@ class UnneededRanges(SlicedPass):
         looked_at = 1
         for cursor in position.cursors:
             if isinstance(cursor, OutOfOrderProgress):
-                for first, last in cursor.wanted_sequences(0):
+                for first, last in cursor.unsettled_ranges(0):
                     found = self._among(first, last)
                     looked_at += 1 + len(found)
                     for range_ in found:

@@ -14,7 +14,7 @@ from heapq import merge
 from typing import NamedTuple
 
 from headway.core.consumer import ArchiveLag
-from headway.core.log import KeptRun
+from headway.core.log import JournaledRun
 from headway.core.message import SCAN_MAX, Record, Run, covers, matcher, overlaps
 from headway.server.journal.entries.entry_codec import decode_runs
 from headway.store.journal import Corrupt, ReadableStream, Stream
@@ -41,7 +41,7 @@ def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
 class RecordedTopic(NamedTuple):
     filter: str
     stream: Stream
-    pending: deque[KeptRun]
+    pending: deque[JournaledRun]
     """Runs that are published and not in the stream yet."""
 
 
@@ -140,9 +140,9 @@ class Archive:
             except Corrupt as error:
                 raise OSError(str(error)) from error
             # Runs that are not in the stream yet are pending. Offsets that are in neither belong to other topics.
-            kept = next((kept for kept in recorded.pending if kept.sequence + len(kept.run) > at), None)
-            if kept is None or kept.sequence > upto:
+            pending = next((one for one in recorded.pending if one.sequence + len(one.run) > at), None)
+            if pending is None or pending.sequence > upto:
                 return
-            if recorded.stream.last_sequence < kept.sequence:
-                yield kept.run, kept.sequence, 0.0
-                at = kept.sequence + len(kept.run)
+            if recorded.stream.last_sequence < pending.sequence:
+                yield pending.run, pending.sequence, 0.0
+                at = pending.sequence + len(pending.run)

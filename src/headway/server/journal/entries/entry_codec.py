@@ -18,7 +18,7 @@ import msgspec
 from headway.core.base import ConfigError
 from headway.core.clients import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
 from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
-from headway.core.log import CommittedPosition, KeptRun, MetadataChange
+from headway.core.log import CommittedPosition, JournaledRun, MetadataChange
 from headway.core.message import NO_PROPERTIES, Dialect, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
 from headway.server.protocols import DIALECTS, QUEUES
@@ -57,17 +57,17 @@ def _encode_header(
     return _encode(RunHeader(topic, exchange, form, qos, retain, properties, publisher))
 
 
-def encode_run(kept: KeptRun, wall_offset_s: float) -> Entry:
-    """Encodes a run. ``wall_offset_s``: the wall clock less the monotonic one."""
-    run = kept.run
+def encode_run(journaled: JournaledRun, wall_offset_s: float) -> Entry:
+    """Encodes a run. ``wall_offset_s`` is the wall clock less the monotonic clock."""
+    run = journaled.run
     properties = None if run.properties is NO_PROPERTIES else run.properties
-    head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, kept.publisher)
+    head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, journaled.publisher)
     expires = 0.0 if run.expires_s is None else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
     ranges = isinstance(run.ends, range) | isinstance(run.bodies, range) << 1
     size = _PREFIX.size + len(head) + len(ends) + len(bodies)
     front = _PREFIX.pack(len(head), len(run), size, expires, ranges)
-    return Entry(RUN, kept.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
+    return Entry(RUN, journaled.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
 
 
 def _positions(positions: Sequence[int]) -> bytes:
@@ -137,8 +137,8 @@ def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:
 
 
 def decode_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[DecodedRun]:
-    """Yields the runs of a batch. Neighbours with the same header are merged, so that many small runs cost little.
-    Nothing is merged across a sequence of ``apart``, because metadata changed there."""
+    """Yields the runs of a batch. Neighbours with the same header are merged, so that many small runs cost little. Runs
+    are not merged across a sequence of ``apart``, because metadata changed there."""
     waiting: list[_RawRun] = []
     first = following = size = 0
     for stored in batch:
@@ -241,15 +241,15 @@ def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> MetadataChange
 
 
 def _dialect(raw: Any) -> Dialect | None:
-    """Raises ConfigError where the protocol that wrote it is not installed."""
+    """Decodes a dialect. Raises ConfigError if the protocol that wrote it is not installed."""
     if raw is None:
         return None
     tag = raw.get("dialect")
     if tag not in DIALECTS:
         raise ConfigError(
-            f"journal: a subscription is kept in the dialect {tag!r}, and this Headway has no protocol that knows it "
-            f"(it knows {', '.join(map(repr, DIALECTS))}): start the release that wrote the journal, or choose another "
-            "journal.path"
+            f"journal: a subscription has the dialect {tag!r}, which no protocol of this Headway knows "
+            f"(known are {', '.join(map(repr, DIALECTS))}): start the release that wrote the journal, or choose "
+            "another journal.path"
         )
     return msgspec.convert(raw, DIALECTS[tag])
 
@@ -268,7 +268,7 @@ def _arguments(raw: bytes) -> tuple[tuple[str, object], ...]:
 def encode_positions(positions: Sequence[CommittedPosition], sequence: int, kind: int = POSITIONS) -> Entry:
     numbers = array("Q")
     for position in positions:
-        numbers.extend((position.number, position.upto, position.fresh, len(position.settled), *position.settled))
+        numbers.extend((position.number, position.upto, position.unsent, len(position.settled), *position.settled))
     return Entry(kind, sequence, 0, (numbers.tobytes(),))
 
 
@@ -277,6 +277,6 @@ def decode_positions(stored: StoredEntry) -> Iterator[CommittedPosition]:
     numbers.frombytes(bytes(stored.data))
     at = 0
     while at < len(numbers):
-        number, upto, fresh, count = numbers[at : at + 4]
-        yield CommittedPosition(number, upto, fresh, tuple(numbers[at + 4 : at + 4 + count]))
+        number, upto, unsent, count = numbers[at : at + 4]
+        yield CommittedPosition(number, upto, unsent, tuple(numbers[at + 4 : at + 4 + count]))
         at += 4 + count

@@ -1,6 +1,7 @@
-"""Recovery: at a start, makes everything again that the journal has.
+"""Recovery restores the broker from the journal at a start.
 
-Metadata is read first, then runs are replayed into lanes in the order of their sequences (core/clients/restoring.py).
+It reads the metadata first. Then it replays runs into lanes, in the order of their sequences
+(core/clients/restoring.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from headway.server.journal.recovery.progress import RecoveryProgress
 from headway.store.journal import ReadableStream
 
 RUNS_A_STEP = 500
-"""Pools are relieved of memory after so many runs."""
+"""Pools are relieved of memory each time after so many runs."""
 
 
 class Restored(NamedTuple):
@@ -91,13 +92,12 @@ def restore(
     broker: Broker, streams: Mapping[str, ReadableStream], chunk_cache: ChunkCache, now: Callable[[], float],
     wall_offset_s: float, dialect: Dialect, progress: RecoveryProgress | None = None,
 ) -> Restored:  # fmt: skip
-    """Restores the broker from the journal's streams. ``dialect``: the dialect of queues. Raises ConfigError, Corrupt,
-    OSError."""
+    """Restores the broker. ``dialect`` is the dialect of queues. Raises ConfigError, Corrupt, OSError."""
     metadata, progress = _MetadataReplay(), progress or RecoveryProgress()
     metadata.read(streams[MAIN], wall_offset_s, progress)
-    restoring, change = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
-    apart = {int(one.at) for one in change if one.at < inf}
-    changes = (_ReplayItem(one.at + 0.5, None, one) for one in change)
+    restoring, folded = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
+    apart = {int(change.at) for change in folded if change.at < inf}
+    changes = (_ReplayItem(change.at + 0.5, None, change) for change in folded)
     runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart)]
     runs += [
         _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
@@ -124,7 +124,7 @@ def restore(
 
 
 def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float) -> int:
-    """Returns how many records are retained. Raises Corrupt, OSError."""
+    """Restores the retained records. Returns how many there are. Raises Corrupt, OSError."""
     for time_us, batch in stream.scan(None):
         for stored in batch:
             run, _, _ = decode_run(stored, wall_offset_s)
@@ -147,7 +147,7 @@ def _runs(
 
 
 def _spill(broker: Broker, chunk_cache: ChunkCache, now: float) -> None:
-    """Leaves to the journal what does not fit into the memory of pools; the journal has it already."""
+    """Drops chunks that do not fit into the memory of pools. The journal has them."""
     for lane, chunks in broker.spill(now):
         for chunk in chunks:
             broker.spilled(lane, chunk, chunk.size, JournalChunk(chunk_cache, chunk, lane.dialect), "", now)

@@ -1,4 +1,4 @@
-"""Writing: commits what the ledger collects, in a thread of its own, and tells those who wait for it."""
+"""Writing: writes the ledger's commits in a thread of its own, and tells the clients that wait for them."""
 
 from headway.server.journal.writing.journal_writer import BACKLOG_BYTES_MAX, JournalStats, JournalWriter
 

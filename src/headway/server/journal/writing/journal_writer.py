@@ -1,17 +1,17 @@
-"""The journal writer: writes what the ledger collects, and tells those who wait for it.
+"""The journal writer writes the ledger's commits, and tells the waiting clients.
 
-Theory of operation. At the end of a turn, everything that came for the journal is made into entries. A thread of its
-own writes them. While it writes, turns add to the next commit; when it is done, the whole of that is written and synced
-together. So a slower disk gets larger commits, and the loop never waits for the disk.
+Theory of operation. At the end of a turn the ledger's commit is encoded as entries. A thread of its own writes them.
+While it writes, the turns add to the next commit. When it is done, all of that is written and synced together. So a
+slower disk gets larger commits, and the loop never waits for the disk.
 
 Rules:
 - Confirms follow the commit, in order.
-- After a failed write nothing is confirmed until all of it is written again elsewhere; that is tried once a second.
-  Meanwhile it stays in memory. A publisher that adds to more than ``BACKLOG_BYTES_MAX`` waits.
-- Commits begin at the end of a turn only, because a snapshot must know everything that was written before it.
-- A snapshot and the tidying look at everything there is; they do so in slices, at the ends of turns.
-- The oldest segment of the main stream begins with a snapshot. It says how the runs behind it were routed. A snapshot
-  has a sequence of its own, so that its segment is not freed before it.
+- After a failed write nothing is confirmed until the same entries are written elsewhere, which is tried once a second.
+  Meanwhile they stay in memory. Above ``BACKLOG_BYTES_MAX`` publishers of durable records wait.
+- Commits begin only at the end of a turn, because a snapshot must have all entries that were written before it.
+- Snapshots and the tidying visit all objects, in slices at the ends of turns.
+- The oldest segment of the main stream begins with a snapshot, which says how the runs behind it were routed. A
+  snapshot has a sequence of its own, so that its segment is not freed before it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CommitWaiter(Protocol):
     """A client of the writer that is told when a commit is on disk."""
 
     def on_commit(self, number: int) -> None:
-        """Tells the waiter that everything up to this commit is on disk."""
+        """Notes that all commits up to this one are on disk."""
 
 
 class JournalWriter:
@@ -149,23 +149,23 @@ class JournalWriter:
     # -- collecting -------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """Ends a turn: what the turn brought is written soon."""
+        """Ends a turn: encodes the turn's commit, which is written soon."""
         ledger = self.ledger
         commit = ledger.take(self._broker.registry.sequence)
         if commit is not None:
             offset = self.archive.wall_offset_s
             if not self._work:
                 self._work_s = now
-            for kept in commit.runs:
-                self._add(kept.stream, encode_run(kept, offset))
-                if kept.stream != MAIN:
-                    self.archive.recorded[kept.stream].pending.append(kept)
+            for run in commit.runs:
+                self._add(run.stream, encode_run(run, offset))
+                if run.stream != MAIN:
+                    self.archive.recorded[run.stream].pending.append(run)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            told = [(change, encode_metadata(change, offset)) for change in commit.changes]
-            self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in told]))
+            changes = [(change, encode_metadata(change, offset)) for change in commit.changes]
+            self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in changes]))
             if self._snapshots.current is not None:
-                self._snapshots.current.on_commit(told, commit.positions)
+                self._snapshots.current.on_commit(changes, commit.positions)
             self._tidying.on_commit(commit.positions)
             if commit.positions:
                 self._snapshots.on_positions(self._add(MAIN, encode_positions(commit.positions, commit.sequence)))
@@ -175,7 +175,7 @@ class JournalWriter:
         self._write_soon(now)
 
     def _go_through(self, now: float) -> None:
-        """Does another slice of the work over everything there is."""
+        """Advances the snapshot and the tidying by a slice."""
         idle = not (self._busy or self.error)
         if now - self._tidied_s > TIDY_EVERY_S and idle:
             self._tidied_s = now
@@ -193,20 +193,22 @@ class JournalWriter:
         return self._tidying.under_way or self._snapshots.collecting
 
     def _add(self, stream: str, entry: Entry) -> int:
-        """Returns the entry's size in bytes."""
+        """Adds an entry to the next commit. Returns its size in bytes."""
         self._work.setdefault(stream, []).append(entry)
         size = sum(map(len, entry.data))
         self._work_bytes += size
         return size
 
     def restored(self, reserved: int, snapshots: list[int]) -> None:
-        """Ends a start. ``reserved``: the last sequence that may have been used; ``snapshots``: their sequences."""
-        self.ledger.drop(reserved)
+        """Ends a start. ``reserved`` is the last sequence that may have been used. ``snapshots`` are the sequences of
+        complete snapshots."""
+        self.ledger.start_from(reserved)
         self.committed_sequence = reserved
         self._tidying.snapshots = snapshots
 
     def wait(self, waiter: CommitWaiter) -> int:
-        """Tells the waiter when everything so far is on disk. Returns the number of that commit; 0: it is on disk."""
+        """Tells the waiter when all entries so far are on disk. Returns the number of their commit; 0 if they already
+        are."""
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         if number <= self.committed:
             return 0
@@ -214,7 +216,7 @@ class JournalWriter:
         return number
 
     async def flush(self) -> None:
-        """Returns when everything so far is on disk."""
+        """Returns when all entries so far are on disk."""
         self._turn_soon()
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         while self.committed < number:
@@ -254,9 +256,9 @@ class JournalWriter:
             work.setdefault(RETAINED, []).extend(again)
         for name in rolled:
             self._segments[name] = 0
-        told = {MAIN: work.pop(MAIN)} if MAIN in work else {}
+        main = {MAIN: work.pop(MAIN)} if MAIN in work else {}
         # A dead letter is on disk before its record is settled there; the two may be in different streams.
-        steps = [CommitStep(work, rolled), CommitStep(told, []), *self._snapshot_to_write()]
+        steps = [CommitStep(work, rolled), CommitStep(main, []), *self._snapshot_to_write()]
         self._busy, self._began_s = True, now
         self._thread.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 
@@ -338,12 +340,12 @@ class JournalWriter:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def chunk(self, lane: Lane, chunk: Chunk) -> JournalChunk | None:
-        """Returns a handle to the chunk's bytes in the journal; None: the journal may not have all of them, or not
+        """Returns a handle to the chunk's bytes in the journal; None if the journal may not have all of them, or not
         yet."""
         if not chunk.journaled or not len(chunk) or chunk.sequence_of(len(chunk) - 1) > self.committed_sequence:
             return None
         if self._tidying.may_be_gone(chunk):
-            return None  # a consumer that is not durable still reads what the journal no longer has
+            return None  # a transient consumer still reads records that the journal no longer has
         self._tidying.on_unload(chunk.sequence_of(0))
         return JournalChunk(self.chunk_cache, chunk, lane.dialect)
 

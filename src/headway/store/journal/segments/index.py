@@ -50,8 +50,8 @@ class SegmentStats(NamedTuple):
 class SegmentIndex:
     """The batches of one segment, in order. Not thread-safe: the catalogue has the lock.
 
-    ``_last`` has the stream's last sequence behind each entry, so that it can be searched where batches of metadata
-    stand between.
+    ``_last`` has the stream's last sequence behind each entry, so that it can be searched, although batches of metadata
+    have no sequences.
     ``_time`` has the latest time of the batches that have sequences, or that of a batch of metadata.
     """
 

@@ -5,6 +5,7 @@
     python -m bench.behaviours --policies my.toml             its [[policy]] tables in the place of Headway's default
     python -m bench.behaviours --trials more.toml             its [[trial]] (or [[policy]]) tables beside the others
     python -m bench.behaviours --only stuck,modem             the kinds with these words in their names
+    python -m bench.behaviours --read one.json --read two.json --page docs/JUDGEMENT.md     the tables of these runs
 
 How to read the figures: docs/JUDGEMENT.md.
 """
@@ -48,6 +49,8 @@ def _judge(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="only kinds with one of these words in their names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="labels, verdicts and scores go here")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="an SVG file of the scores")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="the tables go between the marks on this page")
+    parser.add_argument("--read", type=Path, action="append", metavar="FILE", help="no run: count such a JSON anew")
     parser.add_argument("--show", default="", metavar="POLICY", help="every false and missed verdict of this policy")
     given = parser.parse_args(arguments)
     try:

@@ -27,6 +27,10 @@ def show(document: dict[str, Any], runs: list[Run], sums: dict[str, Score], deta
             f"{run.driver_cpu:.0%} of a core and was late by {run.driver_late_s * 1000:.0f} ms at most, the broker "
             f"took {run.broker_cpu:.0%}", highlight=False,
         )  # fmt: skip
+        for line in run.failed:
+            console.print(f"failed: {line}", highlight=False, markup=False)
+        for line in run.doubts:
+            console.print(f"in doubt: {line}", highlight=False, markup=False)
     console.print(_table(sums))
     kinds = list(dict.fromkeys(label.kind for run in runs for label in run.labels))
     console.print(_by_kind("false verdicts by kind", kinds, {name: one.false for name, one in sums.items()}))

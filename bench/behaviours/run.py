@@ -20,6 +20,7 @@ from bench.behaviours.feeds import Publisher
 from bench.behaviours.findings import Finding, Listener, TrialVerdicts
 from bench.behaviours.kinds.every import EVERY
 from bench.behaviours.labels import Label
+from bench.behaviours.lags import Lags, doubts
 from bench.behaviours.links import Gone
 from bench.errors import PeerFailed
 from bench.peers.peer import Running
@@ -44,6 +45,8 @@ class Run:
     sent_bytes: int
     failed: list[str]
     """Consumers that ended otherwise than they should."""
+    doubts: list[str]
+    """Labels that what waited for their consumers contradicts."""
 
 
 async def perform(
@@ -59,7 +62,7 @@ async def perform(
     lateness = _Lateness()
     async with aiohttp.ClientSession() as http:
         stage = Stage(instance, publisher, http, loop.time() + seconds)
-        trials = TrialVerdicts(instance, http)
+        trials, lags = TrialVerdicts(instance, http), Lags(instance, http)
         actors = [
             Actor(stage, kind, _name(kind, number), Random(random.random()))
             for kind in (list(EVERY.values()) if kinds is None else kinds) for number in range(kind.members)
@@ -67,13 +70,13 @@ async def perform(
         failed: list[str] = []
         living = [asyncio.create_task(_live(actor, random.uniform(0, START_WITHIN_S), failed)) for actor in actors]
         beside = [asyncio.create_task(work) for work in (
-            publisher.run(), listener.read(stage.end + 60), trials.ask_again_and_again(), lateness.watch(),
-            _pause(running, lateness, random.uniform(0.3, 0.6) * seconds),
+            publisher.run(), listener.read(stage.end + 60), trials.ask_again_and_again(), lags.watch(),
+            lateness.watch(), _pause(running, random.uniform(0.3, 0.6) * seconds),
         )]  # fmt: skip
         while loop.time() < stage.end:
             running.check()
             tell(1 - (stage.end - loop.time()) / seconds)
-            for task in beside[:3]:
+            for task in beside[:4]:
                 if task.done():
                     task.result()
             await asyncio.sleep(0.5)
@@ -92,7 +95,7 @@ async def perform(
         seed, began_s, ended_s, stage.labels,
         [one for one in (*listener.findings, *trials.findings) if one.time_s <= ended_s], lateness.worst_s,
         (time.process_time() - began_cpu_s) / spent_s, (running.process.cpu_s() - broker_cpu_s) / spent_s,
-        publisher.sent_bytes, failed,
+        publisher.sent_bytes, failed, doubts(stage.labels, lags.seen, ended_s),
     )  # fmt: skip
 
 
@@ -112,7 +115,7 @@ async def _live(actor: Actor, delay_s: float, failed: list[str]) -> None:
         label.began_s = label.began_s or actor.label.began_s
 
 
-async def _pause(running: Running, lateness: _Lateness, after_s: float) -> None:
+async def _pause(running: Running, after_s: float) -> None:
     """Stops the broker's process for a moment: everybody lags then, and nobody is to blame."""
     await asyncio.sleep(after_s)
     pids = running.process.pids

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from math import inf
+from pathlib import Path
 
 import pytest
 from bench.behaviours.broker import IN_FORCE, JudgedHeadway
@@ -12,7 +14,10 @@ from bench.behaviours.findings import Finding
 from bench.behaviours.frames import AmqpFrames, MqttFrames
 from bench.behaviours.kinds.every import EVERY
 from bench.behaviours.labels import COARSE, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING, Label, Spell
+from bench.behaviours.lags import Lag, doubts
 from bench.behaviours.links import Job
+from bench.behaviours.results import document, load, markdown, runs_of
+from bench.behaviours.run import Run
 from bench.behaviours.score import TAIL_S, added, judge, of_label, right, scores
 from bench.wires.amqp import BODY, frame, method, short_string
 from bench.wires.packets import encode_publish
@@ -107,6 +112,36 @@ def test_scores_of_two_runs_add_up() -> None:
     both = added(one, other)
     assert (both.healthy, both.false.total(), both.troubled, both.missed.total()) == (4, 1, 2, 1)
     assert (both.times_s, both.stuck, both.causes_right) == ([5.0], 2, 1)
+
+
+@pytest.mark.parametrize(("spells", "before", "lately", "words"), [
+    pytest.param(STUCK, 10**6, 2 * 10**6, "", id="in trouble, and behind"),
+    pytest.param(STUCK, 10**6, 0, "is to be in trouble", id="in trouble, and current"),
+    pytest.param(FROZEN, 0, 0, "", id="well again"),
+    pytest.param(HEALTHY, 3 * 10**6, 2 * 10**6, "", id="healthy, and catching up"),
+    pytest.param(HEALTHY, 10**6, 2 * 10**6, "is to be healthy", id="healthy, and falling behind"),
+    pytest.param(HEALTHY, 0, 1000, "", id="healthy, and a moment behind"),
+])  # fmt: skip
+def test_a_label_that_the_lag_contradicts_is_in_doubt(
+    spells: list[Spell], before: int, lately: int, words: str
+) -> None:
+    seen = [Lag(ENDED_S - 40.0, "c", "f", before, before), Lag(ENDED_S - 5.0, "c", "f", lately, lately)]
+    found = doubts([_label(spells)], seen, ENDED_S)
+    assert [words in one for one in found] == [True] * bool(words)
+
+
+def test_what_is_written_is_read_and_counted_alike(tmp_path: Path) -> None:
+    labels = [_label(STUCK), _label([], client="fine", kind="fine")]
+    run = Run(1, 0.0, ENDED_S, labels, [_finding(35.0), _finding(9.0, client="fine")], 0.1, 0.2, 0.3, 4, [], [])
+    machine = {"cores": 2, "cpu": "a", "memory_bytes": 1, "kernel": "b", "python": "c", "load": 0.0}
+    told = document([run], ["p", "silent"], machine)
+    path = tmp_path / "judge.json"
+    path.write_text(json.dumps(told))
+    twice = load([path, path])
+    assert runs_of(told) == [run]
+    assert [one["healthy"] for one in twice["scores"]] == [4, 4]
+    assert "| p | 2 of 4 | 0 of 2 | 2 of 2 | 5.0 | 5.0 | 2 of 2 |" in markdown(twice)
+    assert "| fine | 2 |" in markdown(twice)
 
 
 def test_the_configuration_has_every_policy_and_enforces_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base.errors import ConfigError
@@ -83,6 +84,28 @@ def test_a_reload_keeps_the_trials_that_stay_the_same() -> None:
     stage.broker.set_policies(stage.broker.registry.policies, stage.now, fresh)
     stage.run(1.0)
     assert [name for name, _ in _fired(stage)] == ["soon", "late", "late"]
+
+
+def test_members_of_a_queue_that_goes_by_other_names_get_other_trials() -> None:
+    stage = QueueStage()
+    stage.broker.set_trials(parse_trials(tomllib.loads("""
+        [[trial]]
+        name = "orders"
+        topics = ["$exchange/e/orders"]
+        [[trial.rule]]
+        when = { lag_records = 10 }
+        then = "notify"
+    """)["trial"]))
+    owner, worker = stage.peer("owner"), stage.peer("worker")
+    owner.declare("q")
+    owner.exchange("e")
+    worker.consume("q", 1, acks=False)
+    owner.publish("q", 0, 50)
+    stage.run(2.0)
+    assert _fired(stage) == []
+    owner.bind("q", "e", "orders")
+    stage.run(2.0)
+    assert [name for name, _ in _fired(stage)] == ["orders"]
 
 
 def test_without_trials_a_consumer_has_none() -> None:

@@ -32,7 +32,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
         values = [100 * one[part] / max(1, one[whole]) for one in scores]
         bars = axis.barh(names, values, color=colour)
         axis.bar_label(bars, [f"{one[part]} of {one[whole]}" for one in scores], padding=2, fontsize=7)
-        axis.set(title=title, xlim=(0, 125))
+        axis.set(title=title, xlim=(0, 130), xticks=(0, 25, 50, 75, 100))
     axis = axes[-1]
     axis.set(title="seconds to find the stuck")
     for at, one in enumerate(scores):

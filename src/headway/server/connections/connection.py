@@ -13,13 +13,14 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import Pool, SpillHandle
 from headway.server.connections.linger import Buffer, Lingering
-from headway.server.connections.peer_progress import FINE_BYTES, SMALL_BYTES, STILL_S, PeerProgress, TcpInfo
+from headway.server.connections.peer_progress import FINE_BYTES, NEW_S, SMALL_BYTES, STILL_S, PeerProgress, TcpInfo
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 
@@ -79,9 +80,9 @@ class Peer(Protocol):
 
 class Connection(Outlet):
     __slots__ = (
-        "_fine_bytes", "_progress", "_writing", "address", "admitted", "client", "heard_s", "host", "listener", "open",
-        "opened_s", "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "sock",
-        "state", "username",
+        "_fine_bytes", "_fine_until_s", "_progress", "_writing", "address", "admitted", "client", "heard_s", "host",
+        "listener", "open", "opened_s", "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by",
+        "reassembly", "sock", "state", "username",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +115,7 @@ class Connection(Outlet):
         self.peer_side: Peer
         self._writing = False
         """Whether the loop will say when the socket is writable."""
+        self._fine_until_s = now + NEW_S
         self._fine_bytes = FINE_BYTES
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
         self._progress: PeerProgress | None = None
@@ -201,7 +203,9 @@ class Connection(Outlet):
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
         if self._fine_bytes > 0:
-            return self._send_small(b"".join(views))
+            if self.host.now() < self._fine_until_s:
+                return self._send_small(b"".join(views))
+            self._fine_bytes = 0
         try:
             return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
         except BlockingIOError:
@@ -214,7 +218,7 @@ class Connection(Outlet):
         """Sends small pieces, which the peer's kernel frees one by one."""
         view, taken = memoryview(data), 0
         try:
-            while taken < len(data):
+            while taken < min(len(data), self._fine_bytes):
                 piece = view[taken : taken + SMALL_BYTES]
                 count = self.sock.send(piece, socket.MSG_EOR)
                 taken += count
@@ -306,7 +310,7 @@ class Connection(Outlet):
         progress.look(info, now, self.progress_s)
         since = self.blocked_since_s
         if since is not None and now - since > STILL_S:
-            self._fine_bytes = FINE_BYTES
+            self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
         unacknowledged_bytes = max(0, self.taken_bytes - info.acked_bytes)
         return Pace(since, progress.usual_pause_s(now), unacknowledged_bytes, progress.lump_bytes())
 

@@ -9,8 +9,8 @@ Two things follow:
 
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 7 s. That costs a system
-   call for each piece, so it is done only for the first ``FINE_BYTES`` of a connection, and again for a consumer that
-   is seen to stand still (connection.py).
+   call for each piece, so it is done only for ``FINE_BYTES`` in the first ``NEW_S`` of a connection, when it may get
+   much at once, and again when a consumer has stood still for ``STILL_S`` (connection.py).
 2. A consumer has a *usual pause* between two steps, the longest of the last ones. It fades by half in ``FADES_S``. How
    long a consumer stands still is compared with that (``core/policy/meter.py``).
 
@@ -27,8 +27,8 @@ from headway.core.consumer import PeerState
 FINE_BYTES = 128 * 1024
 SMALL_BYTES = 2 * 1024
 LUMP_BYTES = 17 * SMALL_BYTES
-STILL_S = 0.3
-"""A consumer that stands still for this long is sent small pieces."""
+NEW_S = 2.0
+STILL_S = 2.0
 USUAL_MAX_S = 10.0
 FADES_S = 30.0
 UNSEEN_S = 1.0

@@ -59,17 +59,35 @@ class AdminClient:
         """Asks which connected clients the config would hit."""
         return self._ask("/v1/preview", config.encode())
 
+    def verdicts(self, query: dict[str, str]) -> tuple[str, list[bytes]]:
+        """Asks what is in the history. Returns its state (``on``, ``failing``, ``off``) and the lines, newest first."""
+        answer = self._open(f"/v1/verdicts?{urlencode(query)}")
+        with answer:
+            state = answer.headers.get("Headway-History")
+            if state is None:
+                raise self._stranger()
+            try:
+                return state, answer.read(ANSWER_BYTES_MAX).splitlines()
+            except (OSError, http.client.HTTPException) as error:
+                raise self._silence(error) from None
+
     def records(self, topic: str, query: dict[str, str]) -> HTTPResponse:
         """Opens the recorded records of a topic, to be read and closed."""
         words = f"?{urlencode(query)}" if query else ""
-        request = Request(f"{self.url}/v1/topics/{quote(topic, safe='')}/records{words}", headers=self._login)
+        answer = self._open(f"/v1/topics/{quote(topic, safe='')}/records{words}")
+        if "Headway-Next-Offset" not in answer.headers:
+            raise self._stranger()
+        return answer
+
+    def _open(self, path: str) -> HTTPResponse:
+        """Opens an answer, to be read and closed."""
         try:
-            answer = _opener.open(request, timeout=self._timeout_s)
+            answer = _opener.open(Request(self.url + path, headers=self._login), timeout=self._timeout_s)
         except HTTPError as error:
             raise self._refusal(error) from None
         except (URLError, OSError, http.client.HTTPException) as error:
             raise self._silence(getattr(error, "reason", error)) from None
-        if not isinstance(answer, HTTPResponse) or "Headway-Next-Offset" not in answer.headers:
+        if not isinstance(answer, HTTPResponse):
             raise self._stranger()
         return answer
 

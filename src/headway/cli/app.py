@@ -5,25 +5,36 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from headway import __version__
 from headway.cli.admin import AdminClient, NotFound
-from headway.cli.errors import NOTHING_FOUND, plainly, say
+from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
 from headway.cli.top import draw, take, watch
+from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
 from headway.core.base import ConfigError
 from headway.pipeline.lab.plans.toml_text import toml_key
-from headway.server.config import PASSWORD_BYTES_MAX, describe, hash_password, load_settings, new_token, remarks
+from headway.server.config import (
+    PASSWORD_BYTES_MAX,
+    describe,
+    hash_password,
+    lint,
+    load_settings,
+    new_token,
+    remarks,
+    uncovered_finding,
+)
 
 app = typer.Typer(
     name="headway",
@@ -73,6 +84,7 @@ def headway(
     Look at it while it runs:
       headway top                       consumers by lag
       headway why CLIENT                what was decided about a client, and why
+      headway verdicts --since 8h       what happened last night
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
@@ -129,23 +141,45 @@ def check(
         str | None,
         typer.Option("--against", metavar="URL", help="A running broker's admin API: whom would this config hit now?"),
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are mistakes: exit code 2.")] = False,
 ) -> None:
     """Find every mistake in a config; with --against, also whom it would hit.
 
-    Nothing is changed, on disk or in the broker.
+    It warns of rules and policies that can never apply, of other systems' wildcards, of subscriptions without a policy,
+    and of folders that this user cannot write to. Nothing is changed, on disk or in the broker.
 
     \b
     Examples:
       headway check headway.toml
+      headway check headway.toml --strict            in a pipeline: exit code 2 if there is a warning
       headway check headway.toml --against http://127.0.0.1:9883
     """
     settings = load_settings(file)
     typer.echo(clean_lines(describe(settings)))
     for line in remarks(settings):
         typer.echo(f"note: {printable(line)}")
-    typer.echo(f"{file} is in order.")
+    findings = lint(settings)
+    _warn(file, findings)
+    answer: dict[str, Any] = {}
     if against is not None:
-        _preview(AdminClient(against).preview(settings.text))
+        answer = AdminClient(against).preview(settings.text)
+        if answer.get("uncovered"):
+            findings.append(uncovered_finding(answer["uncovered"], answer["uncovered_total"], answer["consumers"]))
+            _warn(file, findings[-1:])
+    if findings:
+        count = "1 warning" if len(findings) == 1 else f"{len(findings)} warnings"
+        typer.echo(f"{file} is valid, with {count}.")
+    else:
+        typer.echo(f"{file} is in order.")
+    if against is not None:
+        _preview(answer)
+    if findings and strict:
+        raise typer.Exit(MISTAKE)
+
+
+def _warn(file: Path, findings: Sequence[object]) -> None:
+    for finding in findings:
+        typer.echo(f"warning: {printable(f'{file}: {finding}')}")
 
 
 def _preview(answer: dict[str, object]) -> None:
@@ -232,6 +266,9 @@ def why(
         typer.echo(json.dumps(answer, indent=2))
     else:
         tell(Console(), answer, last)
+
+
+app.command(short_help="What was decided lately: last night's verdicts.")(verdicts)
 
 
 @app.command(short_help="Make a user's line for [auth.users].")

@@ -123,7 +123,8 @@ def _reload(engine: Engine) -> None:
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [
-        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal")
+        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal",
+                                       "history")
         if getattr(fresh, table) != getattr(old, table)
     ]  # fmt: skip
     if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:

@@ -16,7 +16,7 @@ class VerdictLog:
         self.book = VerdictBook()
 
     def record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
-        self.book.add(verdict)
+        self.book.add(verdict, subscription.session.username or "")
         subscription.case.last_verdict = verdict
         if self._registry.observer is not None:
             self._registry.observer.verdict(verdict, subscription)

@@ -10,6 +10,8 @@ Rules:
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -117,14 +119,22 @@ class VerdictBook(History[Verdict]):
         super().__init__(per_client, clients_max, verdicts_max)
         self.made = 0
         """Verdicts so far, including those that are no longer in the book."""
+        self.counts: Counter[tuple[Cause | None, ActionKind, bool]] = Counter()
+        """How many fired, by cause, action, and whether they were enforced."""
+        self.keep: Callable[[Verdict, str], None] | None = None
+        """Called with each verdict and the name of its client's user, for the history; None: there is none."""
 
     def next_number(self) -> int:
         """Returns the number for the next verdict. Numbers ascend and are never used twice."""
         self.made += 1
         return self.made
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: Verdict, user: str = "") -> None:
         self.put(verdict.client, verdict)
+        if verdict.kind is DecisionKind.FIRE:
+            self.counts[verdict.cause, verdict.action.kind, verdict.enforced] += 1
+        if self.keep is not None:
+            self.keep(verdict, user)
 
     def recent(self, count: int) -> list[Verdict]:
         """Returns the newest verdicts of all clients, the newest first."""

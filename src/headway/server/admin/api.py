@@ -16,6 +16,7 @@ from headway.core.base import ConfigError, Reason
 from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
+from headway.server.admin.verdicts import Verdicts
 from headway.server.config import parse_settings
 from headway.server.connections import bound
 from headway.server.engine import Engine
@@ -37,12 +38,14 @@ class Admin:
         self._listings = Listings(engine)
         self._metrics = Metrics(engine, self._listings)
         self._access = AccessControl(engine)
+        self._verdicts = Verdicts(engine)
         self._app = web.Application(middlewares=[self._access.enter])
         self._app.add_routes([
             web.get("/v1/broker", self._broker),
             web.get("/v1/consumers", self._consumers),
             web.get("/v1/publishers", self._publishers),
             web.get("/v1/queues", self._queues),
+            web.get("/v1/verdicts", self._verdicts.answer),
             web.get(r"/v1/why/{client:[\s\S]+}", self._why),
             web.get("/v1/trials", self._trials),
             web.post("/v1/preview", self._preview),
@@ -79,6 +82,7 @@ class Admin:
         finally:
             _log.removeFilter(_no_late_answer)
         self._records.close()
+        self._verdicts.close()
         self._cursors.close()
         await self._writers.close()
 
@@ -100,6 +104,13 @@ class Admin:
                 "written_rows": telemetry.written_rows, "dropped_rows": telemetry.dropped_rows,
                 "last_error": telemetry.last_error,
             }  # fmt: skip
+        history = engine.history
+        if history is not None:
+            body["history"] = {
+                "run": history.run, "path": str(history.folder), "bytes": history.bytes,
+                "written_entries": history.written_entries, "dropped_entries": history.dropped_entries,
+                "last_error": history.last_error,
+            }  # fmt: skip
         if engine.journal is not None:
             body["journal"] = engine.journal.stats()
         return json_answer(body)
@@ -115,16 +126,15 @@ class Admin:
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker
-        verdicts = broker.verdicts.of(client)
+        verdicts, ends = await self._verdicts.why(client)
         session = broker.registry.sessions.get(client)
-        ends = self._engine.ends.of(client)
         if not verdicts and not ends and session is None:
             raise Refusal(404, f"nothing is known of a client {client!r}")
         return json_answer({
             "client": client,
             "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
-            "verdicts": list(reversed(verdicts)),
+            "verdicts": verdicts,
             "trials": broker.governor.trials.of(client),
             "ends": ends,
         })  # fmt: skip

@@ -17,6 +17,7 @@ HELP = {
     "delivered_bytes": "Bytes of the records sent to consumers",
     "verdicts": "Decisions about slow consumers, enforced or not",
     "trial_verdicts": "Decisions of trials, which are never enforced",
+    "verdicts_by_cause": "Decisions that a consumer is slow, by cause, action, and whether it was enforced",
     "connections_refused": "Connections refused: a limit was reached, or the login was wrong",
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
@@ -49,6 +50,12 @@ HELP = {
     "telemetry_dropped_rows": "Rows of telemetry that could not be written",
     "telemetry_errors": "Failed writes to the telemetry lake",
     "telemetry_lake_bytes": "Size on disk of the telemetry lake",
+    # The history of verdicts and ends of connections
+    "history_written_entries": "Verdicts and ends of connections written to the history",
+    "history_dropped_entries": "Verdicts and ends of connections that could not be written to the history",
+    "history_errors": "Failed writes to the history",
+    "history_failing": "1 while the history cannot be written",
+    "history_bytes": "Size on disk of the history",
     # Each of the consumers with the most lag
     "consumer_lag_records": "Records that wait for the consumer",
     "consumer_lag_bytes": "Bytes that wait for the consumer",

@@ -18,10 +18,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headway.core.base import Cause
+from headway.core.policy import ActionKind
 from headway.core.telemetry import stats
 from headway.server.admin.listings import Listings
 from headway.server.admin.metric_help import HELP
-from headway.server.engine import Engine, Telemetry
+from headway.server.engine import Engine, HistoryWriter, Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.loop import BOUNDS_S, Pulse, memory_peak_bytes, memory_rss_bytes
 
@@ -110,6 +112,7 @@ class Metrics:
         yield _counter("delivered_bytes", whole.delivered_bytes)
         yield _counter("loop_late_seconds", whole.loop_late_s)
         yield _counter("verdicts", whole.verdicts)
+        yield verdict_family(engine.broker.verdicts.counts)
         yield _counter("connections_refused", engine.connections_refused)
         yield _counter("protocol_errors", engine.protocol_errors)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
@@ -120,6 +123,8 @@ class Metrics:
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from _telemetry(engine.telemetry)
+        if engine.history is not None:
+            yield from _history(engine.history)
         if engine.journal is not None:
             yield from _journal(engine.journal)
         yield from _pools(whole)
@@ -141,6 +146,14 @@ def _telemetry(telemetry: Telemetry) -> Iterator[Metric]:
     yield _counter("telemetry_dropped_rows", telemetry.dropped_rows)
     yield _counter("telemetry_errors", telemetry.errors)
     yield _gauge("telemetry_lake_bytes", telemetry.lake.bytes)
+
+
+def _history(writer: HistoryWriter) -> Iterator[Metric]:
+    yield _counter("history_written_entries", writer.written_entries)
+    yield _counter("history_dropped_entries", writer.dropped_entries)
+    yield _counter("history_errors", writer.errors)
+    yield _gauge("history_failing", float(bool(writer.last_error)))
+    yield _gauge("history_bytes", writer.bytes)
 
 
 def _journal(writer: JournalWriter) -> Iterator[Metric]:
@@ -174,6 +187,15 @@ def _all_consumers(whole: stats.BrokerStats, census: stats.Census) -> Iterator[M
     yield _gauge("lag_records", census.lag_records)
     yield _gauge("lag_bytes", census.lag_bytes)
     yield _gauge("lag_bytes_max", census.lag_bytes_max)
+
+
+def verdict_family(counts: Mapping[tuple[Cause | None, ActionKind, bool], int]) -> Metric:
+    """How many verdicts fired. Causes and kinds of action are enumerated, so there are few series, whatever clients and
+    plug-ins do."""
+    family = _counter("verdicts_by_cause", labels=["cause", "action", "enforced"])
+    for (cause, action, enforced), count in counts.items():
+        family.add_metric([cause or "none", action, "true" if enforced else "false"], count)
+    return family
 
 
 def consumer_families(consumers: Iterable[stats.ConsumerStats]) -> Iterator[Metric]:

@@ -1,6 +1,7 @@
 """Preview: the consumers that other policies would hit now, if every window were over.
 
-All consumers are checked, a slice at a time, as in listings.py. The first ``EACH_MAX`` hits are listed one by one.
+All consumers are checked, a slice at a time, as in listings.py. The first ``EACH_MAX`` hits are listed one by one, and
+so are the first consumers that none of the policies covers.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from typing import Any
 import msgspec
 
 from headway.core.governance import peek
-from headway.core.policy import Policy, PolicyState, evaluate, explain
+from headway.core.policy import NO_POLICY, Policy, PolicyState, evaluate, explain
 from headway.core.telemetry import stats
 from headway.server.admin.listings import EACH_MAX
 from headway.server.engine import Engine
+
+OWN_TOPICS = "$SYS/"
+"""Topics of the broker itself: no policy has to cover who watches them."""
 
 
 def at_once(policy: Policy) -> Policy:
@@ -28,8 +32,9 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
     instant: dict[int, Policy] = {}
     """Policies without windows, by the identity of the original."""
     hits: list[dict[str, Any]] = []
+    uncovered: list[dict[str, Any]] = []
     clients: set[str] = set()
-    looked = total = 0
+    looked = total = without = 0
     for session in list(registry.sessions.values()):
         for subscription in list(session.subscriptions.values()):
             looked += 1
@@ -39,6 +44,10 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
                 continue
             now = engine.now()
             policy = registry.policy_of(subscription, policies)
+            if policy is NO_POLICY and not subscription.filter.startswith(OWN_TOPICS):
+                without += 1
+                if len(uncovered) < EACH_MAX:
+                    uncovered.append({"client": session.client, "filter": subscription.filter})
             if id(policy) not in instant:
                 instant[id(policy)] = at_once(policy)
             sample = peek(registry, subscription, now, {})
@@ -55,4 +64,5 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
                     text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
                     hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
                                  "rule": decision.rule + 1, "text": text})  # fmt: skip
-    return {"hits": hits, "total": total, "clients": len(clients), "consumers": looked}
+    return {"hits": hits, "total": total, "clients": len(clients), "consumers": looked, "uncovered": uncovered,
+            "uncovered_total": without}  # fmt: skip

@@ -50,6 +50,10 @@ def describe(settings: Settings) -> str:
     if journal.enabled:
         synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"
         rows.append(("journal", f"{journal.folder}  {synced}"))
+    history = settings.history
+    if history.enabled:
+        rows.append(("history", f"{history.folder}  {format_duration(history.keep_s)} or "
+                     f"{format_size(history.bytes_max)} of verdicts and ends of connections"))
     auth = settings.auth
     if auth.asks:
         read = "all" if auth.admin.read is None else ", ".join(auth.admin.read) or "nobody else"

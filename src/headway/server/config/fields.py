@@ -28,6 +28,7 @@ from headway.core.base import (
 from headway.core.message import BadKey, BadTopic, KeyExtractor, compile_key, validate_filter, validate_topic
 from headway.server.config import host_limits
 from headway.server.config.auth import check_digest, check_hash
+from headway.server.config.wildcards import with_hint
 from headway.server.protocols import PROTOCOLS
 
 T = TypeVar("T")
@@ -179,7 +180,9 @@ def _checked(check: Callable[[str], T], what: str) -> Callable[[object], T]:
             raise ConfigError(f"{shown(value)} is not {what}")
         try:
             return check(value)
-        except (BadKey, BadTopic) as error:
+        except BadTopic as error:
+            raise ConfigError(with_hint(str(error), value if error.kind == "filter" else None)) from None
+        except BadKey as error:
             raise ConfigError(str(error)) from None
 
     return parse

@@ -20,6 +20,7 @@ import msgspec
 from pydantic import ValidationError
 
 from headway.core.base import ConfigError, format_duration, format_share, format_size
+from headway.core.message import BadTopic, validate_filter
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
 from headway.server.config.errors import in_plain_words
@@ -28,12 +29,14 @@ from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
     FileTables,
+    HistorySettings,
     PoolSettings,
     PoolTable,
     Settings,
     TopicTable,
 )
 from headway.server.config.views import bad_views, key_of, topics_of
+from headway.server.config.wildcards import with_hint
 from headway.store.toml import BadConfig, parse_toml, read_text
 
 POOL_BYTES_MIN = 1_000_000
@@ -86,7 +89,7 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
         server=file.server, listeners=file.listeners, auth=file.auth, pools=pools, flap=file.flap,
-        retained=file.retained, telemetry=file.telemetry, journal=file.journal,
+        retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
@@ -98,6 +101,15 @@ def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
     path = Path(table.disk_path or shared.disk_path or "/var/tmp/headway").expanduser()
     return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
+
+
+def _history(file: FileTables) -> HistorySettings:
+    table, journal = file.history, file.journal
+    enabled = table.enabled
+    if enabled is None:
+        enabled = journal.enabled or "history" in file.model_fields_set
+    folder = Path(table.path).expanduser() if table.path else journal.folder if journal.enabled else Path("history")
+    return HistorySettings(enabled, folder, table.keep_s, table.disk_bytes)
 
 
 def _policies(
@@ -116,11 +128,23 @@ def _policies(
             good.append(table)
         except ConfigError as error:
             named = isinstance(table, Mapping) and isinstance(table.get("name"), str) and table["name"].strip()
-            errors.append(str(error) if named else f"{kind}[{number}]: {error}")
+            text = with_hint(str(error), _bad_filter(table))
+            errors.append(text if named else f"{kind}[{number}]: {text}")
     try:
         return errors, parse(good)
     except ConfigError as error:
         return [*errors, str(error)], ()
+
+
+def _bad_filter(table: object) -> object:
+    """Returns the first invalid filter of a policy; None: all are valid."""
+    topics = table.get("topics") if isinstance(table, Mapping) else None
+    for topic in topics if isinstance(topics, list) else ():
+        try:
+            validate_filter(topic if isinstance(topic, str) else "#")
+        except BadTopic:
+            return topic
+    return None
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:

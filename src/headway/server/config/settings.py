@@ -195,6 +195,16 @@ class JournalTable(Table):
         return self.fsync if isinstance(self.fsync, float) else 0.0
 
 
+class HistoryTable(Table):
+    """``[history]``: verdicts and ends of connections outlive the process. Values that are None follow from others
+    (:class:`HistorySettings`)."""
+
+    enabled: bool | None = None
+    path: Path_ | None = None
+    keep_s: Annotated[float, duration(3600.0, 3650 * DAY_S)] = Field(default=30 * DAY_S, alias="keep")
+    disk_bytes: Annotated[int, size(1_000_000, 1 << 40)] = Field(default=64_000_000, alias="disk")
+
+
 class TopicTable(Table):
     """``[[topic]]``: topics whose latest record per key is kept; with ``keep``, all of their records."""
 
@@ -246,6 +256,7 @@ class FileTables(Table):
     retained: RetainedTable = RetainedTable()
     telemetry: TelemetryTable = TelemetryTable(enabled=False)
     journal: JournalTable = JournalTable(enabled=False)
+    history: HistoryTable = HistoryTable()
     topic: list[TopicTable] = Field(default_factory=list)
     views: dict[Identifier, ViewTable] = Field(default_factory=dict)
     tables: dict[Identifier, SourceTable] = Field(default_factory=dict)
@@ -265,6 +276,18 @@ class PoolSettings:
 
 
 @dataclass(frozen=True)
+class HistorySettings:
+    """Settings of the history, with those that follow from the journal."""
+
+    enabled: bool
+    """As written; else if there is a table of its own, or a journal."""
+    folder: Path
+    """As written; else the journal's folder, else ``history``."""
+    keep_s: float
+    bytes_max: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """A config that was read and is valid."""
 
@@ -280,6 +303,7 @@ class Settings:
     """Not enabled where the file has no such table."""
     journal: JournalTable
     """Not enabled where the file has no such table."""
+    history: HistorySettings
     topics: tuple[TopicTable, ...]
     """Keyed topics: first those of views, then those of the file in its order."""
     views: dict[str, ViewTable]

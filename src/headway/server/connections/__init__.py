@@ -2,7 +2,7 @@
 
 from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
-from headway.server.connections.ends import Ends
+from headway.server.connections.ends import End, Ends
 from headway.server.connections.linger import Buffer, Lingering
 from headway.server.connections.logins import Logins
 from headway.server.connections.pending_replies import PendingReplies
@@ -11,6 +11,6 @@ from headway.server.connections.sockets import bound
 from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
-    "bound", "BUDGET_WORK", "Buffer", "Connection", "Connections", "Ends", "ITEMS_MAX", "Lingering", "Logins",
+    "bound", "BUDGET_WORK", "Buffer", "Connection", "Connections", "End", "Ends", "ITEMS_MAX", "Lingering", "Logins",
     "PartialPacket", "Peer", "PendingReplies", "Reassembly", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +48,8 @@ class End(msgspec.Struct, frozen=True):
 class Ends:
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter()
+        self.keep: Callable[[End], None] | None = None
+        """Called with each end, for the history; None: there is none."""
         self._clients: History[End] = History(PER_NAME_MAX)
         self._strangers: History[End] = History(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
 
@@ -63,6 +66,8 @@ class Ends:
             for name in dict.fromkeys((end.client, end.username)):
                 if name:
                     self._strangers.put(name, end)
+        if self.keep is not None:
+            self.keep(end)
         level = logging.DEBUG if reason is Reason.SHUTDOWN else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s", _line(end))

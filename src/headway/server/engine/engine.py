@@ -44,6 +44,7 @@ from headway.server.connections import (
     Reassembly,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
+from headway.server.engine.history import open_history
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
@@ -91,15 +92,15 @@ class Engine:
             pool.name: SpillStore(Path(settings.pools[name].disk_path))
             for name, pool in self.broker.registry.pools.items() if pool.disk_limit
         }  # fmt: skip
-        self.telemetry: Telemetry | None = None
-        if settings.telemetry.enabled:
-            self.telemetry = Telemetry(settings, self.broker, loop, self.now)
+        self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self.journal: JournalWriter | None = None
         """The journal's writer; None: the broker has no journal."""
         if settings.journal.enabled:
             self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
             self.journal.pulse = self.pulse
+        self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
+        self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
@@ -118,8 +119,8 @@ class Engine:
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        if self.telemetry is not None:
-            self.telemetry.start(self.settings)
+        for recorder in self._recorders:
+            recorder.start(self.settings)
         self._ticks.start()
         self._tick()
         self._sweeps.start()
@@ -391,8 +392,8 @@ class Engine:
         self._carry_out(self.now())
         if self.journal is not None:
             self.journal.close()
-        if self.telemetry is not None:
-            self.telemetry.stop()
+        for recorder in self._recorders:
+            recorder.stop()
         self._writer.shutdown(wait=True)
         self.logins.close()
         for store in self._stores.values():

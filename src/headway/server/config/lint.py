@@ -1,0 +1,159 @@
+"""The linter: finds places of a valid config that cannot do what they seem to say, for ``headway check``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.core.message import covers
+from headway.core.policy import Policy
+from headway.server.config.findings import Finding, Lines
+from headway.server.config.reachability import contradiction, marks_nobody, too_late
+from headway.server.config.settings import Settings
+from headway.server.config.wildcards import meant
+from headway.server.config.writable import folders, why_not_writable
+
+NARROW = "list narrow policies first, and those for more topics after them"
+
+UNMARKED = (
+    "it counts consumers that a rule has marked as slow, and no rule of this policy marks one without that: put a "
+    "notify rule with a limit such as lag_age or blocked_time first"
+)
+
+
+def lint(settings: Settings) -> list[Finding]:
+    """Returns the findings in the order of the file."""
+    lines = Lines(settings.text)
+    found = [
+        *_rules(settings, lines), *_shadowed(settings, lines), *_uncovered(settings, lines),
+        *_filters(settings, lines), *_paths(settings, lines),
+    ]  # fmt: skip
+    return sorted(dict.fromkeys(found), key=lambda one: (one.line is None, one.line or 0))
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def _rules(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    for kind, policies in (("policy", settings.policies), ("trial", settings.trials)):
+        for number, policy in enumerate(policies, 1):
+            if not policy.rules:
+                text = "it has no rules, so nobody judges the consumers that it covers: give it rules, or remove it"
+                yield Finding(f"{kind} {policy.name!r}", text, lines.policy(number, kind=kind))
+            for index, key, text in _bad_rules(policy):
+                where = f"{kind} {policy.name!r}, rule {index + 1}"
+                yield Finding(where, text, lines.policy(number, index + 1, key, kind))
+
+
+def _bad_rules(policy: Policy) -> Iterator[tuple[int, str, str]]:
+    """Yields the index of a rule, the key, and the text of a finding."""
+    unmarked = marks_nobody(policy)
+    for index, rule in enumerate(policy.rules):
+        never = contradiction(rule.when)
+        if never:
+            yield index, "when", f"when: {never}; correct the limits, or remove the rule"
+            continue
+        if rule.until is not None and (never := contradiction(rule.until)):
+            yield index, "until", f"until: {never}, so the rule would never step back; correct the limits"
+        if index in unmarked:
+            yield index, "when", f"when: {UNMARKED}"
+        earlier = too_late(policy, index)
+        if earlier is not None:
+            yield index, "", _late(policy, *earlier)
+
+
+def _late(policy: Policy, earlier: int, transient: bool) -> str:
+    rule = policy.rules[earlier]
+    whose = "no transient subscription ever reaches it" if transient else "it can never be reached"
+    advice = "put it first, give it a lower limit, or remove it"
+    if transient:
+        advice += '; if it is for durable ones that are away, say so: subscriptions = "durable", in a policy of its own'
+    return f"{whose}: rule {earlier + 1} has ended the subscription before ({rule.when} -> {rule.then.word}); {advice}"
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def _shadowed(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    for number, policy in enumerate(settings.policies, 1):
+        before = settings.policies[: number - 1]
+        covered = {filter: _covering(filter, policy, before) for filter in policy.topics}
+        hidden = {filter: by for filter, by in covered.items() if by is not None}
+        by = " and ".join(repr(name) for name in dict.fromkeys(name for names in hidden.values() for name in names))
+        if len(hidden) == len(covered):
+            text = f"it governs nobody who does not ask for it by name: {by} comes first and covers the same; {NARROW}"
+            yield Finding(f"policy {policy.name!r}", text, lines.policy(number))
+        elif hidden:
+            text = f"{', '.join(hidden)}: covered by {by} already, which comes first; {NARROW}, or leave it out"
+            yield Finding(f"policy {policy.name!r}, topics", text, lines.policy(number, 0, "topics"))
+
+
+def _covering(filter: str, policy: Policy, before: tuple[Policy, ...]) -> list[str] | None:
+    """Returns the names of earlier policies that take every subscription to this filter; None: some are left."""
+    names: list[str] = []
+    for durable in (False, True):
+        if policy.covers(durable):
+            name = next((one.name for one in before
+                         if one.covers(durable) and any(covers(wide, filter) for wide in one.topics)), None)
+            if name is None:
+                return None
+            names.append(name)
+    return names
+
+
+def _uncovered(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    """Finds subscriptions that have no policy because the file's own ones have replaced the default."""
+    kinds = [
+        kind for kind, durable in (("transient", False), ("durable", True))
+        if not any(one.covers(durable) and "#" in one.topics for one in settings.policies)
+    ]  # fmt: skip
+    if kinds:
+        which = "subscriptions" if len(kinds) == 2 else f"{kinds[0]} subscriptions"
+        covered = ", ".join(dict.fromkeys(topic for one in settings.policies for topic in one.topics)) or "none"
+        text = (
+            "the default policy is switched off, because the file has policies of its own, and none of them is for all "
+            f"{which} (covered: {covered}): nobody calls the others slow until a pool is full; add a policy with "
+            'topics = ["#"] at the end (headway serve --print-config has the default one)'
+        )
+        yield Finding("policy", text, lines.policy(1))
+
+
+# -- topics and paths -------------------------------------------------------------------------------------------------
+
+
+def _filters(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    for kind, policies in (("policy", settings.policies), ("trial", settings.trials)):
+        for number, policy in enumerate(policies, 1):
+            for filter in policy.topics:
+                if text := meant(filter):
+                    line = lines.policy(number, 0, "topics", kind)
+                    yield Finding(f"{kind} {policy.name!r}, topics", f'"{filter}": {text}', line)
+            for index, rule in enumerate(policy.rules):
+                for filter in rule.then.topics:
+                    if text := meant(filter):
+                        where = f"{kind} {policy.name!r}, rule {index + 1}, then"
+                        line = lines.policy(number, index + 1, "then", kind)
+                        yield Finding(where, f'"{filter}": {text}', line)
+    views = {view.topic for view in settings.views.values()}
+    for number, topic in enumerate((one for one in settings.topics if one.filter not in views), 1):
+        if text := meant(topic.filter):
+            yield Finding(f"topic[{number}].filter", f'"{topic.filter}": {text}', lines.topic(number, "filter"))
+    for name, table in settings.tables.items():
+        if table.topic is not None and (text := meant(table.topic)):
+            yield Finding(f"tables.{name}.topic", f'"{table.topic}": {text}', lines.key(f"tables.{name}", "topic"))
+
+
+def _paths(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    for key, folder in folders(settings).items():
+        why = why_not_writable(folder)
+        if why:
+            table, _, name = key.rpartition(".")
+            text = f"{folder}: a broker of this user cannot write there: {why}; choose another, or let this user write"
+            yield Finding(key, text, lines.key(table, name))
+
+
+def uncovered_finding(rows: list[dict[str, object]], total: int, consumers: int) -> Finding:
+    """Returns the finding about consumers of a running broker that no policy would cover."""
+    some = ", ".join(f"{row.get('client')} ({row.get('filter')})" for row in rows[:10])
+    more = f", and {total - 10} more" if total > 10 else ""
+    whose = f"{total} of the {consumers} consumers there are now would have none"
+    return Finding("policy", f"{whose}: {some}{more}; add a policy whose topics cover their filters")

@@ -53,7 +53,7 @@ ROOMS = {
         "http", "streams", "admin",
     ],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
-    "store": ["journal"],
+    "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
 }  # fmt: skip
 """From the ground up, too; a room may have rooms of its own."""

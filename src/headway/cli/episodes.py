@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headway.core.policy import ActionKind
-from headway.store.history.entry import EntryKind, HistoryEntry
+from headway.store.history import EntryKind, HistoryEntry
 
 _FINAL = ("disconnect", "delete_subscription")
 FOLD_S = 600.0

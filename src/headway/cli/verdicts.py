@@ -19,10 +19,7 @@ from headway.cli.episodes import Row, to_rows
 from headway.cli.errors import NOTHING_FOUND, plainly, say
 from headway.console import printable
 from headway.core.base import Cause, ConfigError, format_count, format_duration
-from headway.store.history.entry import EntryKind, HistoryEntry, decode_entry
-from headway.store.history.files import files_of
-from headway.store.history.moment import parse_moment
-from headway.store.history.search import Query, search
+from headway.store.history import EntryKind, HistoryEntry, Query, decode_entry, files_of, parse_moment, search
 
 ENTRIES_MAX = 10_000
 """As many as one question to the broker answers."""

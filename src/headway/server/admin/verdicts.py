@@ -21,9 +21,17 @@ from headway.core.base import Cause, ConfigError, parse_count
 from headway.core.policy import ACTIONS
 from headway.server.engine import Engine
 from headway.server.http import Refusal, abort, is_gone
-from headway.store.history.entry import EntryKind, HistoryEntry, encode_entry, verdict_entry
-from headway.store.history.moment import parse_moment
-from headway.store.history.search import Found, Query, matcher, search
+from headway.store.history import (
+    EntryKind,
+    Found,
+    HistoryEntry,
+    Query,
+    encode_entry,
+    matcher,
+    parse_moment,
+    search,
+    verdict_entry,
+)
 
 log = logging.getLogger("headway")
 

@@ -5,7 +5,7 @@ from headway.server.config.assembly import make_broker
 from headway.server.config.auth import PASSWORD_BYTES_MAX, Users, digest_of, hash_password, new_token
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Keep
-from headway.server.config.lint import lint, uncovered_finding
+from headway.server.config.linter import lint, uncovered_finding
 from headway.server.config.reading import default_text, load_settings, parse_settings
 from headway.server.config.settings import (
     HistorySettings,

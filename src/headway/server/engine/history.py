@@ -23,8 +23,16 @@ from headway.core.policy import Verdict, VerdictBook
 from headway.server.config import HistorySettings, Settings
 from headway.server.connections import End, Ends
 from headway.server.loop import Repeating
-from headway.store.history.entry import EntryKind, HistoryEntry, encode_entry, end_entry, verdict_entry
-from headway.store.history.files import FolderLock, FolderLocked, Series
+from headway.store.history import (
+    EntryKind,
+    FolderLock,
+    FolderLocked,
+    HistoryEntry,
+    Series,
+    encode_entry,
+    end_entry,
+    verdict_entry,
+)
 
 log = logging.getLogger("headway")
 

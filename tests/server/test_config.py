@@ -21,6 +21,7 @@ from headway.server.config.reading import default_text, load_settings, parse_set
 from headway.server.config.settings import (
     FileTables,
     FlapTable,
+    HistoryTable,
     JournalTable,
     ListenerTable,
     PoolTable,
@@ -61,8 +62,8 @@ def test_the_default_file_says_what_the_tables_default_to() -> None:
 def test_the_default_file_names_every_key_there_is() -> None:
     text = default_text()
     for table in (
-        ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, JournalTable, TopicTable,
-        ViewTable, SourceTable,
+        ServerTable, ListenerTable, PoolTable, FlapTable, RetainedTable, TelemetryTable, JournalTable, HistoryTable,
+        TopicTable, ViewTable, SourceTable,
     ):  # fmt: skip
         for name, field in table.model_fields.items():
             key = field.alias or name

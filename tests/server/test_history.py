@@ -24,7 +24,7 @@ from headway.server.engine import history as module
 from headway.server.engine.history import HistoryWriter
 from headway.store.history.entry import EntryKind, HistoryEntry
 from headway.store.history.files import Series
-from headway.store.history.search import Query, search
+from headway.store.history.query import Query, search
 
 PATIENCE_S = 20.0
 ALL = Query(kinds=tuple(EntryKind))

@@ -11,7 +11,7 @@ from headway.store.history.entry import (
 )
 from headway.store.history.files import FolderLock, FolderLocked, Series, files_of
 from headway.store.history.moment import parse_moment
-from headway.store.history.search import Found, Query, matcher, search
+from headway.store.history.query import Found, Query, matcher, search
 
 __all__ = [
     "decode_entry", "encode_entry", "end_entry", "EntryKind", "files_of", "FolderLock", "FolderLocked", "Found",

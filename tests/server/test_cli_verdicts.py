@@ -86,6 +86,11 @@ def test_what_fired_before_the_time_asked_for_has_its_length_all_the_same() -> N
     assert (row.seconds, row.open, round(row.ended_s - row.began_s)) == (500.0, False, 500)
 
 
+def test_a_rule_steps_back_once() -> None:
+    first, second = to_rows([entry(100), clear(70, 30.0), clear(10, 5.0)], fold=False)
+    assert (first.seconds, second.seconds) == (30.0, 5.0)
+
+
 def test_the_commonest_cause_is_told() -> None:
     causes = [Cause.NETWORK, Cause.APPLICATION, Cause.APPLICATION]
     (row,) = to_rows([entry(100 - number, cause=cause) for number, cause in enumerate(causes)])

@@ -70,3 +70,12 @@ def test_others_have_their_turn_in_between(house: House, monkeypatch: pytest.Mon
     asyncio.run(preview(house, parse_settings(POLICIES).policies))
     assert sum(asked) == FILTERS + 1
     assert max(asked) <= CLOSE_SLICE
+
+
+def test_it_names_who_would_have_no_policy(house: House) -> None:
+    assert asyncio.run(preview(house, parse_settings(POLICIES).policies))["uncovered_total"] == 0
+    other = Person(house, "other")
+    other.send(encode_subscribe(1, [TopicRequest("u/1"), TopicRequest("$SYS/headway/#")]))
+    house.run()
+    answer = asyncio.run(preview(house, parse_settings(POLICIES).policies))
+    assert (answer["uncovered"], answer["uncovered_total"]) == ([{"client": "other", "filter": "u/1"}], 1)

@@ -71,6 +71,9 @@ def test_it_finds_what_a_look_at_every_line_finds(
         (Query(cause=Cause.NETWORK), "a", False),
         (Query(kinds=(EntryKind.END,)), "a", False),
         (Query(), "whoever", True),
+        (Query(since_s=START_S, until_s=START_S), "a", True),
+        (Query(since_s=START_S + 0.001), "a", False),
+        (Query(until_s=START_S - 0.001), "a", False),
     ],
 )
 def test_what_matches(query: Query, client: str, fits: bool) -> None:
@@ -94,6 +97,14 @@ def test_a_long_file_is_read_in_blocks_and_not_beyond_what_is_asked_for(tmp_path
     assert [one.entry.wall_s - START_S for one in lately if one is not None] == [*range(2999, 2989, -1)]
     assert sum(one is None for one in lately) == 0, "it ends in the first block"
     assert sum(one is not None for one in search(tmp_path, Query(client="b"))) == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_is_found_by_its_name_whatever_characters_it_has(tmp_path: Path, client: str) -> None:
+    lines = [encode_entry(made(0.0, name, None, EntryKind.VERDICT, "notify", "")) for name in CLIENTS]
+    (tmp_path / "verdicts-00000001.jsonl").write_bytes(b"\n".join(lines))
+    found = [one.entry.client for one in search(tmp_path, Query(client=client, exact=True)) if one is not None]
+    assert found == [client]
 
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:

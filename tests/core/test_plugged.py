@@ -17,6 +17,7 @@ from headway.core.policy import (
     Names,
     move,
     parse_policy,
+    parse_trials,
     plugged_action,
     plugged_meter,
     tell,
@@ -84,6 +85,22 @@ def stuck_behind(config: str, records: int = 50) -> tuple[Stage, Client]:
     publisher.publish("t/1", 0, records)
     stage.run(1.0)
     return stage, slow
+
+
+def test_a_plugged_in_meter_is_measured_for_a_trial_too_and_its_action_is_not_asked(
+    meter: Waiting, action: Shed
+) -> None:
+    stage = Stage("")
+    stage.broker.set_trials(parse_trials([
+        {"name": "t", "rule": [{"when": {"waiting": "> 20"}, "then": "my.shed"}]},
+    ]))  # fmt: skip
+    slow, publisher = stage.client("slow", reads=STUCK, buffer=200), stage.client("publisher")
+    slow.subscribe("t/#")
+    publisher.publish("t/1", 0, 50)
+    stage.run(1.0)
+    assert len(stage.broker.governor.trials.of("slow")) == 1
+    assert meter.looks
+    assert not action.asked
 
 
 def test_a_plugged_in_meter_is_compared_like_any_other(meter: Waiting) -> None:

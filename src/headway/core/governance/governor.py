@@ -102,7 +102,7 @@ class Governor:
         sample = observe(self._registry, subscription, now, shares)
         if case.tried is not self._registry.trials:
             self.trials.assign(subscription, self.late_s)
-        plugged = case.plugged
+        plugged = case.plugged if case.trials else case.state.plugged
         if plugged:
             sample = self.plugged.measure(subscription, sample, plugged, now, now + self._registry.wall_offset_s)
         case.last_sample = sample

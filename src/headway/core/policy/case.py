@@ -52,8 +52,6 @@ class Case:
     @property
     def plugged(self) -> tuple[str, ...]:
         """Returns the plugged-in meters that its policy and its trials compare."""
-        if not self.trials:
-            return self.state.plugged
         named = dict.fromkeys(self.state.plugged)
         for trial in self.trials:
             named |= dict.fromkeys(trial.state.plugged)

@@ -127,6 +127,8 @@ def policy(*rules: str) -> str:
         ['when = { lag_age = "1s" }\nthen = "notify"', 'when = { slow_count = "> 1" }\nthen = "disconnect"'],
         ['when = { lag_records = 500 }\nthen = "disconnect"\nenforce = false'],
         ['when = { lag_records = "> 20 x prefetch" }\nthen = "disconnect"'],
+        ['when = { drain_share = "<70%" }\nthen = "disconnect"'],
+        ['when = { catching_up = "30s" }\nfor = "2s"\nthen = "disconnect"'],
     ],
 )  # fmt: skip
 def test_the_same_consumers_are_hit_at_about_the_same_time(recorded: Story, rules: list[str]) -> None:

@@ -9,6 +9,9 @@ from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samp
 
 from headway.core.base.errors import Reason
 from headway.core.policy.action import ActionKind
+from headway.core.policy.condition import parse_condition
+from headway.core.policy.meter import Sample
+from headway.pipeline.lab.replays.base import MeterRange, may_hold, must_hold
 
 STUCK = samples(rate(100), rate(100, until=10), 60, blocked_from=10)
 """100 records of 100 bytes a second; from 10 s on its socket takes nothing."""
@@ -35,6 +38,38 @@ def test_a_stuck_consumer_is_hit_when_it_would_have_been(rule: dict, at: float) 
     hit = replay(trace(STUCK), rule).hit
     assert hit is not None
     assert at <= hit.time <= at + 0.6
+
+
+@pytest.mark.parametrize(("usual_pause_ms", "at"), [(4000.0, 22.0), (1000.0, 15.0), (0.0, 15.0), (None, 15.0)])
+def test_who_usually_pauses_is_blocked_only_after_three_pauses(usual_pause_ms: float | None, at: float) -> None:
+    rows = [dict(one, usual_pause_ms=usual_pause_ms) for one in STUCK]
+    hit = replay(trace(rows), {"when": {"blocked_time": "5s"}, "then": "disconnect"}).hit
+    assert hit is not None
+    assert at <= hit.time <= at + 0.6
+    assert replay(trace(rows), {"when": {"lag_age": "5s"}, "then": "disconnect"}).hit is not None
+
+
+def test_a_usual_pause_is_that_of_the_stretch_it_belongs_to() -> None:
+    """The row before the stretch is of a consumer that was not looked at, so it does not know."""
+    rows = [dict(one, usual_pause_ms=4000.0 if n > 10 else 0.0) for n, one in enumerate(STUCK)]
+    assert trace(rows).usual_pause(10.5) == 4.0
+    assert trace(rows).usual_pause(9.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("when", "at"),
+    [
+        ({"drain_share": "<50%"}, 20.0),
+        ({"drain_share": "<50%", "lag_records": 1000}, 24.3),
+        ({"catching_up": "10m"}, 20.0),
+    ],
+)
+def test_the_meters_of_half_a_minute_are_replayed(when: dict, at: float) -> None:
+    """70 of 100 a second are not taken from 10 s on; the first 10 s of lag say nothing."""
+    hit = replay(trace(SLOW), {"when": when, "then": "disconnect"}).hit
+    assert hit is not None
+    assert at <= hit.time <= at + 1.0
+    assert replay(trace(SLOW), {"when": {"drain_share": "<20%"}, "then": "disconnect"}).hit is None
 
 
 def test_a_slow_one_is_hit_by_its_lag_and_not_by_its_rate() -> None:
@@ -231,6 +266,8 @@ RULES: list[dict[str, Any]] = [
     {"when": {"drain_rate": "<2500B/s"}, "for": "1s", "retries": 3, "then": "delete_subscription"},
     {"when": {"lag_age": "1s"}, "times": 2, "within": "1m", "then": "disconnect"},
     {"when": {"lag_bytes": "50kB"}, "then": "offline"},
+    {"when": {"drain_share": "<40%"}, "for": "1s", "then": "disconnect"},
+    {"when": {"catching_up": "30s"}, "then": "conflate"},
 ]
 TREMBLES = samples(
     rate(100),
@@ -240,7 +277,10 @@ TREMBLES = samples(
 """Takes 220 a second for two seconds, then 20 for two."""
 
 
-@pytest.mark.parametrize("rows", [STUCK, SLOW, RECOVERS, TREMBLES])
+LUMPS = [dict(one, usual_pause_ms=2000.0) for one in STUCK]
+
+
+@pytest.mark.parametrize("rows", [STUCK, SLOW, RECOVERS, TREMBLES, LUMPS])
 @pytest.mark.parametrize("rule", RULES)
 def test_long_steps_change_nothing(monkeypatch: pytest.MonkeyPatch, rule: dict, rows: list) -> None:
     """What is passed over for speed comes out as if the governor had looked at every sweep."""
@@ -254,6 +294,17 @@ def test_long_steps_change_nothing(monkeypatch: pytest.MonkeyPatch, rule: dict, 
     assert quick.records_conflated == pytest.approx(slow.records_conflated, rel=0.1, abs=120)
     assert quick.stall_ms == pytest.approx(slow.stall_ms, rel=0.1, abs=1500)
     assert (quick.cut, quick.behind_at_end, quick.would_catch_up) == (slow.cut, slow.behind_at_end, slow.would_catch_up)
+
+
+def test_a_range_knows_that_a_usual_pause_is_no_block() -> None:
+    looks = [Sample(lag_records=9, blocked_time=8.0), Sample(lag_records=9, blocked_time=9.0, usual_pause=5.0)]
+    for number, both in enumerate((looks, looks[::-1])):
+        between = MeterRange(both, [100.0])
+        low, high = between.low, between.high
+        assert may_hold(parse_condition({"blocked_time": "< 5s"}), low, high), number
+        assert may_hold(parse_condition({"blocked_time": "5s"}), low, high)
+        assert not must_hold(parse_condition({"blocked_time": "5s"}), low, high, 0.0)
+        assert may_hold(parse_condition({"drain_rate": "50B/s"}), low, high), "over ten seconds, not over these two"
 
 
 def test_candidates_do_not_see_each_other() -> None:

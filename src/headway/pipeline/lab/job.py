@@ -62,7 +62,8 @@ class ReplayInput(NamedTuple):
 
 
 def read_samples(spark: SparkSession, lake: Path) -> DataFrame:
-    """Reads ``trace.COLUMNS`` of all samples. A row may be there twice; readers know it by its key."""
+    """Reads ``trace.COLUMNS`` of all samples. A row may be there twice; readers know it by its key. A column that an
+    older lake does not have is null."""
     folder = lake / "consumer_samples"
     rows = spark.read.schema(spark_schema("consumer_samples")).options(**READ).parquet(str(folder.absolute()))
     return rows.select(*COLUMNS).withColumn("time", F.unix_micros("time"))

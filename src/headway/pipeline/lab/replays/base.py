@@ -60,7 +60,9 @@ class MeterRange:
     """Bounds of every meter at any time between two or more looks, each as far from the next as ``next_corner``.
 
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
-    what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps."""
+    what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps; but a
+    window over long pauses reaches back further than these steps, and then the rate may be anything. So may the meters
+    of ``_LONG``, which look back over half a minute."""
 
     __slots__ = ("high", "idle", "low")
 
@@ -71,8 +73,11 @@ class MeterRange:
         for number in _TIMES:
             low[number] = max(0.0, low[number] - STEP_S)
             high[number] += STEP_S
-        self.low = Sample(**dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=min(paces, default=0.0))
-        self.high = Sample(**dict(zip(_RANGED_NAMES, high, strict=True)))
+        usual = [sample.usual_pause for sample in samples]
+        slowest = min(paces, default=0.0) if 2 * max(usual) <= RATE_WINDOW_S else 0.0
+        # A long usual pause makes little of the time in which nothing was taken (Sample.overdue_time).
+        self.low = Sample(**dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=slowest, usual_pause=max(usual))
+        self.high = Sample(**dict(zip(_RANGED_NAMES, high, strict=True)), usual_pause=min(usual))
         self.idle = any(sample.idle for sample in samples)
 
 
@@ -83,6 +88,7 @@ _RANGED_NAMES = (
 _RANGED = attrgetter(*_RANGED_NAMES)
 _TIMES = range(4)
 """Indices of the meters that may be off by a step."""
+_LONG = ("drain_share", "catching_up")
 
 
 class Block:
@@ -244,9 +250,9 @@ def must_hold(condition: Condition, low: Sample, high: Sample, ease: float) -> b
 
 
 def _comparable(leaf: Comparison, low: Sample, high: Sample) -> bool:
-    """Whether the comparison rests on the recording alone, and on one threshold. Two meters depend on the candidate,
-    too."""
-    if leaf.meter in ("slow_count", "pool_share"):
+    """Whether the comparison rests on the recording alone, on what a range knows, and on one threshold. Two meters
+    depend on the candidate, too."""
+    if leaf.meter in ("slow_count", "pool_share", *_LONG):
         return False
     return not leaf.amount.per_prefetch or low.prefetch == high.prefetch
 

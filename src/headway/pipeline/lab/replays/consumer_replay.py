@@ -173,6 +173,7 @@ class ConsumerReplay:
             lag_records=lag_records,
             oldest_time_s=oldest,
             blocked_since=trace.blocked.since(time) if there else None,
+            usual_pause=trace.usual_pause(time) if there else 0.0,
             credit_exhausted_since=trace.credit.since(time) if there else None,
             oldest_unacked_s=trace.unacked_since(time),
             in_flight=trace.in_flight[index],

@@ -16,7 +16,7 @@ COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "protocol", "durable", "policy_asked",
     "connected", "ended", "offered_records", "offered_bytes", "drained_records", "drained_bytes", "skipped_records",
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
-    "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction",
+    "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -90,6 +90,7 @@ class ConsumerTrace:
         self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
         self.blocked = Stretches(rows, "blocked_ms", self.end)
         self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
+        self._usual_pause = [(row.get("usual_pause_ms") or 0.0) / 1000 for row in rows]
         self._unacked: list[float | None] = [
             row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
         ]
@@ -140,6 +141,18 @@ class ConsumerTrace:
         k = min(bisect_left(self.seen, time), len(self.seen) - 1)
         since = self._unacked[k]
         return since if since is not None and since <= time else None
+
+    def usual_pause(self, time: float) -> float:
+        """Returns for how long the client usually stood still between two steps, as of that time.
+
+        It grows only with a step. So where the client has stood still up to the next sample, that sample has it; it may
+        be the first that does, because only a consumer that lags is measured."""
+        following = bisect_left(self.seen, time)
+        if following < len(self.seen):
+            since = self.blocked.since(self.seen[following])
+            if since is not None and since <= time:
+                return self._usual_pause[following]
+        return self._usual_pause[self.sample_at(time)]
 
     def comes_back(self, time: float) -> float | None:
         """Returns when, after that time, the client of a durable subscription was seen to come back."""

@@ -170,8 +170,9 @@ def test_what_changes_is_published_once_and_later_subscribers_have_it_all(
             assert (statuses["delay"].records, statuses["delay"].state) == (5, "running")
             views.stop()
             publish(broker, "flights/1", *flights(UA=30))
-            run(broker, "delay", admin=proxy.url)
+            views, statuses = run(broker, "delay", admin=proxy.url)
             assert by_carrier(heard(later, 1)) == {"UA": (20.0, 3)}
+            until(lambda: views.look() or statuses["delay"].published == 1, BATCH_S, "the broker has it on disk")
             assert later.so_far() == []
     assert len(ask(broker, "views/delay").rows) == 5
     broker.stop()

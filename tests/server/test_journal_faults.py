@@ -143,6 +143,22 @@ def test_the_loop_does_not_wait_for_a_disk_that_hangs() -> None:
     stage.journal.close()
 
 
+def test_turns_after_the_end_leave_the_journal_alone() -> None:
+    """The loop goes on while clients read their last words. What comes then is confirmed to nobody."""
+    stage = JournalStage(thread=True)
+    stage.declare("q")
+    publisher = Publisher(stage)
+    publisher.publish("q", 1)
+    stage.turn()
+    stage.journal.close()
+    publisher.publish("q", 2)
+    for _ in range(3):
+        stage.turn()
+        stage.loop.pass_time(journal_writer.TIDY_EVERY_S + 1)
+    assert publisher.told == [1]
+    assert JournalStage(stage.files).all_of("q") == [1]
+
+
 @pytest.mark.parametrize("operation", ["make_folder", "lock", "create"])
 def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(operation: str) -> None:
     files = FakeFiles()

@@ -149,7 +149,10 @@ class JournalWriter:
     # -- collecting -------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """Ends a turn: encodes the turn's commit, which is written soon."""
+        """Ends a turn: encodes the turn's commit, which is written soon. After ``close`` it does nothing: the loop goes
+        on while clients read their last words, and what comes then is not confirmed."""
+        if self._closed:
+            return
         ledger = self.ledger
         commit = ledger.take(self._broker.registry.sequence)
         if commit is not None:
@@ -353,12 +356,12 @@ class JournalWriter:
 
     def close(self) -> None:
         """Writes what is left and closes the files."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
         self.turn(self._now())
         if self._work:
             self._write(self._now())
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._pacer.close()
         self._thread.shutdown(wait=True)
         self.store.close()

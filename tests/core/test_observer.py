@@ -149,6 +149,24 @@ def test_who_ends_has_a_last_row_that_says_why_and_what_was_left(how: str) -> No
     assert [row["seq"] for row in first] == list(range(len(first)))
 
 
+def test_a_row_tells_the_most_and_the_least_that_waited_since_the_row_before() -> None:
+    scene = Scene(BLOCKED)
+    client = scene.consumer("c", "t/#", reads=STUCK, buffer=100)
+    scene.client("publisher").publish("t/a", 0, 20)
+    scene.run(0.4)
+    first = scene.rows("consumer_samples", client="c")[-1]
+    assert first["most_lag_bytes"] == first["least_lag_bytes"] == first["lag_bytes"] > 0
+    scene.clients["publisher"].publish("t/a", 20, 20)
+    scene.run(0.4)
+    client.reads = 1e6
+    scene.run(0.4)
+    row = scene.rows("consumer_samples", client="c")[-1]
+    assert row["seq"] == first["seq"] + 1
+    assert (row["least_lag_bytes"], row["least_lag_ago_ms"], row["lag_bytes"]) == (0, 0.0, 0)
+    assert row["most_lag_bytes"] > first["lag_bytes"]
+    assert 0 < row["most_lag_ago_ms"] < 1000
+
+
 def test_every_verdict_has_a_row_and_says_what_the_book_says() -> None:
     scene = Scene(BLOCKED)
     scene.consumer("c", "t/#", reads=STUCK, buffer=100)

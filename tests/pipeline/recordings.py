@@ -11,6 +11,7 @@ from headway.core.policy.policy import Policy, parse_policies
 from headway.pipeline.lab.replays.base import Recording
 from headway.pipeline.lab.replays.candidate_replay import Passage
 from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.lateness import ON_TIME, RecordedLateness
 from headway.pipeline.lab.replays.trace import COLUMNS, ConsumerTrace
 
 RECORD_BYTES = 100
@@ -50,10 +51,12 @@ def samples(offered: Curve, taken: Curve, upto: float, *, blocked_from: float | 
     return rows
 
 
-def trace(rows: Sequence[dict[str, Any]], horizon: float | None = None) -> ConsumerTrace:
+def trace(
+    rows: Sequence[dict[str, Any]], horizon: float | None = None, lateness: RecordedLateness = ON_TIME
+) -> ConsumerTrace:
     origin = rows[0]["time"].timestamp()
     plain = [{name: one[name] for name in COLUMNS} | {"time": one["time"].timestamp() - origin} for one in rows]
-    return ConsumerTrace(plain, plain[-1]["time"] if horizon is None else horizon)
+    return ConsumerTrace(plain, plain[-1]["time"] if horizon is None else horizon, lateness)
 
 
 def policy(*rules: dict[str, Any], **table: Any) -> tuple[Policy, ...]:

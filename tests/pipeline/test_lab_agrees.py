@@ -6,6 +6,7 @@ Both are the real core, with the same traffic past the same consumers; only the 
 from __future__ import annotations
 
 import tomllib
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ from headway.core.telemetry.recorder import Recorder
 from headway.pipeline.lab.replays.base import Recording
 from headway.pipeline.lab.replays.candidate_replay import HITS, Passage
 from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.lateness import Late, RecordedLateness, late_stretches
 from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces
 
@@ -39,10 +41,18 @@ class Story(NamedTuple):
     lost: dict[str, int]
     """Records left out, by client."""
     stage: Stage
+    late: tuple[Late, ...]
+    """When the broker was late, as it recorded it."""
+    seconds: float
 
 
-def play(policies: str, **pool: str) -> Story:
-    """A minute of a publisher past consumers that are quick, slow, stuck, stuck for a while, stuck in their window."""
+HANGS = {12.0: 3.0, 21.0: 0.7, 42.0: 2.0}
+"""Seconds for which the broker's loop does nothing, by when that begins."""
+
+
+def play(policies: str, hangs: dict[float, float] | None = None, **pool: str) -> Story:
+    """A minute of a publisher past consumers that are quick, slow, stuck, stuck for a while, stuck in their window; if
+    the broker hangs, also past a group of two of which one is stuck."""
     stage = Stage(policies, **(pool or {"memory": f"{MEMORY}B", "disk": "1GB", "max_client_share": "100%"}))
     recorder = Recorder()
     registry = stage.broker.registry
@@ -55,10 +65,18 @@ def play(policies: str, **pool: str) -> Story:
     pauses = stage.consumer("pauses", "t/#", reads=400_000, buffer=20_000)
     window = stage.consumer("window", "t/#", 1, window=10)
     other = stage.consumer("other", "u/#", reads=STUCK, buffer=500)
+    for name, reads in (("member", 40_000), ("stuck member", STUCK)) if hangs else ():
+        stage.consumer(name, "$share/g/t/#", reads=reads, buffer=5000)
+    ahead, next_row = dict(hangs or {}), began
     publisher = stage.client("publisher")
     number = 0
     for now in stage.steps(SECONDS):
         at = now - began
+        if ahead and at >= min(ahead):
+            stage.hang(ahead.pop(min(ahead)))
+        if stage.now >= next_row:
+            registry.observer.whole(stage.now, late_s=stage.broker.governor.late_s, rss_bytes=0, dropped_rows=0)
+            next_row = stage.now + 1.0
         publisher.publish("t/1", number, 10, size=1000, qos=1)
         if at > 30:
             publisher.publish("u/1", number, 5, size=1000)
@@ -78,7 +96,9 @@ def play(policies: str, **pool: str) -> Story:
         elif row["kind"] == "fire" and not row["policy"]:
             pressed.setdefault(row["client"], (row["reason"], row["time"] / 1e6 - began))
     lost = {row["client"]: row["skipped_records"] + (row["lag_records"] if row["ended"] else 0) for row in rows}
-    return Story(rows, hits, pressed, lost, stage)
+    broker = [(row["time"] / 1e6 - began, row["loop_late_ms"] / 1000) for row in recorded["broker_samples"]]
+    grown = [(t0, t1, late - before) for (t0, before), (t1, late) in pairwise(broker) if late > before]
+    return Story(rows, hits, pressed, lost, stage, late_stretches(grown), stage.now - began)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +116,8 @@ def predict(story: Story, policies: str) -> dict[str, Passage]:
     found = {}
     for name, rows in clients.items():
         columns = {column: [row[column] for row in rows] for column in rows[0]}
-        client = Client(read_traces(columns, 1_000_000_000, SECONDS), Recording(SECONDS, MEMORY))
+        lateness = RecordedLateness(story.late)
+        client = Client(read_traces(columns, 1_000_000_000, story.seconds, lateness), Recording(story.seconds, MEMORY))
         [[passage]] = client.replay(parsed, MEMORY).values()
         found[name] = passage
     return found
@@ -135,6 +156,33 @@ def test_the_same_consumers_are_hit_at_about_the_same_time(recorded: Story, rule
     policies = policy(*rules)
     real = play(policies).hits
     predicted = {name: p.hit for name, p in predict(recorded, policies).items()}
+    found = {name: (str(hit.action), hit.time) for name, hit in predicted.items() if hit is not None}
+    assert set(found) == set(real), (found, real)
+    for name, (action, at) in real.items():
+        assert found[name][0] == action
+        assert found[name][1] == pytest.approx(at, abs=TOLERANCE_S), (name, found, real)
+
+
+@pytest.fixture(scope="module")
+def recorded_late() -> Story:
+    """Under policy A, by a broker that was late three times."""
+    return play(WATCH, HANGS)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'when = { blocked_time = "5s" }\nthen = "disconnect"',
+        'when = { lag_age = "3s" }\nthen = "disconnect"',
+        'when = { lag_records = 600 }\nfor = "4s"\nthen = "disconnect"',
+        'when = { credit_exhausted_time = "4s" }\nthen = "close_consumer"',
+        'when = { ack_age = "6s" }\nthen = "disconnect"',
+        'when = { drain_rate = "<20kB/s" }\nfor = "3s"\nthen = "disconnect"',
+    ],
+)
+def test_so_it_is_where_the_broker_is_late(recorded_late: Story, rule: str) -> None:
+    real = play(policy(rule), HANGS).hits
+    predicted = {name: p.hit for name, p in predict(recorded_late, policy(rule)).items()}
     found = {name: (str(hit.action), hit.time) for name, hit in predicted.items() if hit is not None}
     assert set(found) == set(real), (found, real)
     for name, (action, at) in real.items():

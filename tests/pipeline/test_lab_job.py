@@ -72,6 +72,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "consumer_samples", everything[::5])
     config = json.dumps({"policy": RAN, "topic": [{"filter": "t/#", "key": "topic"}]})
     write(folder, "configs", [row("configs", config=config, memory_limit_bytes=10_000_000, disk_limit_bytes=10**8)])
+    write(folder, "broker_samples", [
+        row("broker_samples", time=float(second), seq=second, loop_late_ms=0.0 if second < 12 else 3500.0)
+        for second in (0, 3, 7, 8, 12, 13, 14)
+    ])  # fmt: skip
     write(folder, "verdicts", [
         row("verdicts", time=30.2, number=n, client=f"c{n}", filter=f"t/{n % 3}", action="disconnect",
             window_ms=20_000.0) for n in (4, 5)
@@ -102,6 +106,11 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_only_those_who_ever_lagged_are_replayed(spark: SparkSession, lake: Path) -> None:
     found = {r["client"] for r in lagging_clients(read_samples(spark, lake)).toArrow().to_pylist()}
     assert found == {f"c{number}" for number in range(4, 12)}
+
+
+def test_the_brokers_lateness_is_read(spark: SparkSession, lake: Path) -> None:
+    [(at, seconds)] = read_replay_input(spark, lake).runs["run-1"].late
+    assert (at, seconds) == (pytest.approx(11.75), 3.5), "in the middle between the rows at 8 s and at 12 s"
 
 
 @pytest.mark.parametrize(("slices", "tasks"), [(1, 1), (1, 3), (3, 4)])

@@ -36,10 +36,13 @@ ROWS_PER_TICK = 256
 class _Trail:
     """The last row of one consumer."""
 
-    __slots__ = ("at_s", "drained_bytes", "drained_records", "gap_records", "lagged", "rows")
+    __slots__ = ("at_s", "drained_bytes", "drained_records", "gap_records", "lagged", "least", "most", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
+        self.most: tuple[int, float] | None = None
+        self.least: tuple[int, float] | None = None
+        """(bytes that waited, when) at the looks since the last row."""
         self.at_s = float("-inf")
         self.lagged = False
         self.drained_records = 0
@@ -103,6 +106,11 @@ class LakeObserver:
         trail = self._trails.get(subscription)
         if trail is None:
             return  # replaced: its successor has taken over the records left
+        lag_bytes = sample.lag_bytes
+        if trail.most is None or lag_bytes > trail.most[0]:
+            trail.most = lag_bytes, now
+        if trail.least is None or lag_bytes < trail.least[0]:
+            trail.least = lag_bytes, now
         if now - trail.at_s >= self._sample_s or (trail.lagged and not sample.lag_records):
             self._consumer(subscription, trail, sample, now, "")
         lane = self._lanes[subscription.feed]
@@ -146,6 +154,9 @@ class LakeObserver:
     def _consumer(self, subscription: Subscription, trail: _Trail, sample: Sample, now: float, ended: str) -> None:
         session, feed, books = subscription.session, subscription.feed, account(subscription)
         self._count(subscription, trail, books.drained_records, books.drained_bytes)
+        here = books.lag_bytes, now
+        most, most_at_s = here if trail.most is None or trail.most[0] <= here[0] else trail.most
+        least, least_at_s = here if trail.least is None or trail.least[0] >= here[0] else trail.least
         self._recorder.add("consumer_samples", (
             self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
             subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
@@ -157,9 +168,10 @@ class LakeObserver:
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
             subscription.prefetch, sample.slow_count, sample.pool_share,
             self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
-            _ms(sample.usual_pause), sample.drain_share,
+            _ms(sample.usual_pause), sample.drain_share, most, _ms(now - most_at_s), least, _ms(now - least_at_s),
         ))  # fmt: skip
         trail.rows += 1
+        trail.most = trail.least = None
         trail.at_s = now
         trail.lagged = books.lag_records > 0
         self._trails.move_to_end(subscription)

@@ -86,6 +86,10 @@ CONSUMER_SAMPLES = LakeTable(
         Column("producer_stall_ms", "float", "for how long it has held publishers back since it began"),
         Column("usual_pause_ms", "float", "how long its client usually stands still between two steps; 0: not known"),
         Column("drain_share", "float", "what it took of what was offered over the last half minute of lag"),
+        Column("most_lag_bytes", "int", "the most bytes that waited at a look since the row before"),
+        Column("most_lag_ago_ms", "float", "how long ago that was"),
+        Column("least_lag_bytes", "int", "the fewest bytes that waited at a look since the row before"),
+        Column("least_lag_ago_ms", "float", "how long ago that was"),
     ),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -26,6 +26,7 @@ from headway.core.base import ConfigError
 from headway.core.governance import SWEEP_S
 from headway.pipeline.lab.plans.candidates import Candidate, as_recorded
 from headway.pipeline.lab.replays.candidate_replay import HITS
+from headway.pipeline.lab.replays.lateness import late_stretches
 from headway.pipeline.lab.replays.trace import COLUMNS
 from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, RecordedRun, pools, replays
 from headway.pipeline.lake import READ, read_table, spark_schema
@@ -35,6 +36,8 @@ BUCKETS = 600
 SLICE_CANDIDATES = 50
 CLIENTS_PER_TASK = 25
 TASKS_MIN, TASKS_MAX = 8, 4000
+LATE_MAX = 50_000
+"""The most late sweeps that are replayed: those that were the latest."""
 LEVELS_MAX = 300_000
 """The most points of curves that come back to the driver."""
 CONSUMER = ("run", "client", "filter")
@@ -71,7 +74,7 @@ def read_samples(spark: SparkSession, lake: Path) -> DataFrame:
 
 def lagging_clients(samples: DataFrame) -> DataFrame:
     """Returns (run, client) of those for which records waited at some time, or were left out by a policy."""
-    lagged = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0)
+    lagged = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0) | (F.col("most_lag_bytes") > 0)
     return samples.where(lagged).select("run", "client").distinct()
 
 
@@ -87,14 +90,33 @@ def read_replay_input(spark: SparkSession, lake: Path) -> ReplayInput:
         configs[row["run"]] = row  # the last of a run
     notes: list[str] = []
     runs = {}
+    late = _late(spark, lake)
     for span in spans.orderBy("run").toArrow().to_pylist():
-        runs[span["run"]] = _run(span, configs.get(span["run"]), notes)
+        runs[span["run"]] = _run(span, configs.get(span["run"]), late.get(span["run"], []), notes)
     if not runs:
         raise ConfigError(f"{lake}: has no samples of consumers, so there is nothing to replay")
     return ReplayInput(runs, lagging_clients(samples).count(), list(dict.fromkeys(notes)))
 
 
-def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) -> RecordedRun:
+def _late(spark: SparkSession, lake: Path) -> dict[str, list[dict[str, Any]]]:
+    """Reads by run the rows of the broker in which its lateness grew: ``before`` and ``time`` (microseconds) and
+    ``late_ms``."""
+    in_order = Window.partitionBy("run").orderBy("seq")
+    rows = read_table(spark, lake, "broker_samples").select(
+        "run", F.unix_micros("time").alias("time"),
+        F.lag(F.unix_micros("time")).over(in_order).alias("before"),
+        (F.col("loop_late_ms") - F.lag("loop_late_ms", 1, 0.0).over(in_order)).alias("late_ms"),
+    )  # fmt: skip
+    grown = rows.where("late_ms > 0").orderBy(F.desc("late_ms")).limit(LATE_MAX)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in grown.toArrow().to_pylist():
+        found.setdefault(row["run"], []).append(row)
+    return found
+
+
+def _run(
+    span: dict[str, Any], config: dict[str, Any] | None, late: list[dict[str, Any]], notes: list[str]
+) -> RecordedRun:
     seconds = (span["last"] - span["first"]) / 1e6
     if config is None:
         raise ConfigError(
@@ -110,6 +132,12 @@ def _run(span: dict[str, Any], config: dict[str, Any] | None, notes: list[str]) 
         client_share=config["client_share"], sweep_s=config["sweep_ms"] / 1000 or SWEEP_S,
         bucket_s=max(1.0, seconds / BUCKETS), policies=policies, policy_tables=tuple(tables.get("policy", [])),
         topic_tables=tuple(tables.get("topic", [])),
+        late=late_stretches(
+            (
+                ((row["before"] or row["time"]) - span["first"]) / 1e6, (row["time"] - span["first"]) / 1e6,
+                row["late_ms"] / 1000,
+            ) for row in late
+        ),
     )  # fmt: skip
 
 

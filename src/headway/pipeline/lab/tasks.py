@@ -20,6 +20,7 @@ from headway.pipeline.lab.plans.candidates import Candidate, CandidatePool
 from headway.pipeline.lab.replays.base import Bucket, Recording
 from headway.pipeline.lab.replays.candidate_replay import Passage
 from headway.pipeline.lab.replays.clients import Client
+from headway.pipeline.lab.replays.lateness import Late, RecordedLateness
 from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
 from headway.pipeline.lab.replays.trace import read_traces
 
@@ -41,6 +42,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
     policies: tuple[Policy, ...]
     policy_tables: tuple[dict[str, Any], ...] = ()
     topic_tables: tuple[dict[str, Any], ...] = ()
+    late: tuple[Late, ...] = ()
+    """When the broker's own loop was late, and by how much."""
 
     def limits(self, pool: CandidatePool) -> tuple[int, int, float]:
         """Returns memory, disk and share under a candidate's pool."""
@@ -100,7 +103,7 @@ def replays(
 
 def replay_client(samples: pa.Table, run: RecordedRun, candidates: Sequence[tuple[int, Candidate]]) -> pa.Table:
     """Replays one client: its passages (``PASSAGES``). ``samples``: ``trace.COLUMNS``, time in microseconds."""
-    traces = read_traces(samples.to_pydict(), run.origin_us, run.seconds)
+    traces = read_traces(samples.to_pydict(), run.origin_us, run.seconds, RecordedLateness(run.late))
     client = Client(traces, Recording(run.seconds, run.memory_limit, run.sweep_s, run.bucket_s))
     rows = []
     for index, candidate in candidates:

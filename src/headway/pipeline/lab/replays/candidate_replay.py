@@ -12,8 +12,8 @@ core/governance/governor.py:
 3. MQTT cannot be made to close a consumer, only asked: it is hit and stays. Other protocols close it.
 
 Judged as recorded, because they depend on everybody: ``slow_fraction``, and what other subscriptions of the same
-client hold of ``pool_share``. Not replayed: flap control (how soon a client may come back), the broker's own lateness,
-and that with over 256 lagging consumers each is looked at less often.
+client hold of ``pool_share``. Not replayed: flap control (how soon a client may come back), and that with over 256
+lagging consumers each is looked at less often.
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ class CandidateReplay:
             for time, sample in block.looks():
                 if time > self._until:
                     return
+                state.keep_up(self._trace.lateness.total(time))
                 for decision in evaluate(self._policy, state, self._adapted(sample), time):
                     if self._replay is None and self._changes_course(decision):
                         self._replay = block.replay_to(time)
@@ -195,6 +196,7 @@ class CandidateReplay:
             replay.advance(time)
             last = self._adapted(replay.sample())
             self._note(replay)
+            self._state.keep_up(self._trace.lateness.total(time))
             for decision in evaluate(self._policy, self._state, last, time):
                 self._decide(decision, last, time)
                 if self.passage.cut:

@@ -39,11 +39,13 @@ class ConsumerReplay:
         self.time = begin
         self._index = trace.sample_at(begin)
         self.taken = 0.0
-        """Bytes it was given since ``begin``."""
+        """Bytes it was given since ``begin``, and in a group the others, too."""
+        self._others = 0.0
+        """Bytes of them that went to other members of its group."""
         self.end, self.end_records, self._capacity = trace.at(begin)
         late = begin > trace.begin
         self.position = self.end if late else trace.start_bytes
-        self.meter = Meter(begin if late else trace.times[0], int(self.position))
+        self.meter = Meter(begin if late else trace.times[0], int(self.position), trace.lateness)
         self.conflating = False
         self.lost = 0.0
         """Records it was not given, by discards."""
@@ -69,7 +71,14 @@ class ConsumerReplay:
     # -- going on ---------------------------------------------------------------------------------------------------
 
     def advance(self, time: float) -> None:
-        """Goes on to that time."""
+        """Goes on to that time. What a consumer could have taken while it was caught up is no credit for later."""
+        if self.waiting_bytes < NOTHING:
+            behind = self.trace.falls_behind(self.time)
+            if behind is not None and self.time < behind < time:
+                self._advance(behind)
+        self._advance(time)
+
+    def _advance(self, time: float) -> None:
         offered, records, capacity = self.trace.at(time)
         room = capacity - self._capacity
         self._capacity = capacity
@@ -102,6 +111,7 @@ class ConsumerReplay:
         size = max(0.0, position - self.position)
         self.position += size
         self.taken += size
+        self._others += size * (1.0 - self.trace.own_part(self.time))
         return size
 
     def _skip_to(self, position: float) -> float:
@@ -116,11 +126,15 @@ class ConsumerReplay:
     def next_look(self, sweep_s: float) -> float | None:
         """Returns when the governor looks at it next; None: never again."""
         if self.waiting_bytes >= NOTHING:
-            return self.time + sweep_s
-        if self.trace.in_flight[self._index] or self.away:
-            return self.time + max(sweep_s, STEP_S)
-        behind = self.trace.falls_behind(self.time)
-        return None if behind is None else behind + sweep_s
+            due = self.time + sweep_s
+        elif self.trace.in_flight[self._index] or self.away:
+            due = self.time + max(sweep_s, STEP_S)
+        else:
+            behind = self.trace.falls_behind(self.time)
+            if behind is None:
+                return None
+            due = behind + sweep_s
+        return self.trace.lateness.next_sweep(due, sweep_s)
 
     def next_corner(self) -> float:
         """Returns how far ahead everything goes on evenly, in steps of ``STEP_S`` at most."""
@@ -163,13 +177,13 @@ class ConsumerReplay:
             passed, oldest = self._standing()
             upto = trace.standing(self.position + waiting)[0] if self._holes else self.end_records
             lag_records = max(1, ceil(upto - passed - 1e-6))
-        position = int(self.position)
+        position, end = int(self.position - self._others), int(self.position + waiting - self._others)
         there = self.connected
         others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
         return self.meter.observe(
             time,
             position_bytes=position,
-            end_bytes=max(position + 1, int(self.position + waiting)) if lag_records else position,
+            end_bytes=max(position + 1, end) if lag_records else position,
             lag_records=lag_records,
             oldest_time_s=oldest,
             blocked_since=trace.blocked.since(time) if there else None,

@@ -9,7 +9,9 @@ where the consumer stood. Between points everything is linear. The other curve i
 2. While it was caught up only the supply was measured. It can take at least the most it was ever seen to take.
 3. Where it fell behind between two samples it kept up until a moment that follows from where it stood at the second.
 4. What a policy left out for it was offered and not taken: under a candidate that leaves nothing out it is lag.
-5. A trace that the recorded broker itself ended for slowness is *extrapolated* to the end of the recording: offered and
+5. The most and the least that waited between two samples were as recorded. Who steps (takes something, and then stands
+   still) took nothing up to its first step; its usual pause tells when that was.
+6. A trace that the recorded broker itself ended for slowness is *extrapolated* to the end of the recording: offered and
    taken go on as they did of late. Who had taken nothing for ``STUCK_S`` stays like that (a socket that is blocked for
    less is one that is read slowly). What would have been is not known, only likely.
 
@@ -30,6 +32,14 @@ TAKEN_GOES_ON_S = 5.0
 STUCK_S = 1.0
 PEAK_INTERVAL_S = 0.2
 """The shortest interval that gives a rate; over less it is noise."""
+
+
+STEP_S = 0.01
+"""How long a step lasts, in the curves."""
+FADED = 1.025
+"""A usual pause is recorded up to a second after it ended, and may have been longer by so much (docs/POLICIES.md)."""
+SEEN_S = 1.0
+"""A lag that lasts longer than this has a sample of its own."""
 
 
 class Point(NamedTuple):
@@ -78,20 +88,92 @@ def _interval(
     taken = max(0.0, float(after["drained_bytes"] - before["drained_bytes"]))
     skipped = after["skipped_records"] > before["skipped_records"]
     offers = _offers(start, after, t0, skipped)
-    stopped = _stopped(after, t0)
+    stopped, moved = _stopped(after, t0), went_on(before, after)
+    extremes = [] if skipped else _extremes(start, before, after, offers)
     if after["lag_records"] == 0 and not skipped:  # rule 2
         rate = max(taken / (t1 - t0), peak) if after["connected"] else taken / (t1 - t0)
         takes = [(t1, rate * (t1 - t0))]
+        if moved is not None:
+            takes.insert(0, (min(moved, t1 - STEP_S), 0.0))
     elif before["lag_records"] == 0 and not skipped:  # rule 3
         takes = _kept_up(start, offers, t0, t1, taken, _pace(after, following, stopped))
     elif stopped is not None:  # rule 1
         takes = [(stopped, taken), (t1, taken)]
+        if moved is not None:
+            takes.insert(0, (max(t0, min(moved, stopped - STEP_S)), 0.0))
+    elif moved is not None:
+        takes = [(min(moved, t1 - STEP_S), 0.0), (t1, taken)]
     else:
         takes = [(t1, taken)]
         pace = _pace(after, following, None) if before["blocked_ms"] or before["credit_exhausted_ms"] else 0.0
         if pace * (t1 - t0) > taken:
             takes.insert(0, (t1 - taken / pace, 0.0))
-    return _merged(start, offers, takes)
+    if extremes:
+        takes = _through(takes, extremes, t0, caught_up=after["lag_records"] == 0)
+    return _merged(start, offers, [(time, size) for time, size in takes if time > t0])
+
+
+def went_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """Returns when a consumer that stood still at a sample first took something after it; None: nobody knows."""
+    t0, t1 = before["time"], after["time"]
+    pause, known = ((row.get("usual_pause_ms") or 0.0) / 1000 for row in (after, before))
+    if before["blocked_ms"] <= 0 or pause <= 0 or t1 <= t0:
+        return None
+    since = t0 - before["blocked_ms"] / 1000
+    if pause > known and since + FADED * pause > t0 and since + pause < t1 + STEP_S:
+        return float(max(t0, min(since + pause, t1)))  # the longest pause so far is the one that ended here
+    stopped = t1 - after["blocked_ms"] / 1000
+    if after["blocked_ms"] > 0 and stopped > t0:
+        return float(stopped - pause * ((stopped - t0) // pause)) if pause < stopped - t0 else float(stopped)
+    return None
+
+
+def _extremes(
+    start: Point, before: Mapping[str, Any], after: Mapping[str, Any], offers: list[tuple[float, float, float]]
+) -> list[tuple[float, float, float]]:
+    """Returns (time, bytes taken since ``before``, bytes waiting) where most and where least waited in between. Where
+    so much cannot have waited by what was offered (a burst), it was offered by then: that is put into ``offers``."""
+    t0, t1 = before["time"], after["time"]
+    stood, stands = start.offered - before["lag_bytes"], offers[-1][1] - after["lag_bytes"]
+    seen = [
+        (t1 - (after.get(f"{which}_lag_ago_ms") or 0.0) / 1000, after.get(f"{which}_lag_bytes") or 0)
+        for which in ("most", "least")
+    ]
+    found: list[tuple[float, float, float]] = []
+    for time, lag in sorted(seen):
+        if not t0 + STEP_S < time < t1 - STEP_S:
+            continue
+        curve = [start[:3], *offers]
+        place = next(k for k, point in enumerate(curve) if point[0] >= time)
+        (_, low, first), (_, high, last) = curve[place - 1], curve[place]
+        offered = _linear([(at, size) for at, size, _ in curve], time)
+        taken_before = found[-1][1] if found else 0.0
+        offered = min(max(offered, low, stood + taken_before + lag), high, stands + lag)
+        taken = offered - lag - stood
+        if offered < low or taken < taken_before:
+            continue  # the three do not agree: something else happened, too
+        records = first + (last - first) * (offered - low) / (high - low) if high > low else last
+        offers[:] = sorted([*(point for point in offers if point[0] != time), (time, offered, records)])
+        found.append((time, taken, float(lag)))
+    return found
+
+
+def _through(
+    takes: list[tuple[float, float]], extremes: list[tuple[float, float, float]], t0: float, *, caught_up: bool
+) -> list[tuple[float, float]]:
+    """Returns what was taken over time, by way of the extremes; of the other points, those that agree with them."""
+    through = [(time, taken) for time, taken, _ in extremes]
+    since, taken, waited = extremes[-1]
+    if caught_up:
+        # What it could have taken is more than it took, so it counts from where it had caught up again.
+        end, most = takes[-1]
+        pace, until = most / (end - t0), max(since + STEP_S, min(end, t0 + SEEN_S))
+        reached = taken + waited + pace * (until - since)
+        return [*through, (until, reached), *([(end, reached + pace * (end - until))] if end > until else [])]
+    return sorted(
+        [*through, *((time, size) for time, size in takes
+                     if all(time != at and (time < at) == (size <= there) for at, there in through))]
+    )  # fmt: skip
 
 
 def _offers(start: Point, after: Mapping[str, Any], t0: float, skipped: bool) -> list[tuple[float, float, float]]:
@@ -169,7 +251,7 @@ def _linear(points: list[tuple[float, float]], time: float) -> float:
 
 
 def gone_on(points: list[Point], row: Mapping[str, Any], horizon: float) -> Point:
-    """Returns where the curves would be at the horizon if all went on as of late (rule 5). ``row``: the last one."""
+    """Returns where the curves would be at the horizon if all went on as of late (rule 6). ``row``: the last one."""
     last, end = points[-1], row["time"]
 
     def growth(field: int, over_s: float) -> float:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headway.core.base import Reason
-from headway.pipeline.lab.replays.curves import STUCK_S, curves, gone_on, next_tight
+from headway.core.message import parse_shared_filter
+from headway.pipeline.lab.replays.curves import STUCK_S, curves, gone_on, next_tight, went_on
+from headway.pipeline.lab.replays.lateness import ON_TIME, RecordedLateness, on_the_clock
 
 COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "protocol", "durable", "policy_asked",
     "connected", "ended", "offered_records", "offered_bytes", "drained_records", "drained_bytes", "skipped_records",
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
+    "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -37,15 +41,20 @@ class Stretches:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
         """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
-        stays so up to ``end``; any other stretch ends at the last row that says so."""
+        stays so up to ``end``; any other stretch ends where the consumer went on, or at the last row that says so."""
         self._since: list[float] = []
         self._until: list[float] = []
+        before: Mapping[str, Any] | None = None
         for row in rows:
+            moved = went_on(before, row) if before is not None and column == "blocked_ms" else None
+            before = row
+            if moved is not None and self._until:
+                self._until[-1] = max(self._until[-1], moved)
             if row[column] <= 0:
                 continue
             time = row["time"]
             since = time - row[column] / 1000
-            if self._until and since <= self._until[-1] + _SAME_S:
+            if self._since and since <= self._since[-1] + _SAME_S:
                 self._until[-1] = time
             else:
                 self._since.append(since)
@@ -62,8 +71,16 @@ class Stretches:
 class ConsumerTrace:
     """One subscription from its first sample to its last, and beyond if the recorded broker ended it."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], horizon: float) -> None:
-        """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends."""
+    def __init__(
+        self, rows: Sequence[Mapping[str, Any]], horizon: float, lateness: RecordedLateness = ON_TIME
+    ) -> None:
+        """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends; ``lateness``: of
+        the broker that recorded them."""
+        self.lateness = lateness
+        shared = is_shared(rows[0])
+        rows = on_the_clock(rows, lateness)
+        self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if shared else []
+        rows = [_with_others(row) for row in rows] if shared else rows
         first, last = rows[0], rows[-1]
         self.run: str = first["run"]
         self.client: str = first["client"]
@@ -154,12 +171,36 @@ class ConsumerTrace:
                 return self._usual_pause[following]
         return self._usual_pause[self.sample_at(time)]
 
+    def own_part(self, time: float) -> float:
+        """Returns which part of what was taken about that time went to this consumer, and not to other members of its
+        group."""
+        if not self.own_share:
+            return 1.0
+        return self.own_share[min(max(0, bisect_left(self.seen, time) - 1), len(self.own_share) - 1)]
+
     def comes_back(self, time: float) -> float | None:
         """Returns when, after that time, the client of a durable subscription was seen to come back."""
         for index in range(self.sample_at(time) + 1, len(self.seen)):
             if self.connected[index] and not self.connected[index - 1]:
                 return self.seen[index]
         return None
+
+
+def is_shared(row: Mapping[str, Any]) -> bool:
+    """Tells whether it is a sample of one of the members of a group or a queue, who all have its lag."""
+    return parse_shared_filter(row["filter"]) is not None or row["protocol"].startswith("amqp")
+
+
+def _own_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
+    own = after["drained_bytes"] - before["drained_bytes"]
+    others = after["skipped_bytes"] - before["skipped_bytes"]
+    return float(own / (own + others)) if own + others > 0 else 1.0
+
+
+def _with_others(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a sample of a group's member with what went to others counted as taken: nothing was left out for it."""
+    taken = {f"drained_{unit}": row[f"drained_{unit}"] + row[f"skipped_{unit}"] for unit in ("records", "bytes")}
+    return {**row, **taken, "skipped_records": 0, "skipped_bytes": 0}
 
 
 def _place(values: Sequence[float], value: float) -> tuple[int, int, float]:
@@ -176,7 +217,9 @@ def _value(values: Sequence[float], before: int, after: int, part: float) -> flo
     return values[before] + part * (values[after] - values[before])
 
 
-def read_traces(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float) -> dict[str, list[ConsumerTrace]]:
+def read_traces(
+    columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: float, lateness: RecordedLateness = ON_TIME
+) -> dict[str, list[ConsumerTrace]]:
     """The traces of one client in one run, by filter, in order of time. ``columns``: as ``COLUMNS``, in any order and
     with rows twice; ``time`` in microseconds since 1970. ``origin_us``: when the recording began; ``horizon``: for how
     many seconds it goes on."""
@@ -191,7 +234,7 @@ def read_traces(columns: Mapping[str, Sequence[Any]], origin_us: int, horizon: f
         by_subscription.setdefault(key[0], []).append(rows[key])
     traces: dict[str, list[ConsumerTrace]] = {}
     for samples in by_subscription.values():
-        traces.setdefault(samples[0]["filter"], []).append(ConsumerTrace(samples, horizon))
+        traces.setdefault(samples[0]["filter"], []).append(ConsumerTrace(samples, horizon, lateness))
     for chain in traces.values():
         chain.sort(key=lambda trace: trace.begin)
     return dict(sorted(traces.items()))

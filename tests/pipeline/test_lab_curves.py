@@ -1,0 +1,144 @@
+"""Between two samples: what a recording says of the time in which nobody looked, and of the broker's own lateness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.pipeline.recordings import client, rate, replay, samples, total, trace
+
+from headway.pipeline.lab.replays.lateness import RecordedLateness, late_stretches
+
+BLOCKED = {"when": {"blocked_time": "5s"}, "then": "disconnect"}
+
+
+def stuck(*blocked_s: float, **columns: Any) -> list[dict[str, Any]]:
+    """A row each second of a consumer that lags, and has stood still for so long."""
+    rows = samples(rate(100), rate(50), len(blocked_s) - 1, **columns)
+    return [one | {"blocked_ms": seconds * 1000} for one, seconds in zip(rows, blocked_s, strict=True)]
+
+
+def test_who_moved_right_after_a_sample_stands_still_since_then() -> None:
+    """It moved 30 ms after the row at 4 s: two stretches of four seconds are not one of eight."""
+    rows = stuck(0, 1, 2, 3, 4, 0.97, 1.97, 2.97, 3.97, 0.0, 0.0)
+    assert trace(rows).blocked.since(4.0) == 0.0
+    assert trace(rows).blocked.since(6.0) == pytest.approx(4.03)
+    assert replay(trace(rows), BLOCKED).hit is None
+
+
+def test_the_brokers_lateness_is_no_ones_fault() -> None:
+    """It took nothing from 10 s on; from 12 s to 16 s the broker was busy."""
+    rows = samples(rate(100), rate(100, until=10), 40, blocked_from=10)
+    recorded = [
+        one | {name: one[name] - 4000.0 for name in ("blocked_ms", "lag_age_ms")} if n >= 16 else one
+        for n, one in enumerate(rows) if not 12 < n < 16
+    ]  # fmt: skip
+    late = trace(recorded, lateness=RecordedLateness([(16.0, 4.0)]))
+    assert late.blocked.since(30.0) == pytest.approx(10.0)
+    for rule in (BLOCKED, {"when": {"lag_age": "5s"}, "then": "disconnect"}):
+        hit = replay(late, rule).hit
+        assert hit is not None
+        assert 19.0 <= hit.time <= 19.6
+    window = replay(late, {"when": {"lag_records": 150}, "for": "3s", "then": "disconnect"}).hit
+    assert window is not None
+    assert 18.5 <= window.time <= 19.1, "the rule's window began at 11.5 s, and four seconds do not count"
+
+
+def test_nobody_is_judged_while_the_broker_is_late() -> None:
+    rows = samples(rate(100), rate(100, until=10), 40, blocked_from=10)
+    late = trace(rows, lateness=RecordedLateness([(16.0, 4.0)]))
+    hit = replay(late, {"when": {"lag_records": 350}, "then": "disconnect"}).hit
+    assert hit is not None
+    assert 16.0 < hit.time <= 16.5
+
+
+def test_lateness_is_placed_between_two_rows_of_the_broker() -> None:
+    first, second = late_stretches([(3.0, 4.0, 0.4), (7.0, 11.0, 3.5)])
+    assert first == (pytest.approx(3.7), 0.4)
+    assert second == (pytest.approx(10.75), 3.5)
+    lateness = RecordedLateness([(10.0, 3.0), (20.0, 1.0)])
+    assert [lateness.within(5.0, at) for at in (6.0, 8.0, 10.0, 19.5, 30.0)] == [0.0, 1.0, 3.0, 3.5, 4.0]
+    assert [lateness.total(at) for at in (9.9, 10.0, 25.0)] == [0.0, 3.0, 4.0]
+    assert [lateness.since(30.0, seconds) for seconds in (5.0, 9.5, 18.0, 20.0)] == [25.0, 20.5, 11.0, 6.0]
+    assert lateness.next_sweep(8.0, 0.2) == pytest.approx(10.2)
+    assert lateness.next_sweep(10.1, 0.2) == 10.1
+
+
+def group(**columns: Any) -> list[dict[str, Any]]:
+    """A member of a group that gets one record in two; the group lags from 18.5 s on. Rows each ten seconds before."""
+    rows = samples(rate(100), total(rate(100, until=18.5), rate(20, since=18.5)), 40, filter="$share/g/t/#")
+    rows = [one | columns for n, one in enumerate(rows) if n in (0, 10) or n >= 19]
+    for one in rows:
+        for unit in ("records", "bytes"):
+            one[f"skipped_{unit}"] = one[f"drained_{unit}"] // 2
+            one[f"drained_{unit}"] -= one[f"skipped_{unit}"]
+    return rows
+
+
+@pytest.mark.parametrize("columns", [{}, {"filter": "jobs", "protocol": "amqp"}])
+def test_what_went_to_others_of_a_group_was_not_left_out(columns: dict[str, str]) -> None:
+    """Else its offers would begin at the last idle row, and go on piling up."""
+    one = trace(group(**columns))
+    replayed = client(one)._base(one, one.begin)
+    assert all(time >= 18.5 for time in replayed.times)
+    for index, time in enumerate(one.seen):
+        if time > 19:
+            assert replayed.lag_at(time + 0.01) == pytest.approx(one.lag_bytes[index], abs=1000), time
+    late = replay(one, {"when": {"lag_age": "3s"}, "then": "notify"})
+    assert [round(event.time) for event in late.events] == [22]
+
+
+def test_a_members_rate_is_its_own() -> None:
+    """Twenty records a second leave the group's queue: ten of them, 1000 bytes a second, are its own."""
+    rule = {"when": {"drain_rate": "<1500B/s"}, "for": "2s", "then": "notify"}
+    assert len(replay(trace(group()), rule).events) == 1
+    assert not replay(trace(group()), {**rule, "when": {"drain_rate": "<700B/s"}}).events
+
+
+def test_a_peak_between_two_samples_is_there() -> None:
+    """A burst at 20.2 s that is gone by 20.8 s: one row says so, ten seconds later."""
+    rows = [one for n, one in enumerate(samples(rate(10), rate(10), 40)) if n % 10 == 0]
+    rule = {"when": {"lag_bytes": "4kB"}, "then": "notify"}
+    assert not replay(trace(rows), rule).events
+    rows[3] |= {"most_lag_bytes": 5000, "most_lag_ago_ms": 9600.0}
+    found = replay(trace(rows), rule)
+    assert [event.kind for event in found.events] == ["fire", "clear"]
+    assert 20.2 <= found.events[0].time <= 20.6
+    assert found.events[1].time <= 21.2
+    assert found.lag_bytes_peak == 5000
+
+
+def test_a_sawtooth_keeps_its_teeth() -> None:
+    """It takes half a second's worth twice a second; the rows say so only by the most and the least."""
+    rows = samples(rate(100), total(rate(100, until=10), rate(60, since=10)), 30)
+    for n, one in enumerate(rows):
+        if n > 12:
+            one |= {
+                "most_lag_bytes": one["lag_bytes"] + 3000, "most_lag_ago_ms": 600.0,
+                "least_lag_bytes": one["lag_bytes"] - 2000, "least_lag_ago_ms": 300.0,
+            }  # fmt: skip
+    one = trace(rows)
+    base = client(one)._base(one, one.begin)
+    for t in range(15, 29):
+        lag = one.lag_bytes[t]
+        assert base.lag_at(t + 0.01) == pytest.approx(lag, abs=150)
+        assert base.lag_at(t - 0.6 + 0.001) == pytest.approx(lag + 3000, abs=150)
+        assert base.lag_at(t - 0.3 + 0.001) == pytest.approx(lag - 2000, abs=150)
+    rule = {"when": {"lag_bytes": "50kB"}, "for": "3s", "then": "notify"}
+    assert len(replay(one, rule).events) == 1
+    assert replay(trace(samples(rate(100), rate(100), 5)), rule).events == []
+
+
+def test_a_step_ends_where_the_usual_pause_says() -> None:
+    """It stood still from 10 s to 15.6 s. The row at 15 s does not say for how long yet, the row at 16 s does."""
+    taken = total(rate(100, until=10), rate(30_000, since=15.6))
+    rows = samples(rate(100), taken, 30)
+    for n, one in enumerate(rows):
+        one["blocked_ms"] = (n - 10) * 1000.0 if 10 < n < 16 else 0.0
+        one["usual_pause_ms"] = 5600.0 if n >= 16 else 400.0
+    one = trace(rows)
+    assert one.blocked.since(15.5) == 10.0
+    assert one.blocked.since(15.7) is None
+    late = replay(one, {"when": {"blocked_time": "5.3s"}, "then": "notify"})
+    assert 15.3 <= late.events[0].time <= 15.6
+    assert one.at(15.55)[2] == pytest.approx(one.at(10.1)[2], abs=200), "nothing is taken up to then"

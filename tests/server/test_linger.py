@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+
+import uvloop
 
 from headway.core.log.pool import Pool
 from headway.server.connections.linger import POOL_SHARE, SOCKETS_MAX, Lingering
@@ -87,3 +90,22 @@ def test_small_words_end_by_their_number() -> None:
         assert pool.memory_bytes == 0
 
     asyncio.run(story())
+
+
+def test_a_client_that_resets_behind_its_last_bytes_is_gone() -> None:
+    """The broker's loop calls once for both, and the read brings only the bytes."""
+
+    async def story() -> None:
+        pool = Pool("p", 64_000_000, 0)
+        lingering = Lingering(asyncio.get_running_loop())
+        ours, client = pair()
+        client.send(b"more")
+        lingering.close(ours, [WORD], pool)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        (lingerer,) = lingering._open[pool]
+        await asyncio.wait_for(lingerer.done.wait(), 10.0)
+        assert pool.memory_bytes == 0
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())

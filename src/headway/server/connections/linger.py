@@ -124,7 +124,9 @@ class _LingeringSocket:
 
     def _read(self) -> None:
         try:
-            if not self._sock.recv(65536):
+            gone = not self._sock.recv(65536)
+            # A reset may have come behind the bytes; the loop calls no more then.
+            if gone or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 self.end()
         except BlockingIOError:
             return

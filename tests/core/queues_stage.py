@@ -247,13 +247,14 @@ class Peer:
         self.broker.queues.bind(self.session, Binding(source, Destination("exchange", to), key))
 
     def consume(self, queue: str, prefetch: int = NO_LIMIT, *, acks: bool | None = True, tag: str = "",
-                channel: int = 1, exclusive: bool = False, policy: str | None = None) -> Subscription:
+                channel: int = 1, exclusive: bool = False, policy: str | None = None,
+                patience_s: float | None = None) -> Subscription:
         """``acks``: whether it settles what it reads; None: nothing is to be settled (no-ack)."""
         tag = tag or queue
         queues = self.broker.queues
         request = SubscribeRequest(
             f"$queue/{queue}", PLAIN, qos=int(acks is not None), name=(channel, tag), envelope=Wrapping(channel, tag),
-            options=SubscriptionOptions(policy=policy),
+            options=SubscriptionOptions(policy=policy, patience_s=patience_s),
         )  # fmt: skip
         made = queues.consume(self.session, self.channel(channel), queues.queue(self.session, queue), request,
                               prefetch, self.stage.now, exclusive=exclusive)

@@ -30,7 +30,7 @@ class Polls:
         self._subscribing = subscribing
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
-               username: str | None = None) -> Poll:
+               username: str | None = None, patience_s: float | None = None) -> Poll:
         """Returns the poll of this name, which reads a recorded filter. A new poll begins at ``offset``. ``dialect`` is
         journaled with it, but no record is encoded for a poll. ``username`` is its owner. Raises :class:`Refused`."""
         session = self._registry.sessions.get(name)
@@ -43,7 +43,7 @@ class Polls:
             session = self._admission.connect(request, ConnectionlessOutlet(now), now)
         poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
-                                  options=SubscriptionOptions(policy=policy))  # fmt: skip
+                                  options=SubscriptionOptions(policy=policy, patience_s=patience_s))  # fmt: skip
         if poll is not None and poll.request.key != wanted.key:
             self._subscribing.end(poll, now)
             poll = None

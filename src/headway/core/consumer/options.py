@@ -29,6 +29,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Records that expired while they waited are announced as gaps, too."""
     lease_s: float | None = None
     """Seconds after which the subscription ends, unless its client subscribes again before."""
+    patience_s: float | None = None
+    """Seconds for which the client may hold a delivery without being slow. Its policy may grant less."""
 
     def start_time(self, now_s: float) -> float | None:
         """Returns the time to start from, in seconds since 1970, or None if ``start`` is not a time. ``now_s`` is the
@@ -43,6 +45,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
 
 _FROM = "end, earliest, an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m"
 NO_OPTIONS = SubscriptionOptions()
+DURATIONS = ("conflate", "lease", "patience")
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -53,7 +56,7 @@ def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
     found: dict[str, object] = {}
     for name, value in pairs:
         try:
-            if name in ("conflate", "lease"):
+            if name in DURATIONS:
                 found[name + "_s"] = parse_duration(value)
             elif name in ("snapshot", "offsets", "expiries"):
                 found[name] = _flag(value)
@@ -63,8 +66,7 @@ def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
             elif name in ("policy", "key", "selector"):
                 found[name] = value
         except Exception as error:
-            duration = "a duration such as 500ms"
-            takes = {"conflate": duration, "lease": duration, "from": _FROM}
+            takes = dict.fromkeys(DURATIONS, "a duration such as 500ms") | {"from": _FROM}
             text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
             raise Refused(Reason.PROTOCOL_ERROR, text) from error
     return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS

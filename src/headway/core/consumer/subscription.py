@@ -200,6 +200,13 @@ class Subscription:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
 
+    @property
+    def patience_s(self) -> float:
+        """Returns for how long its client may hold a delivery without being slow: what it asked for, or what its
+        policy grants if that is less; 0 if it asked for nothing, or acknowledges nothing."""
+        asked_s = self.request.options.patience_s
+        return min(asked_s, self.case.policy.patience_max_s) if asked_s and self.request.qos else 0.0
+
     def oldest_unacknowledged_s(self) -> float | None:
         """Returns the time when the oldest unacknowledged delivery was sent; None if there is none."""
         if self.window is self.channel:

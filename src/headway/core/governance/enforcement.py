@@ -95,7 +95,7 @@ class Enforcer:
         queue = subscription.reader.queue
         if queue is None:
             return
-        returned = queue_of(queue).requeue_late(subscription, now - action.older_s)
+        returned = queue_of(queue).requeue_late(subscription, now - max(action.older_s, subscription.patience_s))
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip

@@ -17,6 +17,7 @@ from headway.core.clients import Admission, DurableMetadata, Ending, Queues
 from headway.core.consumer import Shares, Subscription
 from headway.core.governance.cutting import Cutter
 from headway.core.governance.enforcement import Enforcer
+from headway.core.governance.patience import PatienceEnd
 from headway.core.governance.plugged import Plugged
 from headway.core.governance.relief import Relief, why_unreadable
 from headway.core.governance.sampling import observe, with_peer
@@ -55,6 +56,7 @@ class Governor:
         self.trials = Trials(registry)
         self.watchlist = Watchlist(registry)
         self._verdicts = VerdictLog(registry, self.watchlist, advisories)
+        self._patience_end = PatienceEnd(registry, self._verdicts, advisories)
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
         self._enforcer = Enforcer(registry, ending, queues, metadata, advisories, self.cutter)
         self.relief = Relief(registry, ending, self.watchlist, self._verdicts, self.cutter)
@@ -115,6 +117,7 @@ class Governor:
             if subscription.ended:
                 return
         self._verdicts.recover(subscription, now)
+        self._patience_end.look(subscription, sample, now)
         if self.relief.enforce_shares(subscription, now):
             return
         for action in case.lasting():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from headway.core.consumer import Shares, Subscription
@@ -17,6 +19,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     position_bytes = subscription.counters.handed_bytes if apart else cursor.position
     session.look_at(subscription)
     pace = session.outlet.pace(now)
+    oldest_unacked_s = subscription.oldest_unacknowledged_s()
+    job_since_s = pace.stands_since_s if subscription.reader.reads_itself else oldest_unacked_s
+    patience_s, starved_since_s = subscription.patience_s, subscription.credit_exhausted_since_s
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     return subscription.case.meter.observe(
         now,
@@ -28,8 +33,10 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         usual_pause=pace.usual_pause_s,
         unacknowledged_bytes=pace.unacknowledged_bytes,
         lump_bytes=pace.lump_bytes,
-        credit_exhausted_since=subscription.credit_exhausted_since_s,
-        oldest_unacked_s=subscription.oldest_unacknowledged_s(),
+        credit_exhausted_since=starved_since_s,
+        oldest_unacked_s=oldest_unacked_s,
+        patient_until=-inf if job_since_s is None else job_since_s + patience_s,
+        excused=patience_s > 0 and (starved_since_s is not None or subscription.reader.reads_itself),
         in_flight=subscription.window.used,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
@@ -43,7 +50,8 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     session = subscription.session
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
-    unacknowledged = subscription.oldest_unacknowledged_s()
+    unacknowledged, patience_s = subscription.oldest_unacknowledged_s(), subscription.patience_s
+    left_s = unacknowledged + patience_s - now if unacknowledged is not None and patience_s else 0.0
     return msgspec.structs.replace(
         last,
         lag_records=subscription.lag_records,
@@ -51,6 +59,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         lag_age=now - oldest if oldest is not None else 0.0,
         blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
         ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
+        patience_left=max(0.0, left_s),
         in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),

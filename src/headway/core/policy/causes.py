@@ -5,7 +5,8 @@ have a dead network, or an application that does not read. The cause is the firs
 
 1. the broker's own loop was late                                         -> broker
 2. bytes sent are lost, or their acknowledgements stay away               -> network
-3. its credit is used up, and has been for ``NO_CREDIT_S``; or its
+3. it is at a long job, and the patience that it asked for is not over;
+   its credit is used up, and has been for ``NO_CREDIT_S``; or its
    acknowledgements are later than ``LATE_ACK_S``                         -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
    twentieth of what is offered or more):
@@ -88,9 +89,11 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.BROKER, "its own loop was late"
     if sample.retransmitting:
         return Cause.NETWORK, "bytes sent to it are being retransmitted"
+    if sample.patience_left and (sample.credit_exhausted or not sample.blocked_time):
+        return Cause.APPLICATION, f"it is at a long job, with patience for {format_duration(sample.patience_left)} more"
     if sample.credit_exhausted and (sample.credit_exhausted_time >= NO_CREDIT_S or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
-    if sample.ack_age >= LATE_ACK_S and sample.in_flight:
+    if sample.in_flight and (sample.ack_age >= LATE_ACK_S or (sample.ack_age and not sample.lag_records)):
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
     steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)

@@ -25,6 +25,8 @@ Rules that keep the figures fair:
    Lag alone grows and shrinks for both.
 7. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
    subscription, not from the day on which a record was published.
+8. *A client that asked for patience is not late while that lasts.* ``ack_age`` begins to count when it is over, and so
+   does every time if it is the job that keeps the consumer from taking more (*excused*). Its rates are not judged then.
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -81,6 +83,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     credit_exhausted_time: float = 0.0
     slow_count: int = 0
     ack_age: float = 0.0
+    patience_left: float = 0.0
+    """Seconds for which the client, at a long job, has asked to be waited for yet."""
     pool_share: float = 0.0
     slow_fraction: float = 0.0
     in_flight: int = 0
@@ -147,7 +151,7 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since",
+        "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since",
         "_skipped", "_slow_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
@@ -156,6 +160,8 @@ class Meter:
         self._since = now
         self._late = lateness if lateness is not None else Lateness()
         self._skipped = 0
+        self._excused_upto = -math.inf
+        """When it was last excused (rule 8)."""
         self._waiting_since: float | None = None
         self._slow_since: float | None = None
         self._looks: list[tuple[float, float, int]] = []
@@ -226,6 +232,8 @@ class Meter:
         lump_bytes: float = 0.0,
         credit_exhausted_since: float | None = None,
         oldest_unacked_s: float | None = None,
+        patient_until: float = -math.inf,
+        excused: bool = False,
         in_flight: int = 0,
         prefetch: int = 0,
         held_bytes: int = 0,
@@ -241,7 +249,8 @@ class Meter:
         ``unacknowledged_bytes`` of what lies before the position have not reached it, and ``lump_bytes`` it may have
         read unseen. ``credit_exhausted_since``
         is when the client's window became full; None: it has room. ``oldest_unacked_s`` is when the oldest record in
-        flight was sent; None: there is none.
+        flight was sent; None: there is none. ``patient_until`` is when the patience that the client asked for ends, and
+        ``excused`` tells whether it takes nothing because of what it holds until then.
         """
         drained = position_bytes - self._skipped
         waits = lag_records > 0
@@ -250,6 +259,12 @@ class Meter:
             self._waiting_since = now if oldest_time_s is None else min(now, max(oldest_time_s, self._since))
             self._offers.append((self._waiting_since, position_bytes))
         waiting = self._waiting_since if waits and self._waiting_since is not None else now
+        if excused:
+            self._excused_upto = max(self._excused_upto, min(now, patient_until))
+            if now < patient_until:
+                self._looks.clear()
+                self._shares.clear()
+        counted = max(waiting, self._excused_upto)
         if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
             moved = now if blocked_since is None else blocked_since
             reached = drained - unacknowledged_bytes
@@ -269,17 +284,18 @@ class Meter:
         return Sample(
             lag_records=lag_records,
             lag_bytes=max(0, end_bytes - position_bytes) if waits else 0,
-            lag_age=self._span(oldest_time_s, now) if waits else 0.0,
+            lag_age=self._span(oldest_time_s, now, self._excused_upto) if waits else 0.0,
             drain_rate=drain_rate,
             drain_slack=lump_bytes / window if window else 0.0,
             offered_rate=offered_rate,
-            blocked_time=0.0 if blocked_since is None else self._span(max(blocked_since, waiting), now),
+            blocked_time=self._span(blocked_since, now, counted),
             usual_pause=usual_pause,
             drain_share=drain_share if waits else 1.0,
             catching_up=catching_up if waits else 0.0,
-            credit_exhausted_time=0.0 if starved_since is None else self._span(max(starved_since, waiting), now),
+            credit_exhausted_time=self._span(starved_since, now, counted),
             slow_count=self.slow_count,
-            ack_age=self._span(oldest_unacked_s, now) if in_flight > 0 else 0.0,
+            ack_age=self._span(oldest_unacked_s, now, patient_until) if in_flight > 0 else 0.0,
+            patience_left=max(0.0, patient_until - now) if in_flight or excused else 0.0,
             pool_share=pool_share,
             slow_fraction=slow_fraction,
             in_flight=in_flight,
@@ -369,9 +385,9 @@ class Meter:
         while len(self._shares) > 2 and now - self._shares[1][0] >= SHARE_WINDOW_S:
             del self._shares[0]
 
-    def _span(self, since: float | None, now: float) -> float:
-        """Returns the seconds since then that count against the consumer (rules 5 and 7)."""
+    def _span(self, since: float | None, now: float, counted: float = -math.inf) -> float:
+        """Returns the seconds since then, and since ``counted``, that count against the consumer (rules 5, 7, 8)."""
         if since is None:
             return 0.0
-        since = max(since, self._since)
+        since = max(since, self._since, counted)
         return max(0.0, now - since - self._late.within(since, now))

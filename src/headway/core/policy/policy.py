@@ -36,7 +36,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, parse_duration
 from headway.core.message import BadTopic, covers, validate_filter
 from headway.core.policy.action import Action, ActionKind, Move, Which, parse_action
 from headway.core.policy.condition import Condition, Reading, parse_condition
@@ -45,6 +45,7 @@ from headway.core.policy.meter import Sample
 from headway.core.policy.meters import METERS
 from headway.core.policy.names import unknown
 from headway.core.policy.rule import Rule, parse_rule
+from headway.core.policy.table import read
 
 __all__ = [
     "NO_POLICY", "Action", "ActionKind", "Condition", "Decision", "DecisionKind", "Policy", "PolicyState", "Reading",
@@ -57,6 +58,7 @@ EASE = 0.2
 _SLACK_S = 1e-6
 """Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
 RULES_MAX = 64
+PATIENCE_MAX_S = 3600.0
 
 
 class Subscriptions(StrEnum):
@@ -74,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ("#",)
     subscriptions: Subscriptions = Subscriptions.ALL
     rules: tuple[Rule, ...] = ()
+    patience_max_s: float = PATIENCE_MAX_S
+    """The longest patience that a client may ask for (meter.py, rule 8)."""
 
     def covers(self, durable: bool) -> bool:
         """Tells whether the policy is for subscriptions of this kind."""
@@ -313,7 +317,9 @@ def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
     )
 
 
-_POLICY_KEYS = ["name", "topics", "subscriptions", "rule"]
+_POLICY_KEYS = ["name", "topics", "subscriptions", "patience_max", "rule"]
+_IN_FORCE = ("patience_max",)
+"""Keys that say what a client gets, so only the policy in force can have them."""
 
 
 def parse_policy(mapping: object, kind: str = "policy") -> Policy:
@@ -325,15 +331,17 @@ def parse_policy(mapping: object, kind: str = "policy") -> Policy:
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f'a {kind} needs a name: name = "market data"')
     where = f"{kind} {name!r}"
+    keys = _POLICY_KEYS if kind == "policy" else [key for key in _POLICY_KEYS if key not in _IN_FORCE]
     for key in mapping:
-        if key not in _POLICY_KEYS:
-            raise ConfigError(f"{where}: {unknown('key', key, _POLICY_KEYS)}")
+        if key not in keys:
+            raise ConfigError(f"{where}: {unknown('key', key, keys)}")
     try:
         subscriptions = Subscriptions(mapping.get("subscriptions", "all"))
     except ValueError:
         kinds = ", ".join(f'"{kind}"' for kind in Subscriptions)
         raise ConfigError(f"{where}: subscriptions: one of {kinds}, not {mapping['subscriptions']!r}") from None
-    policy = Policy(name.strip(), _topics(mapping, where), subscriptions, _rules(mapping, where, kind))
+    patience_max_s = read(mapping, "patience_max", parse_duration, PATIENCE_MAX_S, f"{where}: ")
+    policy = Policy(name.strip(), _topics(mapping, where), subscriptions, _rules(mapping, where, kind), patience_max_s)
     for number, rule in enumerate(policy.rules, 1):
         if rule.then.durable and not policy.covers(durable=True):
             raise ConfigError(

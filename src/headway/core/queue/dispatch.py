@@ -220,7 +220,8 @@ class Dispatch:
                 delivery.returns = requeued.returns
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        if deliveries and (member.case.state.minds_acks or self._registry.trials_mind_acks):
+        state = member.case.state
+        if deliveries and (state.minds_acks or self._registry.trials_mind_acks or member.patience_s):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)

@@ -42,6 +42,10 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     blocked_ms: int
     credit_exhausted_ms: int
     ack_age_ms: int
+    patience_ms: int
+    """For how long it may hold a delivery without being slow, as its policy grants it; 0: it asked for nothing."""
+    patience_left_ms: int
+    """For how much longer it may hold its oldest one."""
     in_flight: int
     held_bytes: int
     delivered_records: int
@@ -203,6 +207,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
+        patience_ms=_ms(subscription.patience_s), patience_left_ms=_ms(sample.patience_left),
         in_flight=sample.in_flight, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,
         gap_records={str(reason): count for reason, count in subscription.counters.gap_records.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from functools import partial
 from itertools import count
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pamqp import commands
 
-from headway.core.base import Reason, Refused
+from headway.core.base import Reason, Refused, format_duration
 from headway.core.consumer import NO_LIMIT, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
 from headway.core.queue import Queue
 from headway.server.amqp.arguments import read_terms
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "expiries")
 """Options that make no sense for queues."""
+FOR_QUEUES = ("policy", "patience")
+PREFIX = "x-headway-"
+log = logging.getLogger("headway")
 
 
 # -- consuming ---------------------------------------------------------------------------------------------------------
@@ -61,6 +65,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
         channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
     )  # fmt: skip
     subscription.let_flow(channel.flows)
+    _log_patience(channel, subscription)
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
@@ -70,12 +75,31 @@ def _fresh_tag(channel: ChannelSide) -> str:
 
 
 def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
-    """Reads a consumer's options: a policy. Raises :class:`Refused`."""
-    pairs = [(name, value) for name, value in (arguments or {}).items() if isinstance(value, str)]
+    """Reads a consumer's options: a policy, and patience. ``x-headway-`` may stand before their names. Raises
+    :class:`Refused`."""
+    pairs = []
+    for argument, value in (arguments or {}).items():
+        name = argument.removeprefix(PREFIX)
+        if isinstance(value, str) or name != argument or name == "patience":
+            pairs.append((name, value if isinstance(value, str) else repr(value)))
+        if name != argument and name not in FOR_QUEUES and name not in FOR_TOPICS:
+            known = ", ".join(PREFIX + option for option in FOR_QUEUES)
+            raise Refused(Reason.PRECONDITION_FAILED, f"there is no {argument}; there is: {known}")
     for name, _ in pairs:
         if name in FOR_TOPICS:
             raise Refused(Reason.PRECONDITION_FAILED, f"{name} is for subscriptions to topics, not for queues")
     return msgspec.structs.replace(parse_options(pairs), key=None)
+
+
+def _log_patience(channel: ChannelSide, subscription: Subscription) -> None:
+    """Logs that a consumer may not hold its jobs for as long as it asked for. consume-ok has no room to say so."""
+    asked_s = subscription.request.options.patience_s
+    if asked_s and asked_s != subscription.patience_s:
+        log.warning(
+            "%s on %s: asked for patience of %s and was granted %s, by policy %r", channel.session.client,
+            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
+            subscription.case.policy.name,
+        )  # fmt: skip
 
 
 def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:

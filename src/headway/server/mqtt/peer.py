@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from headway.core.base import ProtocolError, Reason, Refused
+from headway.core.base import ProtocolError, Reason, Refused, format_duration
 from headway.core.consumer import SubscribeRequest, parse_options
 from headway.core.message import BadTopic, Run
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
@@ -186,7 +186,7 @@ class MqttPeer(BasePeer[Item]):
         session, version = self.granted, self.replies.version
         codes: list[int] = []
         texts: list[str] = []
-        renewed: tuple[tuple[str, str], ...] = ()
+        told: list[tuple[str, str]] = []
         for entry in packet.entries:
             if entry.no_local and entry.filter.startswith("$share/"):
                 text = "No Local may not be set on a shared subscription"
@@ -202,14 +202,16 @@ class MqttPeer(BasePeer[Item]):
                 subscription = self.engine.broker.subscribe(session, request, self.engine.now())
                 codes.append(entry.qos)
                 if options.lease_s is not None:  # it tells the client if its lease had run out
-                    renewed += (("renewed", "true" if subscription.renewals else "false"),)
+                    told.append(("renewed", "true" if subscription.renewals else "false"))
+                if options.patience_s is not None:
+                    told.append(("patience", format_duration(subscription.patience_s)))
             except Refused as error:
                 codes.append(_suback_code(error))
                 texts.append(str(error))
                 self.note_limit(error)
             yield SUBSCRIBE_WORK
         # SUBACK goes first unless it waits for the journal: deliveries are sent at the end of the turn.
-        answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), renewed)
+        answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), tuple(told))
         self.pending_replies.send(answer, kept=session.durable)
 
     def _unsubscribe(self, packet: Unsubscribe) -> Steps:

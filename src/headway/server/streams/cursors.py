@@ -1,8 +1,8 @@
 """Cursors over HTTP: a Spark query reports its position, and learns what the broker has decided about it.
 
-``PUT /v1/cursors/NAME`` with ``{"topic", "offset", "policy", "wait_ms"}`` attaches the query and moves its cursor to
-the next record that it wants. ``POST .../leave`` detaches a query that has stopped, and keeps its cursor. ``DELETE``
-deletes the cursor. The records themselves come from ``/v1/topics/TOPIC/records`` (records.py).
+``PUT /v1/cursors/NAME`` with ``{"topic", "offset", "policy", "patience", "wait_ms"}`` attaches the query and moves its
+cursor to the next record that it wants. ``POST .../leave`` detaches a query that has stopped, and keeps its cursor.
+``DELETE`` deletes the cursor. The records themselves come from ``/v1/topics/TOPIC/records`` (records.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiohttp import web
 
 from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
-from headway.core.consumer import ConnectionlessOutlet, Poll, Session
+from headway.core.consumer import ConnectionlessOutlet, Poll, Session, parse_options
 from headway.core.message import BadTopic, validate_filter
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
@@ -36,6 +36,8 @@ class CursorRequest(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     offset: int
     policy: str | None = None
+    patience: str | None = None
+    """For how long it may read nothing more without being slow."""
     wait_ms: int = 0
 
 
@@ -116,7 +118,9 @@ class CursorHandlers:
                 raise Refusal(409, deletion_notice, reason="deleted")
         self._quota.take(name, user)
         try:
-            poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None)
+            asked = parse_options([] if wish.patience is None else [("patience", wish.patience)])
+            poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None,
+                                       asked.patience_s)  # fmt: skip
         except Refused as error:
             if error.retry_after_s:
                 raise Refusal(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
@@ -165,6 +169,7 @@ class CursorHandlers:
         return {
             "offset": poll.offset, "latest": latest(_streams(found), journal.committed_sequence),
             "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
+            "patience_ms": round(poll.patience_s * 1000),
         }  # fmt: skip
 
     def _why(self, poll: Poll) -> str:
@@ -199,7 +204,7 @@ class CursorHandlers:
             session = self._session(name)
             if session is None or name not in self._polls:
                 del self._heard_s[name]
-            elif now - heard_s > SILENT_S:
+            elif now - heard_s > max(SILENT_S, self._polls[name][0].patience_s):
                 self._gone(session)
         if not self._heard_s:
             self._looks.stop()

@@ -195,9 +195,9 @@ def test_a_subscription_to_topics_has_patience_for_its_full_window() -> None:
 def test_patience_max_is_a_time_and_not_for_trials() -> None:
     assert parse_policy({"name": "p"}).patience_max_s == 3600
     assert parse_policy({"name": "p", "patience_max": "20m"}).patience_max_s == 1200
-    with pytest.raises(ConfigError, match="policy 'p': patience_max: .* is not a duration"):
+    with pytest.raises(ConfigError, match=r"policy 'p': patience_max: .* is not a duration"):
         parse_policy({"name": "p", "patience_max": "long"})
-    with pytest.raises(ConfigError, match="policy 'p': unknown key 'patience' .did you mean patience_max"):
+    with pytest.raises(ConfigError, match=r"policy 'p': unknown key 'patience' .did you mean patience_max"):
         parse_policy({"name": "p", "patience": "20m"})
     with pytest.raises(ConfigError, match="trial 'p': unknown key 'patience_max'"):
         parse_trials([{"name": "p", "patience_max": "20m"}])

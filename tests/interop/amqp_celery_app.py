@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from celery import Celery
+from kombu import Queue
 
-URL, QUEUE = "HEADWAY_TEST_CELERY_URL", "HEADWAY_TEST_CELERY_QUEUE"
+URL, QUEUE, PATIENCE = "HEADWAY_TEST_CELERY_URL", "HEADWAY_TEST_CELERY_QUEUE", "HEADWAY_TEST_CELERY_PATIENCE"
 
 
 def add(one: int, other: int) -> int:
@@ -29,14 +30,19 @@ def broken() -> None:
     raise ValueError("as it should")
 
 
-def make_app(url: str, queue: str) -> Any:
-    """As most people have it: JSON, results by way of the broker, acks once a task is done."""
+def make_app(url: str, queue: str, patience: str = "") -> Any:
+    """As most people have it: JSON, results by way of the broker, acks once a task is done. ``patience``: for how long
+    its workers may hold a task."""
     make: Any = Celery
     app: Any = make("headway-tests", broker=url, backend="rpc://", set_as_current=False)
     app.conf.update(
         task_default_queue=queue, task_acks_late=True, worker_prefetch_multiplier=2, result_expires=60,
         broker_connection_retry_on_startup=True,
     )  # fmt: skip
+    if patience:
+        kombu_queue: Any = Queue
+        arguments = {"x-headway-patience": patience}
+        app.conf.task_queues = [kombu_queue(queue, routing_key=queue, consumer_arguments=arguments)]
     for task in (add, length, broken):
         app.task(name=task.__name__)(task)
     app.task(name="flaky", bind=True, max_retries=3)(flaky)
@@ -44,4 +50,4 @@ def make_app(url: str, queue: str) -> Any:
 
 
 if URL in os.environ:
-    app = make_app(os.environ[URL], os.environ[QUEUE])
+    app = make_app(os.environ[URL], os.environ[QUEUE], os.environ.get(PATIENCE, ""))

@@ -163,6 +163,26 @@ def test_a_query_that_stalls_is_blocked(keeping: BrokerProcess, name: str) -> No
     assert verdict["reason"] == "blocked"
 
 
+def test_who_asked_for_patience_is_not_stalled_while_it_lasts(keeping: BrokerProcess, name: str) -> None:
+    """A query may work on one batch for long."""
+    begin(keeping, name, policy="stalled", patience="1500ms")
+    publish(keeping, 3)
+    held = until(lambda: (one := keeping.consumer(name))["blocked_ms"] > 900 and one)
+    assert (held["connected"], held["slow"], held["patience_ms"]) == (True, False, 1500)
+    until(lambda: not keeping.consumer(name)["connected"])
+    assert keeping.verdicts(name)[0]["reason"] == "blocked"
+
+
+def test_patience_is_granted_and_is_a_time(keeping: BrokerProcess, name: str) -> None:
+    first = begin(keeping, name)
+    assert told(keeping, name, first)["patience_ms"] == 0
+    assert told(keeping, name, first, patience="20m")["patience_ms"] == 1_200_000
+    assert told(keeping, name, first, patience="2h")["patience_ms"] == 3_600_000, "no more than the policy grants"
+    status, answer = put(keeping, name, first, patience="long")
+    assert status == 400
+    assert "option patience='long': takes a duration" in str(answer)
+
+
 def test_who_is_away_is_judged_and_told_when_he_comes(keeping: BrokerProcess, name: str) -> None:
     first = begin(keeping, name, policy="away")
     assert keeping.call(f"/v1/cursors/{name}/leave", "POST")[0] == 204

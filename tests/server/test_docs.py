@@ -127,7 +127,7 @@ def test_every_subscription_option_is_listed_and_understood() -> None:
     section = OPERATIONS.split("## Subscription options")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \| `([^`]+)`", section, re.MULTILINE)
     assert {name for name, _ in listed} == {
-        "conflate", "snapshot", "key", "selector", "policy", "from", "offsets", "expiries", "lease"
+        "conflate", "snapshot", "key", "selector", "policy", "from", "offsets", "expiries", "lease", "patience"
     }
     for name, example in listed:
         assert parse_options([(name, example)]) != parse_options([]), name

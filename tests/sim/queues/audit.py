@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tests.sim.queues.world import World
 
 
+BEYOND_S = 0.5
+"""A look comes every 0.2 s, unless the broker is late, and a turn every 0.1 s."""
+
+
 def after_turn(world: World) -> None:
     registry = world.broker.registry
     for model in world.models.values():
@@ -34,6 +38,7 @@ def after_turn(world: World) -> None:
         _lane(feed)
     _pool(world)
     _in_flight(world)
+    _patience(world)
     _nobody_forgotten(world)
     _limit(world)
     assert set(registry.router.queues) == set(world.models)
@@ -101,6 +106,20 @@ def _limit(world: World) -> None:
     limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
     allowed = limit + sum(party.last_bytes for party in world.parties) + world.last_own + index
     assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
+
+
+def _patience(world: World) -> None:
+    """A job is not held beyond the patience that was asked for it: a look comes five times a second."""
+    for party in world.parties:
+        for flight in party.flights.values():
+            consumer = flight.consumer
+            if consumer is None or not consumer.live or flight.returned:
+                continue
+            patience_s = consumer.subscription.patience_s
+            late_s = world.broker.registry.lateness.within(flight.sent_s, world.now)
+            held_s = world.now - flight.sent_s - late_s
+            within = not patience_s or held_s < patience_s + BEYOND_S
+            assert within, f"{flight.entry.number} was held for {held_s:.1f} s by {party.name}"
 
 
 # -- nobody is forgotten --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.sim.queues.outlet import QueueOutlet
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.life import Life
-from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.message.record import Properties, Run, topic_of
@@ -152,12 +152,13 @@ class Party:
         world, rng = self.world, self.rng
         number = rng.choice((1, 1, 2)) if channel is None else channel
         acks = rng.random() < 0.6 if acks is None else acks
-        tag = f"t{world.next_number()}"
+        serial = world.next_number()
+        tag, patience_s = f"t{serial}", (0.5, 1.0, 3.0)[serial % 3] if serial % 5 == 0 else None
         prefetch = rng.choice((1, 3, 10, NO_LIMIT)) if prefetch is None else prefetch
         made = Consumer(tag, model, number, prefetch if acks else NO_LIMIT, acks=acks)
         exclusive = rng.random() < 0.05
         request = SubscribeRequest(f"$queue/{model.name}", PLAIN, qos=int(acks), name=(number, tag),
-                                   envelope=Wrapping(number, tag))
+                                   envelope=Wrapping(number, tag), options=SubscriptionOptions(patience_s=patience_s))
         others = [one for one in model.consumers if one.live]
         only = any(one is model.exclusive for one in others)
         consume = partial(world.broker.queues.consume, self.session, self.channel(number), model.queue, request,

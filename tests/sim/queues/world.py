@@ -308,8 +308,9 @@ class World:
     def _returned(self, flight: Flight) -> None:
         if flight.returned:
             return
-        assert self.may_return, f"{flight.entry.number} was taken from {flight.party.name}"
-        assert self.now - flight.sent_s >= 0.3 - 1e-6, f"{flight.entry.number} was taken back at once"
+        patience_s = flight.consumer.subscription.patience_s if flight.consumer is not None else 0.0
+        assert self.may_return or patience_s, f"{flight.entry.number} was taken from {flight.party.name}"
+        assert self.now - flight.sent_s >= max(0.3, patience_s) - 1e-6, f"{flight.entry.number} was taken back at once"
         self.count("returned")
         self.note("returned", flight.party.name, flight.entry.number)
         flight.returned = True

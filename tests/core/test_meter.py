@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.policy.meter import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Lateness, Meter, Sample
+from headway.core.policy.meter import Lateness, Meter
+from headway.core.policy.sample import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 
 SWEEP_S = 0.2
 

@@ -13,7 +13,6 @@ from headway.core.base.errors import ConfigError
 from headway.core.policy.action import Action, ActionKind, Which
 from headway.core.policy.condition import AllOf, Amount, AnyOf, Comparison, parse_condition
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meter import Sample
 from headway.core.policy.meters import METERS
 from headway.core.policy.policy import (
     Policy,
@@ -24,6 +23,7 @@ from headway.core.policy.policy import (
     release,
     replace_policy,
 )
+from headway.core.policy.sample import Sample
 
 
 def policy_of(*rules: str, head: str = 'name = "p"') -> Policy:

@@ -100,7 +100,7 @@ def test_the_policies_in_force_are_told_as_they_are_written_and_nothing_else_is(
     assert "scrypt" not in own.policies_text
 
 
-def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
+def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     settings = load_settings()
     assert settings.source is None
     assert settings.server.admin == Url("http", "127.0.0.1", 9883)
@@ -109,8 +109,13 @@ def test_the_default_loses_nothing_and_says_who_does_not_read() -> None:
     }  # fmt: skip
     (policy,) = settings.policies
     assert policy.topics == ("#",)
-    assert [str(rule.when) for rule in policy.rules] == ["blocked_time > 30 s or credit_exhausted_time > 30 s"]
-    assert [rule.then.kind for rule in policy.rules] == [ActionKind.NOTIFY]
+    assert [(str(rule.when), rule.for_s, rule.then.kind) for rule in policy.rules] == [
+        ("blocked_time > 7.5 s or (credit_exhausted_time > 10 s and lag_records > prefetch + 50)", 0.0,
+         ActionKind.NOTIFY),
+        ("lag_age > 10 s and lag_records > prefetch + 50 and "
+         "((drain_share < 90 % and catching_up > 3 min) or catching_up > 10 min)", 5.0, ActionKind.NOTIFY),
+        ("blocked_time > 5 min", 0.0, ActionKind.DISCONNECT),
+    ]  # fmt: skip
     pool = settings.pools[""]
     assert pool.memory_bytes == int(host_limits.memory_bytes() * 0.1)
     assert pool.disk_bytes == max(1_000_000_000, pool.memory_bytes)

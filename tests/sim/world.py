@@ -110,8 +110,8 @@ class World:
                 if session is None:
                     self.own_words += max(0, self.pool.memory_bytes - before)
 
-        def judged(verdict: Verdict) -> None:
-            add(verdict)
+        def judged(verdict: Verdict, user: str = "") -> None:
+            add(verdict, user)
             self._judged(verdict)
 
         publishing.publish = heard  # type: ignore[method-assign]

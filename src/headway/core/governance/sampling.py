@@ -33,6 +33,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         usual_pause=pace.usual_pause_s,
         unacknowledged_bytes=pace.unacknowledged_bytes,
         lump_bytes=pace.lump_bytes,
+        connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
         patient_until=-inf if job_since_s is None else job_since_s + patience_s,

@@ -18,7 +18,7 @@ from headway.core.policy.condition import AllOf, AnyOf, Comparison, Condition, R
 from headway.core.policy.decision import Decision, DecisionKind, leading
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.look import Look
-from headway.core.policy.meter import RATE_WINDOW_S, UNSEEN_S, Lateness, Meter, Sample
+from headway.core.policy.meter import UNSEEN_S, Lateness, Meter
 from headway.core.policy.meters import METERS, MeterInfo, PluggedMeter, plugged_meter
 from headway.core.policy.names import Names, unknown
 from headway.core.policy.policy import (
@@ -35,6 +35,7 @@ from headway.core.policy.policy import (
     replace_policy,
 )
 from headway.core.policy.rule import Rule
+from headway.core.policy.sample import RATE_WINDOW_S, Sample
 from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 

@@ -36,92 +36,23 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Mapping
 
-import msgspec
+from headway.core.policy.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 
-RATE_WINDOW_S = 1.0
-"""Rates are measured over the last second, or up to a quarter of a second more."""
-RATE_WINDOW_MIN_S = 0.25
-"""A rate over less time than this is noise, and no rate floor applies to it."""
 BURST_WINDOW_S = 10.0
-"""A burst is compared with the usual rate, which is that of the last one or two of these windows."""
+"""A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
+BURST_LASTS_S = 60.0
+"""A rate that has lasted for longer than this is usual."""
 UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 LATENESS_EVENTS_MAX = 64
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
-PAUSES = 3.0
-"""A consumer that stands still for fewer of its usual pauses is not late."""
 SHARE_WINDOW_S = 30.0
-SHARE_WINDOW_MIN_S = 10.0
+CLOSING_WINDOW_S = 7.5
+"""When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
+SHARE_WINDOW_MIN_S = 15.0
 """A share over less time than this says nothing, and counts as 1."""
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The measurements of one consumer at one instant. Times in seconds, rates in bytes per second, shares 0 to 1.
-
-    The defaults describe an idle consumer.
-    """
-
-    lag_records: int = 0
-    lag_bytes: int = 0
-    lag_age: float = 0.0
-    drain_rate: float = 0.0
-    drain_slack: float = 0.0
-    """Bytes per second that the consumer may have drained besides, in a lump that is not acknowledged yet."""
-    offered_rate: float = 0.0
-    blocked_time: float = 0.0
-    """Seconds for which bytes have waited and the client took none."""
-    usual_pause: float = 0.0
-    """Seconds for which the client usually stands still between two steps; 0: not known."""
-    drain_share: float = 1.0
-    """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
-    catching_up: float = 0.0
-    """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
-    while that is not known."""
-    credit_exhausted_time: float = 0.0
-    slow_count: int = 0
-    ack_age: float = 0.0
-    patience_left: float = 0.0
-    """Seconds for which the client, at a long job, has asked to be waited for yet."""
-    pool_share: float = 0.0
-    slow_fraction: float = 0.0
-    in_flight: int = 0
-    prefetch: int = 0
-    """The client's window in records; 0: it has none."""
-    held_bytes: int = 0
-    """The consumer's share of the bytes that are held. The shares of all consumers add up to these bytes."""
-    offered_burst: float = 1.0
-    """The offered rate as a multiple of the usual one; 1.0 while the usual one is unknown."""
-    credit_exhausted: bool = False
-    peer_window_closed: bool = False
-    """The peer's TCP reports a full buffer: its application is not reading."""
-    reads_itself: bool = False
-    """The consumer reads recorded topics by itself and reports its progress. Nothing is sent to it."""
-    retransmitting: bool = False
-    """Bytes that were sent are sent again: they do not get through."""
-    rate_window: float = RATE_WINDOW_S
-    """Seconds over which ``drain_rate`` was measured, with records waiting all the time."""
-    waited: float | None = None
-    """Seconds for which records have waited without a break; None: not measured."""
-    plugged: Mapping[str, float] | None = None
-    """The values of the plugged-in meters that the consumer's policy names."""
-
-    @property
-    def idle(self) -> bool:
-        """Tells whether nothing waits and nothing is in flight. An idle consumer is never slow."""
-        return self.lag_records == 0 and self.in_flight == 0
-
-    @property
-    def overdue_time(self) -> float:
-        """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
-        return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0
-
-    @property
-    def rate_judged(self) -> bool:
-        """Tells whether ``drain_rate`` is that of the consumer, not that of its publishers (rule 2)."""
-        return self.lag_records > 0 and self.rate_window >= RATE_WINDOW_MIN_S
 
 
 class Lateness:
@@ -151,8 +82,8 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since",
-        "_skipped", "_slow_since", "_waiting_since", "slow_count",
+        "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks", "_offers",
+        "_rates", "_shares", "_since", "_skipped", "_slow_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -171,12 +102,15 @@ class Meter:
         """(time, lane end, bytes drained) at a few looks of the last half minute of lag (rule 6)."""
         self._offers: list[tuple[float, int]] = []
         """(time, lane end) at a few looks since records began to wait."""
-        self._last: tuple[float, int, int] | None = None
-        """(time, bytes drained, bytes that waited) at the last look."""
+        self._last: tuple[float, int, int, int] | None = None
+        """(time, bytes drained, bytes that waited, lane end) at the last look."""
         self._rates = (0.0, 0.0, 0.0, 1.0)
         """Drain rate, its window, offered rate and burst at the last look."""
         self._longest = self._longer = (now, end_bytes)
         """(time, lane end) from which the usual rate is counted, and from which it will be counted next."""
+        self._behind_since = now
+        self._before = (0.0, 0.0)
+        """The usual rate when it fell behind, and over how many seconds it was measured."""
         self.slow_count = 0
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -230,6 +164,7 @@ class Meter:
         usual_pause: float = 0.0,
         unacknowledged_bytes: int = 0,
         lump_bytes: float = 0.0,
+        connected: bool = True,
         credit_exhausted_since: float | None = None,
         oldest_unacked_s: float | None = None,
         patient_until: float = -math.inf,
@@ -258,6 +193,7 @@ class Meter:
         if waits and self._waiting_since is None:
             self._waiting_since = now if oldest_time_s is None else min(now, max(oldest_time_s, self._since))
             self._offers.append((self._waiting_since, position_bytes))
+            self._fall_behind(self._waiting_since, position_bytes)
         waiting = self._waiting_since if waits and self._waiting_since is not None else now
         if excused:
             self._excused_upto = max(self._excused_upto, min(now, patient_until))
@@ -269,15 +205,18 @@ class Meter:
             moved = now if blocked_since is None else blocked_since
             reached = drained - unacknowledged_bytes
             self._rates = (*self._drain(now, moved, reached, usual_pause), *self._offered(now, end_bytes))
+            if not connected:
+                self._shares.clear()  # it takes nothing because it is away
             if waits:
                 self._keep_look(now, moved, reached, usual_pause)
-                if now - moved < STEP_S or now - moved > usual_pause:  # not in the middle of a lump
+                if connected and (now - moved < STEP_S or now - moved > usual_pause):  # not in the middle of a lump
                     self._keep_share(now, end_bytes, reached)
         drain_rate, window, offered_rate, burst = self._rates
-        drain_share, catching_up = self._share(now, end_bytes - position_bytes)
+        still = 0.0 if blocked_since is None else now - blocked_since  # a lump in all this time
+        drain_share, catching_up = self._share(now, end_bytes - position_bytes, usual_pause, lump_bytes)
         if waits:
             self._keep_offer(now, end_bytes)
-            self._last = (now, drained, end_bytes - position_bytes)
+            self._last = (now, drained, end_bytes - position_bytes, end_bytes)
         else:
             self.caught_up(now)
         starved_since = credit_exhausted_since if waits else None
@@ -286,7 +225,7 @@ class Meter:
             lag_bytes=max(0, end_bytes - position_bytes) if waits else 0,
             lag_age=self._span(oldest_time_s, now, self._excused_upto) if waits else 0.0,
             drain_rate=drain_rate,
-            drain_slack=lump_bytes / window if window else 0.0,
+            drain_slack=lump_bytes / max(window, still) if window else 0.0,
             offered_rate=offered_rate,
             blocked_time=self._span(blocked_since, now, counted),
             usual_pause=usual_pause,
@@ -315,13 +254,20 @@ class Meter:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
         if self._last is None:
             return
-        then, drained_then, waited_then = self._last
+        then, drained_then, waited_then, end_then = self._last
         if drained - drained_then < max(waited_then, 1):
             return
         if now - then > UNSEEN_S:
             self.caught_up(now)
         else:
             self._looks.clear()
+            self._fall_behind(then, end_then)  # as far as it is behind at all, it is so since then
+
+    def _fall_behind(self, since: float, end_bytes: int) -> None:
+        """Notes the usual rate up to that time."""
+        before_s = max(0.0, since - self._longest[0])
+        self._behind_since = since
+        self._before = ((end_bytes - self._longest[1]) / before_s if before_s else 0.0, before_s)
 
     def _drain(self, now: float, moved: float, reached: int, usual_pause: float) -> tuple[float, float]:
         """Returns bytes drained per second, and the window in seconds; without a window, the rate since the last look.
@@ -339,27 +285,37 @@ class Meter:
             return max(0.0, (reached - self._last[1]) / (now - self._last[0])), 0.0
         return 0.0, 0.0
 
-    def _share(self, now: float, waiting_bytes: int) -> tuple[float, float]:
-        """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6)."""
+    def _share(
+        self, now: float, waiting_bytes: int, usual_pause: float, lump_bytes: float
+    ) -> tuple[float, float]:
+        """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6). Of both,
+        the most that it may be: a lump is on its way."""
         if not self._shares or now - self._shares[0][0] < SHARE_WINDOW_MIN_S:
             return 1.0, 0.0
-        (since, end_then, reached_then), (upto, end, reached) = self._shares[0], self._shares[-1]
-        offered, taken, window = end - end_then, reached - reached_then, self._span(since, upto)
-        if window <= 0:
-            return 1.0, 0.0
-        closing = (taken - offered) / window
-        return taken / offered if offered > 0 else 1.0, waiting_bytes / closing if closing > 0 else math.inf
+        upto, end, reached = self._shares[-1]
+        _, end_then, reached_then = self._shares[0]
+        share = min(1.0, (reached - reached_then + lump_bytes) / (end - end_then)) if end > end_then else 1.0
+        late_s = max(CLOSING_WINDOW_S, PAUSES * usual_pause)
+        since, end_then, reached_then = next(
+            (look for look in reversed(self._shares) if upto - look[0] >= late_s), self._shares[0]
+        )
+        window = self._span(since, upto)
+        closing = (reached - reached_then + lump_bytes - (end - end_then)) / window if window > 0 else 0.0
+        return share, waiting_bytes / closing if closing > 0 else math.inf
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
         """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""
-        if now - self._longer[0] >= BURST_WINDOW_S:
+        lasts = now - self._behind_since >= BURST_LASTS_S
+        if now - self._longer[0] >= BURST_WINDOW_S and (lasts or self._waiting_since is None):
             self._longest, self._longer = self._longer, (now, end_bytes)
         short_s = now - self._offers[0][0] if self._offers else 0.0
         if short_s <= 0:
             return 0.0, 1.0
         offered = max(0.0, (end_bytes - self._offers[0][1]) / short_s)
-        long_s = now - self._longest[0]
-        usual = (end_bytes - self._longest[1]) / long_s if long_s > 0 else 0.0
+        usual, long_s = self._before
+        if lasts:
+            long_s = now - self._longest[0]
+            usual = (end_bytes - self._longest[1]) / long_s if long_s > 0 else 0.0
         known = short_s >= RATE_WINDOW_MIN_S and long_s >= 4 * short_s and usual > 0
         return offered, offered / usual if known else 1.0
 

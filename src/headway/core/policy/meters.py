@@ -29,8 +29,8 @@ from headway.core.base import (
     parse_size,
 )
 from headway.core.policy.look import Look
-from headway.core.policy.meter import Sample
 from headway.core.policy.names import Names
+from headway.core.policy.sample import Sample
 
 
 class Unit(msgspec.Struct, frozen=True):

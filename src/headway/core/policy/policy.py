@@ -41,10 +41,10 @@ from headway.core.message import BadTopic, covers, validate_filter
 from headway.core.policy.action import Action, ActionKind, Move, Which, parse_action
 from headway.core.policy.condition import Condition, Reading, parse_condition
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meter import Sample
 from headway.core.policy.meters import METERS
 from headway.core.policy.names import unknown
 from headway.core.policy.rule import Rule, parse_rule
+from headway.core.policy.sample import Sample
 from headway.core.policy.table import read
 
 __all__ = [

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meter import Sample
 from headway.core.policy.policy import Policy, PolicyState, evaluate, parse_policies
+from headway.core.policy.sample import Sample
 
 
 class Trial:

@@ -20,7 +20,16 @@ from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import Pool, SpillHandle
 from headway.server.connections.linger import Buffer, Lingering
-from headway.server.connections.peer_progress import FINE_BYTES, NEW_S, SMALL_BYTES, STILL_S, PeerProgress, TcpInfo
+from headway.server.connections.peer_progress import (
+    FINE_BYTES,
+    NEW_S,
+    ROOM_BYTES,
+    SMALL_BYTES,
+    STILL_S,
+    TRIED_BYTES,
+    PeerProgress,
+    TcpInfo,
+)
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 
@@ -203,7 +212,7 @@ class Connection(Outlet):
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
         if self._fine_bytes > 0:
-            if self.host.now() < self._fine_until_s:
+            if self._sends_small():
                 return self._send_small(b"".join(views))
             self._fine_bytes = 0
         try:
@@ -214,11 +223,21 @@ class Connection(Outlet):
             self._broken(error)
             return 0
 
+    def _sends_small(self) -> bool:
+        """Tells whether small pieces are still due; see peer_progress.py."""
+        if self._fine_until_s == inf or self._fine_bytes > FINE_BYTES - TRIED_BYTES:
+            return self.host.now() < self._fine_until_s
+        try:
+            info = TcpInfo(self.sock)
+            return info.window < ROOM_BYTES or info.acked_bytes < self.taken_bytes
+        except OSError:
+            return False
+
     def _send_small(self, data: bytes) -> int:
         """Sends small pieces, which the peer's kernel frees one by one."""
         view, taken = memoryview(data), 0
         try:
-            while taken < min(len(data), self._fine_bytes):
+            while taken < min(len(data), TRIED_BYTES):
                 piece = view[taken : taken + SMALL_BYTES]
                 count = self.sock.send(piece, socket.MSG_EOR)
                 taken += count
@@ -309,7 +328,7 @@ class Connection(Outlet):
         progress = self._progress
         progress.look(info, now, self.progress_s)
         since = self.blocked_since_s
-        if since is not None and now - since > STILL_S:
+        if progress.in_lumps(now) or (since is not None and now - since > STILL_S):
             self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
         unacknowledged_bytes = max(0, self.taken_bytes - info.acked_bytes)
         return Pace(since, progress.usual_pause_s(now), unacknowledged_bytes, progress.lump_bytes())

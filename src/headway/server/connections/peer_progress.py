@@ -8,9 +8,10 @@ of 5 kB/s then makes progress every 22 s, which looks as if it did not read at a
 Two things follow:
 
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
-   a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 7 s. That costs a system
-   call for each piece, so it is done only for ``FINE_BYTES`` in the first ``NEW_S`` of a connection, when it may get
-   much at once, and again when a consumer has stood still for ``STILL_S`` (connection.py).
+   a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
+   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold: when a consumer
+   has stood still for ``STILL_S`` or usually does so for ``LUMPS_S``, and in the first ``NEW_S`` of a connection, when
+   it may get much at once. A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py).
 2. A consumer has a *usual pause* between two steps, the longest of the last ones. It fades by half in ``FADES_S``. How
    long a consumer stands still is compared with that (``core/policy/meter.py``).
 
@@ -24,11 +25,15 @@ import struct
 
 from headway.core.consumer import PeerState
 
-FINE_BYTES = 128 * 1024
-SMALL_BYTES = 2 * 1024
+FINE_BYTES = 384 * 1024
+TRIED_BYTES = 96 * 1024
+ROOM_BYTES = 48 * 1024
+"""A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
+SMALL_BYTES = 1024
 LUMP_BYTES = 17 * SMALL_BYTES
 NEW_S = 2.0
 STILL_S = 2.0
+LUMPS_S = 1.0
 USUAL_MAX_S = 10.0
 FADES_S = 30.0
 UNSEEN_S = 1.0
@@ -137,6 +142,10 @@ class PeerProgress:
     def usual_pause_s(self, now: float) -> float:
         """Returns the longest of the peer's last pauses between two steps; older ones have faded."""
         return self._usual_s * 0.5 ** ((now - self._usual_at_s) / FADES_S) if self._usual_s else 0.0
+
+    def in_lumps(self, now: float) -> bool:
+        """Tells whether the peer moves in lumps that are worth small pieces."""
+        return self.usual_pause_s(now) > LUMPS_S
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""

@@ -1,0 +1,80 @@
+"""Samples: the measurements of one consumer at one instant. A meter takes them (meter.py), policies judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+RATE_WINDOW_S = 1.0
+"""Rates are measured over the last second, or up to a quarter of a second more."""
+RATE_WINDOW_MIN_S = 0.25
+"""A rate over less time than this is noise, and no rate floor applies to it."""
+PAUSES = 3.0
+"""A consumer that stands still for fewer of its usual pauses is not late."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The measurements of one consumer at one instant. Times in seconds, rates in bytes per second, shares 0 to 1.
+
+    The defaults describe an idle consumer.
+    """
+
+    lag_records: int = 0
+    lag_bytes: int = 0
+    lag_age: float = 0.0
+    drain_rate: float = 0.0
+    drain_slack: float = 0.0
+    """Bytes per second that the consumer may have drained besides, in a lump that is not acknowledged yet."""
+    offered_rate: float = 0.0
+    blocked_time: float = 0.0
+    """Seconds for which bytes have waited and the client took none."""
+    usual_pause: float = 0.0
+    """Seconds for which the client usually stands still between two steps; 0: not known."""
+    drain_share: float = 1.0
+    """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
+    catching_up: float = 0.0
+    """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
+    while that is not known."""
+    credit_exhausted_time: float = 0.0
+    slow_count: int = 0
+    ack_age: float = 0.0
+    patience_left: float = 0.0
+    """Seconds for which the client, at a long job, has asked to be waited for yet."""
+    pool_share: float = 0.0
+    slow_fraction: float = 0.0
+    in_flight: int = 0
+    prefetch: int = 0
+    """The client's window in records; 0: it has none."""
+    held_bytes: int = 0
+    """The consumer's share of the bytes that are held. The shares of all consumers add up to these bytes."""
+    offered_burst: float = 1.0
+    """The offered rate as a multiple of the usual one; 1.0 while the usual one is unknown."""
+    credit_exhausted: bool = False
+    peer_window_closed: bool = False
+    """The peer's TCP reports a full buffer: its application is not reading."""
+    reads_itself: bool = False
+    """The consumer reads recorded topics by itself and reports its progress. Nothing is sent to it."""
+    retransmitting: bool = False
+    """Bytes that were sent are sent again: they do not get through."""
+    rate_window: float = RATE_WINDOW_S
+    """Seconds over which ``drain_rate`` was measured, with records waiting all the time."""
+    waited: float | None = None
+    """Seconds for which records have waited without a break; None: not measured."""
+    plugged: Mapping[str, float] | None = None
+    """The values of the plugged-in meters that the consumer's policy names."""
+
+    @property
+    def idle(self) -> bool:
+        """Tells whether nothing waits and nothing is in flight. An idle consumer is never slow."""
+        return self.lag_records == 0 and self.in_flight == 0
+
+    @property
+    def overdue_time(self) -> float:
+        """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
+        return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0
+
+    @property
+    def rate_judged(self) -> bool:
+        """Tells whether ``drain_rate`` is that of the consumer, not that of its publishers (rule 2)."""
+        return self.lag_records > 0 and self.rate_window >= RATE_WINDOW_MIN_S

@@ -8,7 +8,16 @@ from contextlib import suppress
 
 import pytest
 
-from headway.server.connections.peer_progress import LOSS_WINDOW_S, USUAL_MAX_S, PeerProgress, TcpInfo
+from headway.server.connections.peer_progress import (
+    LOSS_WINDOW_S,
+    PIECES_A_S,
+    SMALL_BYTES,
+    TRIED_BYTES,
+    USUAL_MAX_S,
+    PeerProgress,
+    PieceBudget,
+    TcpInfo,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -103,3 +112,11 @@ def test_losses_count_while_the_window_is_open(pair: Pair, window: int, lossy: b
         progress.look(info, number / 2, 0.0)
     assert LOSS_WINDOW_S < 10
     assert progress.state(info).retransmitting is lossy
+
+
+def test_small_pieces_are_few_for_all_together() -> None:
+    budget = PieceBudget()
+    each = TRIED_BYTES // SMALL_BYTES
+    assert sum(budget.take(10 * TRIED_BYTES, 10.0) for _ in range(1000)) == PIECES_A_S // each
+    assert not budget.take(TRIED_BYTES, 10.0)
+    assert sum(budget.take(TRIED_BYTES, 10.5) for _ in range(1000)) - PIECES_A_S // 2 // each in {0, 1}

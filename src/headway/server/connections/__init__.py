@@ -5,6 +5,7 @@ from headway.server.connections.connections import Connections
 from headway.server.connections.ends import End, Ends
 from headway.server.connections.linger import Buffer, Lingering
 from headway.server.connections.logins import Logins
+from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.sockets import bound
@@ -12,5 +13,6 @@ from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSC
 
 __all__ = [
     "bound", "BUDGET_WORK", "Buffer", "Connection", "Connections", "End", "Ends", "ITEMS_MAX", "Lingering", "Logins",
-    "PartialPacket", "Peer", "PendingReplies", "Reassembly", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
+    "PartialPacket", "Peer", "PendingReplies", "PieceBudget", "Reassembly", "Steps", "SUBSCRIBE_WORK",
+    "TURN_WORK", "TurnBudget",
 ]

@@ -28,6 +28,7 @@ from headway.server.connections.peer_progress import (
     STILL_S,
     TRIED_BYTES,
     PeerProgress,
+    PieceBudget,
     TcpInfo,
 )
 from headway.server.connections.reassembly import PartialPacket, Reassembly
@@ -54,6 +55,7 @@ class Host(Protocol):
     reassembly: dict[Pool, Reassembly]
     read_bytes: int
     pulse: Pulse
+    pieces: PieceBudget
 
     def now(self) -> float: ...
     def turn_soon(self, read_s: float | None = None) -> None: ...
@@ -212,7 +214,7 @@ class Connection(Outlet):
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
         if self._fine_bytes > 0:
-            if self._sends_small():
+            if self._sends_small(total):
                 return self._send_small(b"".join(views))
             self._fine_bytes = 0
         try:
@@ -223,15 +225,19 @@ class Connection(Outlet):
             self._broken(error)
             return 0
 
-    def _sends_small(self) -> bool:
-        """Tells whether small pieces are still due; see peer_progress.py."""
-        if self._fine_until_s == inf or self._fine_bytes > FINE_BYTES - TRIED_BYTES:
-            return self.host.now() < self._fine_until_s
-        try:
-            info = TcpInfo(self.sock)
-            return info.window < ROOM_BYTES or info.acked_bytes < self.taken_bytes
-        except OSError:
+    def _sends_small(self, total: int) -> bool:
+        """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
+        now = self.host.now()
+        if now > self._fine_until_s:
             return False
+        if self._fine_until_s < inf and self._fine_bytes <= FINE_BYTES - TRIED_BYTES:
+            try:
+                info = TcpInfo(self.sock)
+            except OSError:
+                return False
+            if info.window >= ROOM_BYTES and 2 * info.acked_bytes > self.taken_bytes:
+                return False  # it reads
+        return self.host.pieces.take(total, now)
 
     def _send_small(self, data: bytes) -> int:
         """Sends small pieces, which the peer's kernel frees one by one."""

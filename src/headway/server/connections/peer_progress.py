@@ -11,7 +11,8 @@ Two things follow:
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
    call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold: when a consumer
    has stood still for ``STILL_S`` or usually does so for ``LUMPS_S``, and in the first ``NEW_S`` of a connection, when
-   it may get much at once. A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py).
+   it may get much at once. A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
+   connections together have ``PIECES_A_S``.
 2. A consumer has a *usual pause* between two steps, the longest of the last ones. It fades by half in ``FADES_S``. How
    long a consumer stands still is compared with that (``core/policy/meter.py``).
 
@@ -34,6 +35,8 @@ LUMP_BYTES = 17 * SMALL_BYTES
 NEW_S = 2.0
 STILL_S = 2.0
 LUMPS_S = 1.0
+PIECES_A_S = 5000
+"""Pieces in a second, for all connections together. They cost about 20 ms."""
 USUAL_MAX_S = 10.0
 FADES_S = 30.0
 UNSEEN_S = 1.0
@@ -75,6 +78,26 @@ class TcpInfo:
     def window_closed(self) -> bool:
         """Tells whether the peer has no room for a whole segment."""
         return self.complete and self.window < self.segment
+
+
+class PieceBudget:
+    """The small pieces that all connections together may still send."""
+
+    __slots__ = ("_left", "_refilled_s")
+
+    def __init__(self) -> None:
+        self._left = float(PIECES_A_S)
+        self._refilled_s = 0.0
+
+    def take(self, size: int, now: float) -> bool:
+        """Takes the pieces for so many bytes. Returns False if there are not so many."""
+        self._left = min(PIECES_A_S, self._left + (now - self._refilled_s) * PIECES_A_S)
+        self._refilled_s = now
+        pieces = -(-min(size, TRIED_BYTES) // SMALL_BYTES)
+        if pieces > self._left:
+            return False
+        self._left -= pieces
+        return True
 
 
 class PeerProgress:

@@ -41,6 +41,7 @@ from headway.server.connections import (
     Ends,
     Lingering,
     Logins,
+    PieceBudget,
     Reassembly,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
@@ -93,8 +94,7 @@ class Engine:
             for name, pool in self.broker.registry.pools.items() if pool.disk_limit
         }  # fmt: skip
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
-        self.journal: JournalWriter | None = None
-        """The journal's writer; None: the broker has no journal."""
+        self.journal: JournalWriter | None = None  # None: the broker has no journal
         if settings.journal.enabled:
             self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
@@ -113,8 +113,8 @@ class Engine:
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
         self._sweeps = Repeating(loop, SWEEP_CONNECTIONS_S, self._sweep_connections)
         self._rings: asyncio.TimerHandle | None = None
-        self._ring_s = inf
-        """Time of the next ring."""
+        self._ring_s = inf  # the time of the next ring
+        self.pieces = PieceBudget()
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ class Run:
 
     __slots__ = (
         "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "journaled", "origin",
-        "properties", "publisher", "qos", "retain", "topic",
+        "packet_id", "properties", "publisher", "qos", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -162,6 +162,8 @@ class Run:
         """Set if the publisher gets a confirm even at QoS 0."""
         self.origin = ""
         """The writer, batch and row that the run comes from (writers.py); empty if it has no writer."""
+        self.packet_id = 0
+        """The packet id of an exactly-once publish that its client may send again; 0 for all other runs."""
 
     def __len__(self) -> int:
         return len(self.ends)

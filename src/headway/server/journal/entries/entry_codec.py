@@ -29,8 +29,11 @@ RUN, METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS, SNAPSHOT_MARK =
 METADATA_KINDS = frozenset((METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS))
 MERGED_BYTES = 64 * 1024
 _PREFIX = struct.Struct("<IIIdB")
-"""Bytes of the header, records, bytes before the data, when they expire (0: never), and which positions are ranges."""
+"""Bytes of the header, records, bytes before the data, when they expire (0: never), and flags: which positions are
+ranges, and whether a packet id follows them."""
 _RANGE = struct.Struct("<II")
+_PACKET_ID = struct.Struct("<H")
+_ENDS_RANGE, _BODIES_RANGE, _HAS_PACKET_ID = 1, 2, 4
 
 
 class RunHeader(NamedTuple):
@@ -64,10 +67,13 @@ def encode_run(journaled: JournaledRun, wall_offset_s: float) -> Entry:
     head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, journaled.publisher)
     expires = 0.0 if run.expires_s is None else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
-    ranges = isinstance(run.ends, range) | isinstance(run.bodies, range) << 1
-    size = _PREFIX.size + len(head) + len(ends) + len(bodies)
-    front = _PREFIX.pack(len(head), len(run), size, expires, ranges)
-    return Entry(RUN, journaled.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
+    flags = isinstance(run.ends, range) * _ENDS_RANGE | isinstance(run.bodies, range) * _BODIES_RANGE
+    packet_id = b""
+    if run.packet_id:
+        flags, packet_id = flags | _HAS_PACKET_ID, _PACKET_ID.pack(run.packet_id)
+    size = _PREFIX.size + len(head) + len(ends) + len(bodies) + len(packet_id)
+    front = _PREFIX.pack(len(head), len(run), size, expires, flags)
+    return Entry(RUN, journaled.sequence, len(run), (b"".join((front, head, ends, bodies, packet_id)), run.data))
 
 
 def _positions(positions: Sequence[int]) -> bytes:
@@ -103,11 +109,11 @@ def _header(head: bytes) -> tuple[RunHeader, Properties, dict[str, object] | Non
 
 def _split(data: memoryview | bytes) -> _RawRun:
     view = memoryview(data)
-    head_bytes, count, size, expires, ranges = _PREFIX.unpack_from(view)
+    head_bytes, count, size, expires, flags = _PREFIX.unpack_from(view)
     at = _PREFIX.size + head_bytes
     head = bytes(view[_PREFIX.size : at])
     found: list[Sequence[int]] = []
-    for is_range in (ranges & 1, ranges & 2):
+    for is_range in (flags & _ENDS_RANGE, flags & _BODIES_RANGE):
         if is_range:
             start, step = _RANGE.unpack_from(view, at)
             found.append(range(start, start + step * count, step) if step else [start] * count)
@@ -128,6 +134,17 @@ def _build_run(
               expires - wall_offset_s if expires else None, read.exchange, headers)  # fmt: skip
     run.journaled = True
     return run, read.publisher
+
+
+def decode_packet_id(stored: StoredEntry) -> tuple[str, int] | None:
+    """Returns the client and the packet id of a run that is an exactly-once publish; None for all other runs."""
+    view = memoryview(stored.data)
+    if not view[_PREFIX.size - 1] & _HAS_PACKET_ID:
+        return None
+    head_bytes, _, size, _, _ = _PREFIX.unpack_from(view)
+    head, _, _ = _header(bytes(view[_PREFIX.size : _PREFIX.size + head_bytes]))
+    (packet_id,) = _PACKET_ID.unpack_from(view, size - _PACKET_ID.size)
+    return head.publisher, packet_id
 
 
 def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:

@@ -51,6 +51,9 @@ def start(
     except OSError as error:
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots)
+    for client, packet_id in found.arrived:  # the first commit notes them
+        if (session := broker.registry.sessions.get(client)) is not None:
+            broker.keep_packet_id(session, packet_id)
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "
                  "are back, after %.1f s", found.sessions, found.subscriptions, found.queues, found.records, retained,

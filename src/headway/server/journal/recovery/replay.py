@@ -21,6 +21,7 @@ from headway.server.journal.compaction import RETAINED
 from headway.server.journal.entries import (
     METADATA,
     METADATA_KINDS,
+    RUN,
     SNAPSHOT_MARK,
     SNAPSHOT_METADATA,
     SNAPSHOT_POSITIONS,
@@ -28,12 +29,13 @@ from headway.server.journal.entries import (
     DecodedRun,
     JournalChunk,
     decode_metadata,
+    decode_packet_id,
     decode_positions,
     decode_run,
     decode_runs,
 )
 from headway.server.journal.recovery.progress import RecoveryProgress
-from headway.store.journal import ReadableStream
+from headway.store.journal import ReadableStream, StoredEntry
 
 RUNS_A_STEP = 500
 """Pools are relieved of memory each time after so many runs."""
@@ -48,6 +50,8 @@ class Restored(NamedTuple):
     """The last sequence that may have been used."""
     snapshots: list[int]
     """The sequences of complete snapshots."""
+    arrived: list[tuple[str, int]]
+    """Client and packet id of exactly-once publishes that are in the journal, and whose notes were cut off."""
 
 
 class _ReplayItem(NamedTuple):
@@ -67,6 +71,8 @@ class _MetadataReplay(Folding):
         super().__init__()
         self.snapshots: list[int] = []
         """The sequences of complete snapshots."""
+        self.arrived_upto = 0
+        """The stream has the notes on all exactly-once publishes up to this sequence."""
 
     def read(self, stream: ReadableStream, wall_offset_s: float, progress: RecoveryProgress) -> None:
         mark: int | None = None
@@ -78,14 +84,34 @@ class _MetadataReplay(Folding):
                 match stored.kind:
                     case kind if kind == SNAPSHOT_MARK:
                         mark = stored.sequence
+                        self.arrived_upto = max(self.arrived_upto, mark)
                     case kind if kind in (METADATA, SNAPSHOT_METADATA):
-                        self.change(decode_metadata(stored, wall_offset_s), again=kind == SNAPSHOT_METADATA)
+                        change = decode_metadata(stored, wall_offset_s)
+                        if change.what == "arrived":
+                            self.arrived_upto = max(self.arrived_upto, change.sequence)
+                        self.change(change, again=kind == SNAPSHOT_METADATA)
                     case kind:
                         if kind == SNAPSHOT_POSITIONS:  # its last entry
                             self.snapshot_ended()
                             self.snapshots += [mark] if mark is not None else []
                         for position in decode_positions(stored):
                             self.position(position, again=kind == SNAPSHOT_POSITIONS)
+
+
+class _Arrived:
+    """Exactly-once publishes whose records a stream has, while the main stream lost the notes on them: the process
+    ended between the two. Their clients send them again."""
+
+    def __init__(self, noted_upto: int) -> None:
+        self.found: list[tuple[str, int]] = []
+        self._noted_upto = noted_upto
+
+    def look(self, batch: list[StoredEntry]) -> None:
+        for stored in batch:
+            if stored.sequence > self._noted_upto and stored.kind == RUN:
+                found = decode_packet_id(stored)
+                if found is not None:
+                    self.found.append(found)
 
 
 def restore(
@@ -98,9 +124,10 @@ def restore(
     restoring, folded = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
     apart = {int(change.at) for change in folded if change.at < inf}
     changes = (_ReplayItem(change.at + 0.5, None, change) for change in folded)
-    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart)]
+    arrived = _Arrived(metadata.arrived_upto)
+    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart, arrived)]
     runs += [
-        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart)
+        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart, arrived)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     for at, item in enumerate(heapq.merge(changes, *runs, key=lambda item: item.at)):
@@ -120,7 +147,7 @@ def restore(
     _spill(broker, chunk_cache, now())
     subscriptions = sum(len(session.subscriptions) for session in registry.sessions.values())
     return Restored(len(registry.sessions), subscriptions, len(registry.router.queues), restoring.records,
-                    registry.sequence, metadata.snapshots)  # fmt: skip
+                    registry.sequence, metadata.snapshots, arrived.found)  # fmt: skip
 
 
 def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float) -> int:
@@ -135,12 +162,14 @@ def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_of
 
 
 def _runs(
-    broker: Broker, name: str, stream: ReadableStream, first: int, wall_offset_s: float, apart: set[int]
+    broker: Broker, name: str, stream: ReadableStream, first: int, wall_offset_s: float, apart: set[int],
+    arrived: _Arrived,
 ) -> Iterator[_ReplayItem]:
     if not first:
         return
     for time_us, batch in stream.read(first, stream.last_sequence):
         time_s = time_us / 1e6 - wall_offset_s
+        arrived.look(batch)
         for read in decode_runs(batch, wall_offset_s, apart):
             broker.writers.found(name, read.publisher, len(read.run))
             yield _ReplayItem(read.sequence, read, None, time_s, name != MAIN)

@@ -1,0 +1,109 @@
+"""Exactly-once publishes across a crash: a client that sends one again is known to have sent it, whichever stream of
+the journal was written last."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.core.queues_stage import run_of
+from tests.server.journal_stage import JournalStage
+from tests.sim.queues.outlet import QueueOutlet
+from tests.store.journal.fake_files import PowerLoss
+
+from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.log.ledger import MAIN
+from headway.core.message.record import TOPICS
+from headway.core.routing.bindings import Binding, Destination
+
+CONFIG = '[[topic]]\nfilter = "recorded"\nkeep = "7d"\n'
+
+
+def connected(stage: JournalStage) -> Session:
+    outlet = QueueOutlet(stage.now, 100_000, random.Random(1), 0.0, lambda *_: None)
+    request = ConnectRequest("publisher", "", clean_start=False, expiry_s=3600, protocol="mqtt5")
+    return stage.broker.connect(request, outlet, stage.now)
+
+
+def begun() -> tuple[JournalStage, Session]:
+    """A queue gets the records of both topics."""
+    stage = JournalStage(config=CONFIG)
+    stage.declare("q")
+    for topic in ("recorded", "plain"):
+        stage.broker.queues.bind(stage.session, Binding(TOPICS, Destination("queue", "q"), topic))
+    session = connected(stage)
+    stage.turn()
+    return stage, session
+
+
+def publish(stage: JournalStage, session: Session, topic: str, number: int, packet_id: int) -> None:
+    """As the MQTT peer does it."""
+    if packet_id in session.incoming:
+        return
+    run = run_of(topic, [b"%d " % number], exchange=TOPICS, qos=2)
+    stage.broker.publish_to(session, run, stage.now)
+    stage.broker.keep_packet_id(session, packet_id, run)
+
+
+def killed_before(stage: JournalStage, stream: str) -> JournalStage:
+    """The process is killed as it begins to write this stream."""
+
+    def hook(operation: str, path: Path) -> None:
+        if operation == "write" and path.parent.name == stream:
+            raise PowerLoss
+
+    stage.files.hook = hook
+    with pytest.raises(PowerLoss):
+        stage.turn()
+    return killed(stage)
+
+
+def killed(stage: JournalStage) -> JournalStage:
+    stage.files.kill()
+    return JournalStage(stage.files, config=CONFIG)
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_kill_between_two_streams_doubles_nothing(again: int) -> None:
+    """The recorded topic has the record, and the main stream does not have the note on it; also if the next life ends
+    before a snapshot of it."""
+    stage, session = begun()
+    publish(stage, session, "recorded", 1, 7)
+    stage = killed_before(stage, MAIN)
+    for _ in range(again - 1):
+        stage.turn()
+        stage = killed(stage)
+    session = connected(stage)
+    publish(stage, session, "recorded", 1, 7)
+    publish(stage, session, "recorded", 2, 8)
+    stage.turn()
+    assert stage.all_of("q") == [1, 2]
+    stage.broker.free_packet_id(session, 7)
+    publish(stage, session, "recorded", 3, 7)
+    stage.turn()
+    assert stage.get("q") is not None, "a released id is free again"
+
+
+def test_an_id_that_was_released_is_free_after_a_kill() -> None:
+    """Though the recorded topic has it still."""
+    stage, session = begun()
+    publish(stage, session, "recorded", 1, 7)
+    stage.turn()
+    stage.broker.free_packet_id(session, 7)
+    stage.turn()
+    stage = killed(stage)
+    session = connected(stage)
+    publish(stage, session, "recorded", 2, 7)
+    stage.turn()
+    assert stage.all_of("q") == [1, 2]
+
+
+def test_what_was_not_written_is_published_when_it_comes_again() -> None:
+    stage, session = begun()
+    publish(stage, session, "plain", 1, 7)
+    stage = killed_before(stage, MAIN)
+    session = connected(stage)
+    publish(stage, session, "plain", 1, 7)
+    stage.turn()
+    assert stage.all_of("q") == [1]

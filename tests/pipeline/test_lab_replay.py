@@ -49,6 +49,22 @@ def test_who_usually_pauses_is_blocked_only_after_three_pauses(usual_pause_ms: f
     assert replay(trace(rows), {"when": {"lag_age": "5s"}, "then": "disconnect"}).hit is not None
 
 
+@pytest.mark.parametrize("when", [{"blocked_time": "5s"}, {"lag_age": "5s"}, {"drain_rate": "<5000B/s"}])
+def test_who_has_patience_is_hit_when_it_is_over(when: dict) -> None:
+    """As the broker records it: the clocks of its meters begin to run then."""
+    rows = []
+    for second, one in enumerate(STUCK):
+        since_s = max(0.0, second - 10)
+        late_ms = max(0.0, since_s - 20) * 1000
+        left_ms = max(0.0, 20 - since_s) * 1000 if since_s else 0.0
+        rows.append(dict(one, blocked_ms=late_ms, lag_age_ms=late_ms, excused_ms=left_ms))
+    hit = replay(trace(rows), {"when": when, "then": "disconnect"}).hit
+    assert hit is not None
+    assert 30.0 <= hit.time <= 36.0
+    before = [dict(one, blocked_ms=0.0) for one in rows[:29]]
+    assert replay(trace(before), {"when": when, "then": "disconnect"}).hit is None
+
+
 def test_a_usual_pause_is_that_of_the_stretch_it_belongs_to() -> None:
     """The row before the stretch is of a consumer that was not looked at, so it does not know."""
     rows = [dict(one, usual_pause_ms=4000.0 if n > 10 else 0.0) for n, one in enumerate(STUCK)]

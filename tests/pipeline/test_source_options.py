@@ -23,10 +23,11 @@ def test_everything_said_is_read_whatever_its_letters_case() -> None:
         "TOPIC": " flights/ua ", "admin": "localhost:9/base/", "from": "Latest", "maxbytespertrigger": "64MB",
         "maxOffsetsPerTrigger": "10_000", "partitions": "3", "failOnDataLoss": "False", "policy": "patient",
         "timeout": "90", "path": "somewhere", "checkpointLocation": "x", "option.topic": "x", "provider": "headway",
+        "patience": "20m",
     }  # fmt: skip
     assert for_streams(read_options(said)) == Options(
         "flights/ua", "http://localhost:9/base", "latest", partitions=3, strict=False, timeout_s=90.0,
-        bytes_max=64_000_000, offsets_max=10_000, policy="patient",
+        bytes_max=64_000_000, offsets_max=10_000, policy="patient", patience="1200s",
     )  # fmt: skip
     said = TOPIC | {"from": "-5m", "to": "2026-01-31T12:00:00Z", "timeout": "1m 30s", "pushFilters": "true"}
     assert for_batches(read_options(said)) == Options(
@@ -40,7 +41,8 @@ def test_everything_said_is_read_whatever_its_letters_case() -> None:
         ({}, 'option topic is missing: which topic to read, or a filter, such as "flights/#"'),
         ({"topic": "a/#/b"}, "option topic: filter 'a/#/b': '#' must be the whole of the last level"),
         ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, failOnDataLoss, from, "
-         "lake, maxBytesPerTrigger, maxOffsetsPerTrigger, partitions, policy, pushFilters, timeout, to, topic"),
+         "lake, maxBytesPerTrigger, maxOffsetsPerTrigger, partitions, patience, policy, pushFilters, timeout, to, "
+         "topic"),
         ({"admin": "ftp://x", **TOPIC}, 'option admin: "ftp://x" is not the address of an admin API, such as '
          "http://127.0.0.1:9883"),
         ({"partitions": "0", **TOPIC}, 'option partitions: "0": from 1 on'),

@@ -52,15 +52,15 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
     unacknowledged, patience_s = subscription.oldest_unacknowledged_s(), subscription.patience_s
-    left_s = unacknowledged + patience_s - now if unacknowledged is not None and patience_s else 0.0
+    late_s = now - unacknowledged - patience_s if unacknowledged is not None else 0.0
     return msgspec.structs.replace(
         last,
         lag_records=subscription.lag_records,
         lag_bytes=subscription.lag_bytes,
         lag_age=now - oldest if oldest is not None else 0.0,
         blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
-        ack_age=now - unacknowledged if unacknowledged is not None else 0.0,
-        patience_left=max(0.0, left_s),
+        ack_age=max(0.0, late_s),
+        patience_left=max(0.0, -late_s),
         in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),

@@ -70,6 +70,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.lag_records == 0 and self.in_flight == 0
 
     @property
+    def excused(self) -> bool:
+        """Tells whether it takes nothing because of jobs that it has patience for (meter.py, rule 8)."""
+        return self.patience_left > 0 and (self.credit_exhausted or not self.in_flight)
+
+    @property
     def overdue_time(self) -> float:
         """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
         return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0

@@ -169,6 +169,7 @@ class LakeObserver:
             subscription.prefetch, sample.slow_count, sample.pool_share,
             self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
             _ms(sample.usual_pause), sample.drain_share, most, _ms(now - most_at_s), least, _ms(now - least_at_s),
+            _ms(sample.patience_left) if sample.excused else 0.0,
         ))  # fmt: skip
         trail.rows += 1
         trail.most = trail.least = None

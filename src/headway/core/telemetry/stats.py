@@ -42,6 +42,7 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     blocked_ms: int
     credit_exhausted_ms: int
     ack_age_ms: int
+    """How long ago its oldest unacknowledged delivery was sent, with the patience that it asked for."""
     patience_ms: int
     """For how long it may hold a delivery without being slow, as its policy grants it; 0: it asked for nothing."""
     patience_left_ms: int
@@ -199,14 +200,15 @@ def consumers(broker: StatsSource, now: float) -> list[ConsumerStats]:
 
 def consumer(broker: StatsSource, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session, case, delivered = subscription.session, subscription.case, subscription.delivered
-    sample = peek(broker.registry, subscription, now, shares)
+    sample, unacked_s = peek(broker.registry, subscription, now, shares), subscription.oldest_unacknowledged_s()
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
         listener=session.listener, protocol=session.protocol, connected=session.connected,
         state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
-        credit_exhausted_ms=_ms(sample.credit_exhausted_time), ack_age_ms=_ms(sample.ack_age),
+        credit_exhausted_ms=_ms(sample.credit_exhausted_time),
+        ack_age_ms=_ms(now - unacked_s) if unacked_s is not None else 0,
         patience_ms=_ms(subscription.patience_s), patience_left_ms=_ms(sample.patience_left),
         in_flight=sample.in_flight, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,

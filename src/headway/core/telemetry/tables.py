@@ -90,6 +90,7 @@ CONSUMER_SAMPLES = LakeTable(
         Column("most_lag_ago_ms", "float", "how long ago that was"),
         Column("least_lag_bytes", "int", "the fewest bytes that waited at a look since the row before"),
         Column("least_lag_ago_ms", "float", "how long ago that was"),
+        Column("excused_ms", "float", "for how much longer it may take nothing, at jobs that it has patience for"),
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from headway.core.message import BadTopic, validate_filter
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_BATCHES = ("to", "pushFilters")
-FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy")
+FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy", "patience")
 SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
 """Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
 Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
@@ -39,6 +39,8 @@ class Options:
     bytes_max: int | None = None
     offsets_max: int | None = None
     policy: str | None = None
+    patience: str | None = None
+    """For how long a batch may take without the query being slow."""
     lake: str | None = None
     """The folder of the topic's archive."""
 
@@ -107,6 +109,11 @@ def read_seconds(text: str) -> float:
     return parse_duration(float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text)
 
 
+def read_patience(text: str) -> str:
+    """Reads a duration, and returns it as the broker reads it."""
+    return f"{read_seconds(text):g}s"
+
+
 def at_least_one(read: Callable[[str], int]) -> Callable[[str], int]:
     def checked(text: str) -> int:
         found = read(text)
@@ -129,5 +136,6 @@ READ: Readers = {
     "maxBytesPerTrigger": ("bytes_max", at_least_one(parse_size)),
     "maxOffsetsPerTrigger": ("offsets_max", at_least_one(parse_count)),
     "policy": ("policy", str),
+    "patience": ("patience", read_patience),
     "lake": ("lake", str),
 }

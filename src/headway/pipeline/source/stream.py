@@ -153,7 +153,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cursor is None:
             self._end_in_order()
         wanted, options = max(offset, self._behind), self._options
-        more = {"topic": options.topic, "policy": options.policy, "wait_ms": wait_ms}
+        more = {"topic": options.topic, "policy": options.policy, "patience": options.patience, "wait_ms": wait_ms}
         try:
             told = self._broker.move(cursor, wanted, more)
         except OffsetsGone as gone:

@@ -17,7 +17,7 @@ disconnect (durable) it takes nothing until the recording says that its client c
 from __future__ import annotations
 
 import copy
-from math import ceil
+from math import ceil, inf
 from typing import Self
 
 from headway.core.policy import UNSEEN_S, Action, Meter, Sample, Which
@@ -179,6 +179,7 @@ class ConsumerReplay:
             lag_records = max(1, ceil(upto - passed - 1e-6))
         position, end = int(self.position - self._others), int(self.position + waiting - self._others)
         there = self.connected
+        excused_until = trace.excused_until(time) if there else None
         others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
         return self.meter.observe(
             time,
@@ -190,6 +191,8 @@ class ConsumerReplay:
             usual_pause=trace.usual_pause(time) if there else 0.0,
             credit_exhausted_since=trace.credit.since(time) if there else None,
             oldest_unacked_s=trace.unacked_since(time),
+            patient_until=-inf if excused_until is None else excused_until,
+            excused=excused_until is not None,
             in_flight=trace.in_flight[index],
             prefetch=trace.prefetch[index],
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,

@@ -21,6 +21,7 @@ COLUMNS = (
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
+    "excused_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -108,6 +109,7 @@ class ConsumerTrace:
         self.blocked = Stretches(rows, "blocked_ms", self.end)
         self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
         self._usual_pause = [(row.get("usual_pause_ms") or 0.0) / 1000 for row in rows]
+        self._excused = [(row.get("excused_ms") or 0.0) / 1000 for row in rows]
         self._unacked: list[float | None] = [
             row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
         ]
@@ -158,6 +160,14 @@ class ConsumerTrace:
         k = min(bisect_left(self.seen, time), len(self.seen) - 1)
         since = self._unacked[k]
         return since if since is not None and since <= time else None
+
+    def excused_until(self, time: float) -> float | None:
+        """Returns until when the client had patience for what filled its window, as of that time; None: nothing did.
+
+        Its window was filled between two samples, and emptied between two: both count in full."""
+        before, after = self.sample_at(time), min(bisect_left(self.seen, time), len(self.seen) - 1)
+        excused = next((k for k in (after, before) if self._excused[k]), None)
+        return None if excused is None else self.seen[excused] + self._excused[excused]
 
     def usual_pause(self, time: float) -> float:
         """Returns for how long the client usually stood still between two steps, as of that time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
@@ -233,3 +234,19 @@ def test_a_job_that_leaves_room_excuses_no_socket() -> None:
     sample = look(Meter(0.0), 10.0, patient_until=20.0, excused=False)
     assert (sample.ack_age, sample.patience_left) == (0, 10.0)
     assert (sample.blocked_time, sample.lag_age) == (9.0, 10.0)
+
+
+# -- the default ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patience_s", [120.0, None])
+def test_the_default_policy_is_patient_with_who_asked(patience_s: float | None) -> None:
+    file = Path(__file__).parents[2] / "src" / "headway" / "server" / "config" / "defaults.toml"
+    stage = stage_with(file.read_text()[file.read_text().index("\n[[policy]]") :])
+    made = at_a_job(stage, patience_s, 100)[1]
+    for number in range(110):
+        stage.peer("another").publish("q", 100 + number)
+        stage.run(1)
+    told = [(one["reason"], one["cause"]) for one in stage.told("slow")]
+    assert told[:1] == ([] if patience_s else [("credit_exhausted", "application")])
+    assert (made.case.last_sample.patience_left > 0) == (patience_s is not None)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.core.queues_stage import run_of
+from tests.server.journal_stage import CONFIG as BROKER
 from tests.server.journal_stage import JournalStage
 from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import PowerLoss
@@ -16,6 +17,8 @@ from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log.ledger import MAIN
 from headway.core.message.record import TOPICS
 from headway.core.routing.bindings import Binding, Destination
+from headway.server.config.reading import parse_settings
+from headway.server.offline.restored_broker import RestoredBroker
 
 CONFIG = '[[topic]]\nfilter = "recorded"\nkeep = "7d"\n'
 
@@ -83,6 +86,15 @@ def test_a_kill_between_two_streams_doubles_nothing(again: int) -> None:
     publish(stage, session, "recorded", 3, 7)
     stage.turn()
     assert stage.get("q") is not None, "a released id is free again"
+
+
+def test_a_compaction_without_a_broker_knows_it_too() -> None:
+    """Else its snapshot would say that nothing had arrived."""
+    stage, session = begun()
+    publish(stage, session, "recorded", 1, 7)
+    stage = killed_before(stage, MAIN)
+    restored = RestoredBroker(parse_settings(BROKER + CONFIG), stage.journal.streams)
+    assert 7 in restored.broker.registry.sessions["publisher"].incoming
 
 
 def test_an_id_that_was_released_is_free_after_a_kill() -> None:

@@ -11,6 +11,7 @@ from headway.server.journal import (
     RETAINED,
     Archive,
     ChunkCache,
+    note_arrived,
     restore,
     restore_retained,
 )
@@ -32,4 +33,5 @@ class RestoredBroker:
         self.retained = restore_retained(self.broker, streams[RETAINED], now(), self.wall_offset_s)
         found = restore(self.broker, dict(streams), chunk_cache, now, self.wall_offset_s, QUEUES.dialect)
         self.ledger.start_from(found.reserved)
+        note_arrived(self.broker, found.arrived)
         self.snapshots = found.snapshots

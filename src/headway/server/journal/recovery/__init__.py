@@ -1,8 +1,8 @@
 """Recovery: opens the journal at a start, and restores the broker from it."""
 
 from headway.server.journal.recovery.opening import start, streams_in
-from headway.server.journal.recovery.replay import restore, restore_retained
+from headway.server.journal.recovery.replay import note_arrived, restore, restore_retained
 
 __all__ = [
-    "restore", "restore_retained", "start", "streams_in",
+    "note_arrived", "restore", "restore_retained", "start", "streams_in",
 ]

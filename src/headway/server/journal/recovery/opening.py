@@ -15,7 +15,7 @@ from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.compaction import RETAINED
 from headway.server.journal.entries import Archive, stream_name
 from headway.server.journal.recovery.progress import RecoveryProgress
-from headway.server.journal.recovery.replay import restore, restore_retained
+from headway.server.journal.recovery.replay import note_arrived, restore, restore_retained
 from headway.server.journal.writing import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.protocols import QUEUES
 from headway.store.journal import REAL, Corrupt, Files, Journal, Locked
@@ -51,9 +51,7 @@ def start(
     except OSError as error:
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots)
-    for client, packet_id in found.arrived:  # the first commit notes them
-        if (session := broker.registry.sessions.get(client)) is not None:
-            broker.keep_packet_id(session, packet_id)
+    note_arrived(broker, found.arrived)
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "
                  "are back, after %.1f s", found.sessions, found.subscriptions, found.queues, found.records, retained,

@@ -150,6 +150,13 @@ def restore(
                     registry.sequence, metadata.snapshots, arrived.found)  # fmt: skip
 
 
+def note_arrived(broker: Broker, arrived: list[tuple[str, int]]) -> None:
+    """Notes again what a kill cut off (``Restored.arrived``). Called once the ledger takes new entries."""
+    for client, packet_id in arrived:
+        if (session := broker.registry.sessions.get(client)) is not None:
+            broker.keep_packet_id(session, packet_id)
+
+
 def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float) -> int:
     """Restores the retained records. Returns how many there are. Raises Corrupt, OSError."""
     for time_us, batch in stream.scan(None):

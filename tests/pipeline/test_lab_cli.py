@@ -52,6 +52,26 @@ def test_out_must_be_a_folder(tmp_path: Path) -> None:
     assert "--out" in errors
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "line"),
+    [
+        ("--cut-stuck", "soon", "--cut-stuck: "),
+        ("--config", "[server]\nname = [", "--config: "),
+        ("--config", 'policy = [{ name = "x", rule = [] }]', "--config: its policies cannot be told from the rest"),
+    ],
+)
+def test_a_wrong_option_is_one_line(tmp_path: Path, option: str, value: str, line: str) -> None:
+    file, config = tmp_path / "candidates.toml", tmp_path / "headway.toml"
+    file.write_text(GOOD)
+    config.write_text(value)
+    write(tmp_path / "lake", "consumer_samples", [{"seq": 1}])
+    given = value if option == "--cut-stuck" else str(config)
+    code, errors = run("run", "--lake", str(tmp_path / "lake"), "--candidates", str(file), "--out", str(tmp_path / "o"),
+                       option, given)  # fmt: skip
+    assert (code, len(errors.splitlines())) == (2, 1), errors
+    assert line in errors
+
+
 def test_the_table_has_what_ran_what_is_recommended_and_the_best_few() -> None:
     scores = [
         Score("as it ran", "ran", 10, hit=3, within_goal=True), Score("nothing", "nothing", 10),

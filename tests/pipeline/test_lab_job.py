@@ -37,6 +37,13 @@ name = "cut"
 when = { blocked_time = { one_of = ["3s", "10s"] } }
 then = "disconnect"
 [[candidate]]
+name = "tell"
+[[candidate.policy]]
+name = "tell"
+[[candidate.policy.rule]]
+when = { blocked_time = "12s" }
+then = "notify"
+[[candidate]]
 name = "tiny"
 pool = { memory = "600kB", disk = "0B" }
 """
@@ -73,8 +80,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.dumps({"policy": RAN, "topic": [{"filter": "t/#", "key": "topic"}]})
     write(folder, "configs", [row("configs", config=config, memory_limit_bytes=10_000_000, disk_limit_bytes=10**8)])
     write(folder, "broker_samples", [
-        row("broker_samples", time=float(second), seq=second, loop_late_ms=0.0 if second < 12 else 3500.0)
-        for second in (0, 3, 7, 8, 12, 13, 14)
+        row("broker_samples", time=float(second), seq=second, loop_late_ms=0.0 if second < 6 else 3500.0)
+        for second in (0, 1, 2, 6, 7, 8)
     ])  # fmt: skip
     write(folder, "verdicts", [
         row("verdicts", time=30.2, number=n, client=f"c{n}", filter=f"t/{n % 3}", action="disconnect",
@@ -110,7 +117,7 @@ def test_only_those_who_ever_lagged_are_replayed(spark: SparkSession, lake: Path
 
 def test_the_brokers_lateness_is_read(spark: SparkSession, lake: Path) -> None:
     [(at, seconds)] = read_replay_input(spark, lake).runs["run-1"].late
-    assert (at, seconds) == (pytest.approx(11.75), 3.5), "in the middle between the rows at 8 s and at 12 s"
+    assert (at, seconds) == (pytest.approx(5.75), 3.5), "in the middle between the rows at 2 s and at 6 s"
 
 
 @pytest.mark.parametrize(("slices", "tasks"), [(1, 1), (1, 3), (3, 4)])
@@ -156,6 +163,15 @@ def test_a_run_writes_all_there_is_to_know(spark: SparkSession, lake: Path, plan
     assert by_name["cut: blocked_time=3s"].false_positives == 4, "those that recover"
     assert by_name["cut: blocked_time=10s"].false_positives == 4
     assert nothing.missed == 4
+    assert (nothing.stuck, nothing.false_verdicts) == (4, 0)
+    cut = by_name["cut: blocked_time=3s"]
+    assert (cut.missed, cut.false_verdicts, cut.stuck) == (0, 4, 4)
+    assert 3000 <= cut.find_ms <= cut.cut_stuck_worst_ms <= 3600
+    assert nothing.cut_stuck_worst_ms == pytest.approx(50_000, abs=300)
+    told = by_name["tell"]
+    assert (told.hit, told.missed, told.false_verdicts) == (0, 0, 4)
+    assert 12_000 <= told.find_ms <= 12_600
+    assert told.cut_stuck_worst_ms > 49_000, "to tell is not to cut"
     assert by_name["tiny"].by_pressure > 0
     assert by_name["AMPS's defaults"].hit == 0
     assert nothing.memory_peak_bytes > by_name["cut: blocked_time=3s"].memory_peak_bytes > 0

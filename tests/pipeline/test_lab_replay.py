@@ -166,6 +166,35 @@ def test_whether_it_would_have_caught_up(rows: list, horizon: float | None, answ
     assert found.would_catch_up == answer
 
 
+def test_to_be_told_of_is_to_be_found() -> None:
+    told = replay(trace(STUCK), {"when": {"lag_age": "5s"}, "then": "notify"})
+    assert told.hit is None
+    assert told.found is not None
+    assert told.found.time - told.behind_since_s == pytest.approx(5.2, abs=0.3)
+    assert (told.found_would_catch_up, told.soon_over, told.cut_s) == ("no", False, None)
+    assert told.stuck_s == pytest.approx(10.0, abs=0.3)
+    cut = replay(trace(STUCK), {"when": {"lag_age": "5s"}, "then": "disconnect"})
+    assert cut.cut_s == cut.over_at == pytest.approx(15.2, abs=0.3)
+    missed = replay(trace(STUCK), {"when": {"lag_age": "5m"}, "then": "notify"})
+    assert (missed.found, missed.behind_at_end) == (None, True)
+    assert missed.behind_since_s == pytest.approx(10.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("lag_age", "soon"), [("2s", True), ("5s", False), ("8s", False)])
+def test_who_had_soon_caught_up_was_told_of_wrongly(lag_age: str, soon: bool) -> None:
+    """Stuck from 10 s on, and well again at 20 s or, told of first at 12 s, at 16 s."""
+    until = 16.0 if soon else 28.0
+    rows = samples(rate(100), total(rate(100, until=10), rate(2000, since=until)), 60, blocked_from=10)
+    found = replay(trace(rows), {"when": {"lag_age": lag_age}, "then": "notify"})
+    assert (found.found_would_catch_up, found.soon_over, found.stuck_s) == ("yes", soon, None)
+
+
+def test_who_still_takes_something_is_not_stuck() -> None:
+    assert replay(trace(SLOW), {"when": {"lag_age": "5s"}, "then": "notify"}).stuck_s is None
+    away = trace([dict(one, durable=True, connected=n < 20) for n, one in enumerate(STUCK)])
+    assert replay(away, {"when": {"lag_age": "5s"}, "then": "notify"}).stuck_s is None
+
+
 def test_what_the_broker_cut_off_is_extrapolated() -> None:
     rows = samples(rate(100), rate(100, until=10), 15, blocked_from=10, ended="blocked")
     one = trace(rows, 60.0)

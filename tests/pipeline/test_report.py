@@ -52,6 +52,7 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     },
     "candidates": {
         "candidate": TEXT, "kind": TEXT, "consumers": NUMBER, "hit": NUMBER, "noticed": NUMBER, "by_pressure": NUMBER,
+        "false_verdicts": NUMBER, "find_ms": SHARE, "find_worst_ms": SHARE, "cut_stuck_worst_ms": SHARE,
         "false_positives": NUMBER, "unknown": NUMBER, "missed": NUMBER, "records_lost": NUMBER,
         "records_conflated": NUMBER, "memory_peak_bytes": NUMBER, "disk_peak_bytes": NUMBER, "producer_stall_ms": SHARE,
         "within_goal": FLAG, "recommended": FLAG, "pareto": FLAG, "policy": TEXT,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,8 +16,9 @@ from rich.text import Text
 from headway.cli.errors import needing, plainly
 from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
 from headway.console import printable
-from headway.core.base import ConfigError, format_count, format_duration, format_size
+from headway.core.base import ConfigError, format_count, format_duration, format_size, parse_duration
 from headway.server.loop import called_as
+from headway.store.toml import read_text
 
 if TYPE_CHECKING:
     from headway.pipeline.lab.score import Score
@@ -37,6 +39,12 @@ def run(
     lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the broker's telemetry is.")],
     candidates: Annotated[Path, typer.Option("--candidates", metavar="FILE", help="What to compare, in TOML.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="What the broker runs with: the base of the result.")
+    ] = None,
+    cut_stuck: Annotated[
+        str | None, typer.Option("--cut-stuck", metavar="TIME", help="A goal: cut off who takes nothing within TIME.")
+    ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "2g",
     verbose: VerboseOption = False,
@@ -44,15 +52,17 @@ def run(
     """Replay recorded samples against many candidate policies, and recommend one.
 
     Each consumer is judged by the broker's own code. For each candidate: consumers hit, those of them that would have
-    caught up by themselves, records lost, peak memory and disk, how long publishers were held back. Writes to --out:
-    report.html, recommended.toml (for headway check and serve), candidates.parquet, outcomes.parquet, curve.parquet
-    and lab.json.
+    caught up by themselves, those that were missed, the time to find them, records lost, peak memory and disk, how long
+    publishers were held back. Writes to --out: report.html, recommended.toml (for headway check and serve: the file
+    given with --config, with only its policies changed), candidates.parquet, outcomes.parquet, curve.parquet and
+    lab.json.
 
     \b
     A file of candidates:
       presets = ["headway", "xap", "amps", "activemq", "a-mq", "qpid"]
       [goal]                                     # optional; left out: the recorded memory, half of the disk
       memory = "64MB"
+      cut_stuck = "10s"                          # or --cut-stuck 10s
       [[candidate]]
       name = "cut the blocked"
       [[candidate.policy]]                       # as in headway.toml
@@ -70,15 +80,25 @@ def run(
     with needing("spark", "the lab"):
         from headway.pipeline.footers import check_lake
         from headway.pipeline.lab.plans.candidates import load_plan
+        from headway.pipeline.lab.plans.served import with_policies
         from headway.pipeline.lab.run import run_lab
         from headway.pipeline.session import open_session
 
     plan = load_plan(candidates)
+    if cut_stuck is not None:
+        try:
+            seconds = parse_duration(cut_stuck)
+        except ConfigError as error:
+            raise ConfigError(f"--cut-stuck: {error}") from None
+        plan = msgspec.structs.replace(plan, goal=msgspec.structs.replace(plan.goal, cut_stuck_s=seconds))
+    served = None if config is None else read_text(config)
+    if served is not None:
+        with_policies(served, plan.candidates[-1])  # a mistake is told before the work
     check_lake(lake)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is not a folder")
     with open_session("headway lab", master=master, memory=memory, verbose=verbose) as spark:
-        found = run_lab(spark, lake, plan, out)
+        found = run_lab(spark, lake, plan, out, served)
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
@@ -92,19 +112,23 @@ def run(
 
 def _table(scores: Sequence[Score]) -> Table:
     """Prints the policy that ran, the recommended one, and the best of the others."""
-    columns = ("CANDIDATE", "HIT", "WRONGLY", "UNKNOWN", "MISSED", "NOT GIVEN", "MEMORY", "DISK", "STALL")
+    columns = ("CANDIDATE", "FALSE", "MISSED", "FOUND IN", "HIT", "WRONGLY", "UNKNOWN", "NOT GIVEN", "MEMORY", "DISK",
+               "STALL")  # fmt: skip
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column == "CANDIDATE" else "right", no_wrap=column != "CANDIDATE")
+    from headway.pipeline.lab.recommend import rank
+
     shown = [one for one in scores if one.recommended or one.kind in ("ran", "nothing", "preset")]
     rest = [one for one in scores if one not in shown]
-    rest.sort(key=lambda one: (not one.within_goal, one.false_positives, one.hit, one.records_gone))
+    rest.sort(key=lambda one: (not one.within_goal, rank(one)))
     shown += rest[: max(0, SHOWN_MAX - len(shown))]
     for one in shown:
         style = "bold green" if one.recommended else "" if one.within_goal else "dim"
         cells = (
             printable(one.candidate),
-            *map(format_count, (one.hit, one.false_positives, one.unknown, one.missed, one.records_gone)),
+            *map(format_count, (one.false_verdicts, one.missed)), format_duration(one.find_ms / 1000),
+            *map(format_count, (one.hit, one.false_positives, one.unknown, one.records_gone)),
             format_size(one.memory_peak_bytes), format_size(one.disk_peak_bytes),
             format_duration(one.producer_stall_ms / 1000),
         )  # fmt: skip

@@ -1,8 +1,9 @@
 """The recommendation: the candidate to take, and a config that the broker takes as it is.
 
-Of those that keep to the goal (peak memory and disk, producer stall) the one that wrongs the fewest: fewest false
-positives, then fewest consumers hit, then fewest records not given, then the least held. If none keeps to the goal, the
-one that exceeds it least. ``nothing`` may win: then no policy is needed within these limits.
+Of those that keep to the goal (peak memory and disk, producer stall, how soon the stuck are cut off) the one with the
+fewest false verdicts, then with the fewest missed, then the quickest to find, then the cheapest: fewest consumers hit,
+fewest records not given, least held. If none keeps to the goal, the one that exceeds it least. Of equals, what ran.
+``nothing`` may win: then nobody is missed, or nobody can be found without a false verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from headway import __version__
 from headway.core.base import format_count, format_duration, format_size
 from headway.pipeline.lab.plans.candidates import Candidate
+from headway.pipeline.lab.plans.served import with_policies
 from headway.pipeline.lab.plans.toml_text import policy_text, quoted, value
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import RecordedRun
@@ -34,22 +36,54 @@ def recommend(scores: Sequence[Score], limits: Mapping[str, float]) -> Recommend
     """Returns the candidate to take, and marks it. ``limits``: see ``score.judge``."""
     within = [one for one in scores if one.within_goal]
     if within:
-        best = min(within, key=_wrongs)
-        if best.kind == "nothing":
-            sentence = "no policy is needed to stay within these limits"
-        elif best.kind == "ran":
-            sentence = f"of the {len(within)} that keep to the goal, what ran wrongs the fewest: leave it as it is"
-        else:
-            sentence = f"of the {len(within)} that keep to the goal, it wrongs the fewest"
+        best = min(within, key=rank)
+        sentence = _why(best, [one for one in within if one is not best])
     else:
-        best = min(scores, key=lambda one: (_excess(one, limits), _wrongs(one)))
+        best = min(scores, key=lambda one: (_excess(one, limits), rank(one)))
         sentence = "none keeps to the goal; this one exceeds it least"
     best.recommended = True
     return Recommendation(best, sentence)
 
 
-def _wrongs(one: Score) -> tuple[int, int, int, int]:
-    return one.false_positives, one.hit, one.records_gone, one.memory_peak_bytes + one.disk_peak_bytes
+def rank(one: Score) -> tuple[int, ...]:
+    """Returns by what candidates are compared; less is better. Times to find differ if they do by whole seconds."""
+    return (
+        one.false_verdicts, one.missed, round(one.find_ms / 1000), one.hit, one.records_gone,
+        one.memory_peak_bytes + one.disk_peak_bytes,
+    )  # fmt: skip
+
+
+_BETTER = (
+    ("the fewest false verdicts", format_count),
+    ("the fewest missed", format_count),
+    ("the shortest time to find who never catches up", format_duration),
+    ("the fewest consumers hit", format_count),
+    ("the fewest records not given", format_count),
+    ("the least held", format_size),
+)
+"""The advantages of a candidate over the next best, in the order of ``rank``, and how their figures are written."""
+
+
+def _why(best: Score, others: Sequence[Score]) -> str:
+    """Returns what sets the best apart from the next best."""
+    if not others:
+        return "it is the only one that keeps to the goal"
+    among = f"of the {len(others) + 1} that keep to the goal"
+    if best.kind == "nothing" and not best.missed:
+        return f"{among} no policy does better than none: nobody is missed"
+    following = min(map(rank, others))
+    apart = [index for index, (mine, other) in enumerate(zip(rank(best), following, strict=True)) if mine != other]
+    if best.kind == "ran":
+        if not apart:
+            return f"{among} none does better than what ran: leave it as it is"
+        among, whose = f"{among}, what ran", ": leave it as it is"
+    else:
+        among, whose = f"{among}, it", ""
+    if not apart:
+        return f"{among} comes first, and others are as good"
+    what, form = _BETTER[apart[0]]
+    equal = ", and no more false verdicts than the next" if apart[0] == 1 and best.false_verdicts else ""
+    return f"{among} has {what} ({form(rank(best)[apart[0]])}; the next {form(following[apart[0]])}){equal}{whose}"
 
 
 def _excess(one: Score, limits: Mapping[str, float]) -> float:
@@ -58,10 +92,16 @@ def _excess(one: Score, limits: Mapping[str, float]) -> float:
 
 
 def recommended_toml(
-    best: Recommendation, candidate: Candidate, ran: Score, run: RecordedRun, recording: str, made: dt.datetime
-) -> str:
+    best: Recommendation, candidate: Candidate, ran: Score, run: RecordedRun, recording: str, made: dt.datetime,
+    served: str | None = None,
+) -> str:  # fmt: skip
     """Writes a config with the recommended policies and pool. ``run``: the last one recorded; ``recording``: in
-    words."""
+    words; ``served``: the text of the configuration that the broker runs with, of which only the policies change, and
+    the limits of the pool that the candidate sets. Raises ConfigError where these cannot be told from the rest."""
+    if served is not None:
+        head = "\n".join(f"# {line}".rstrip() for line in _head(best, ran, recording, made, served=True))
+        same = candidate.kind == "ran"
+        return f"{head}\n\n{served if same else with_policies(served, candidate)}"
     body = _pool_text(run, candidate) + "\n" + candidate.policy_toml
     topics = "".join(f"[[topic]]\n{_topic(table)}\n" for table in run.topic_tables)
     head = "\n".join(f"# {line}" for line in _head(best, ran, recording, made))
@@ -75,7 +115,9 @@ def recommended_toml(
     return text
 
 
-def _head(best: Recommendation, ran: Score, recording: str, made: dt.datetime) -> list[str]:
+def _head(
+    best: Recommendation, ran: Score, recording: str, made: dt.datetime, *, served: bool = False
+) -> list[str]:
     one = best.score
     lines = [
         f"Recommended by `headway lab run` ({__version__}, {made:%Y-%m-%d}) from {recording}:",
@@ -85,7 +127,10 @@ def _head(best: Recommendation, ran: Score, recording: str, made: dt.datetime) -
     ]
     if one.kind != "ran":
         lines.append(f"What ran       {_predicted(ran)}")
-    lines += ["", "Whatever is not here is as in the default (headway serve --print-config)."]
+    if served:
+        lines += ["", "The rest is the configuration that was given with --config."]
+    else:
+        lines += ["", "Whatever is not here is as in the default (headway serve --print-config)."]
     if one.kind == "nothing":
         lines.append("A config without policies has the default one, which only tells who does not read.")
     return [line.rstrip() for line in lines]
@@ -95,7 +140,9 @@ def _predicted(one: Score) -> str:
     stall = format_duration(one.producer_stall_ms / 1000)
     return (
         f"{format_count(one.hit)} of {format_count(one.consumers)} consumers hit, "
-        f"{format_count(one.false_positives)} of them wrongly; {format_count(one.records_gone)} records not given; "
+        f"{format_count(one.false_positives)} of them wrongly; {format_count(one.false_verdicts)} false verdicts, "
+        f"{format_count(one.missed)} missed, found in {format_duration(one.find_ms / 1000)} (median); "
+        f"{format_count(one.records_gone)} records not given; "
         f"at most {format_size(one.memory_peak_bytes)} in memory, {format_size(one.disk_peak_bytes)} on disk; "
         f"publishers held back for {stall}"
     )

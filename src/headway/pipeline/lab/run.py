@@ -44,8 +44,9 @@ class LabResult(NamedTuple):
     seconds: float
 
 
-def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult:
+def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path, served: str | None = None) -> LabResult:
     """Replays a lake against a plan and writes the results, the report and the recommended config to ``out``.
+    ``served``: the text of the configuration that the broker runs with.
 
     Raises ConfigError for a lake with nothing in it to replay.
     """
@@ -71,7 +72,7 @@ def run_lab(spark: SparkSession, lake: Path, plan: Plan, out: Path) -> LabResult
             pq.write_table(table, path)
     ran = next(one for one in scored.scores if one.kind == "ran")
     chosen = next(candidate for candidate in candidates if candidate.name == best.score.candidate)
-    text = recommended_toml(best, chosen, ran, found.last, _recording(found), dt.datetime.now(dt.UTC))
+    text = recommended_toml(best, chosen, ran, found.last, _recording(found), dt.datetime.now(dt.UTC), served)
     config = out / "recommended.toml"
     with output(config) as path:
         path.write_text(text, encoding="utf-8")
@@ -134,6 +135,7 @@ def _about(
         "goal": {
             "memory_bytes": int(limits["memory_peak_bytes"]), "disk_bytes": int(limits["disk_peak_bytes"]),
             "stall_ms": limits["producer_stall_ms"],
+            **({"cut_stuck_ms": limits["cut_stuck_worst_ms"]} if "cut_stuck_worst_ms" in limits else {}),
         },
         "recommended": best.score.candidate,
         "why": best.sentence,

@@ -4,8 +4,13 @@ Rules:
 - A consumer is a client's subscription to a filter, through all its traces. It counts as hit once, for the first time.
 - Whom pressure gives up before its policy hits it is hit by pressure; what its policy would have done later is void.
 - A false positive was hit and would have caught up by itself. Of some nobody can tell: they count as unknown.
-- The Pareto front: no other candidate is at least as good in false positives, consumers hit, records lost, memory, disk
-  and stall, and better in one.
+- A false verdict is a false positive, or was told of and had caught up by itself within ``TELL_S``.
+- Who was hit or told of is found. Missed is who was not, and is still behind when its recording ends.
+- The time to find runs from when it fell behind to the first verdict, for all that never caught up; the missed count as
+  found when their recording ends.
+- Who takes nothing any more is stuck, and has to be cut off; being told of is not enough.
+- The Pareto front: no other candidate is at least as good in false verdicts, missed, time to find, consumers hit,
+  records lost, memory, disk and stall, and better in one.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,7 +40,8 @@ CURVE = columns("candidate str, time time, memory_bytes int, disk_bytes int")
 CURVE_POINTS_MAX = 200_000
 
 _LESS_IS_BETTER = (
-    "false_positives", "hit", "records_gone", "memory_peak_bytes", "disk_peak_bytes", "producer_stall_ms"
+    "false_verdicts", "missed", "find_ms", "hit", "records_gone",
+    "memory_peak_bytes", "disk_peak_bytes", "producer_stall_ms"
 )  # fmt: skip
 
 
@@ -59,6 +66,13 @@ class Score(msgspec.Struct):
     recommended: bool = False
     pareto: bool = False
     policy: str = ""
+    false_verdicts: int = 0
+    find_ms: float = 0.0
+    """The median of the times to find."""
+    find_worst_ms: float = 0.0
+    stuck: int = 0
+    cut_stuck_worst_ms: float = 0.0
+    """The longest time for which one that was stuck was not cut off."""
 
     @property
     def records_gone(self) -> int:
@@ -87,15 +101,20 @@ def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str
         key = row["candidate"], row["run"], row["client"], row["filter"]
         by_consumer.setdefault(key, []).append(row)
     gates_ms = [0.0] * len(scores)
+    find_s: list[list[float]] = [[] for _ in scores]
     outcomes = []
     for key in sorted(by_consumer):
         passages = sorted(by_consumer[key], key=lambda row: row["begin_s"])
         one = scores[key[0]]
         pressed = given_up.get(key)
         gates_ms[key[0]] += sum(row["stall_ms"] for row in passages)
+        find_s[key[0]] += _find(one, passages, pressed, runs[key[1]])
         outcome = _outcome(one, passages, pressed, runs[key[1]])
         if outcome is not None:
             outcomes.append(outcome)
+    for one, times in zip(scores, find_s, strict=True):
+        if times:
+            one.find_ms, one.find_worst_ms = median(times) * 1000, max(times) * 1000
     for one, own_ms, pools in zip(scores, gates_ms, stalls, strict=True):
         # Several may gate one lane at once, which the pools know by buckets; each one's own time is known exactly.
         one.producer_stall_ms = min(own_ms, pools.gates_ms) + pools.full_ms
@@ -138,6 +157,32 @@ def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict
     return given_up
 
 
+def _find(
+    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
+) -> list[float]:
+    """Counts whether one consumer was found, rightly, in time, and cut off if it was stuck. Returns the time to find,
+    in seconds, if it never caught up."""
+    pressed_s = inf if pressed is None else pressed.number * run.bucket_s
+    first = next((row for row in passages if row["found_s"] is not None), None)
+    found_s = min(pressed_s, inf if first is None else first["found_s"])
+    last, stuck = passages[-1], next((row for row in passages if row["stuck_s"] is not None), None)
+    if stuck is not None:
+        cut_s = min(pressed_s, stuck["recorded_end_s"] if stuck["cut_s"] is None else stuck["cut_s"])
+        one.stuck += 1
+        one.cut_stuck_worst_ms = max(one.cut_stuck_worst_ms, (cut_s - stuck["stuck_s"]) * 1000)
+    if found_s == inf:
+        one.missed += last["behind_at_end"]
+        return [last["recorded_end_s"] - last["behind_since_s"]] if last["behind_at_end"] else []
+    if first is None or pressed_s < first["found_s"]:
+        row = first or last
+        wrongly = _would_catch_up(row, pressed_s) == "yes"
+        one.false_verdicts += wrongly
+        return [] if wrongly or row["behind_since_s"] > pressed_s else [pressed_s - row["behind_since_s"]]
+    hit = next((row for row in passages if row["hit_s"] is not None), None)
+    one.false_verdicts += first["soon_over"] or (hit is not None and hit["would_catch_up"] == "yes")
+    return [] if first["found_would_catch_up"] == "yes" else [found_s - first["behind_since_s"]]
+
+
 def _outcome(
     one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
 ) -> dict[str, Any] | None:
@@ -147,7 +192,6 @@ def _outcome(
     pressed_s = inf if pressed is None else pressed.number * run.bucket_s
     by_pressure = pressed_s < (inf if hit is None else hit["hit_s"])
     if hit is None and not by_pressure:
-        one.missed += passages[-1]["behind_at_end"]
         one.records_lost += sum(row["records_lost"] for row in passages)
         return None
     lost = conflated = 0
@@ -225,6 +269,7 @@ def goal_limits(goal: Goal, runs: Mapping[str, RecordedRun]) -> dict[str, float]
         "memory_peak_bytes": memory if goal.memory_bytes is None else goal.memory_bytes,
         "disk_peak_bytes": disk // 2 if goal.disk_bytes is None else goal.disk_bytes,
         "producer_stall_ms": goal.stall_s * 1000,
+        **({} if goal.cut_stuck_s is None else {"cut_stuck_worst_ms": goal.cut_stuck_s * 1000}),
     }
 
 

@@ -79,7 +79,8 @@ PASSAGES = columns(
     "candidate int, run str, client str, filter str, subscription int, lane str, durable bool, begin_s float, "
     "recorded_end_s float, over_s float, extrapolated bool, noticed bool, behind_at_end bool, caught_up_s float, "
     "hit_s float, action str, reason str, policy str, rule int, would_catch_up str, records_lost int, "
-    "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float"
+    "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float, found_s float, "
+    "found_would_catch_up str, soon_over bool, behind_since_s float, stuck_s float, cut_s float"
 ).append(pa.field("buckets", pa.list_(pa.struct(list(BUCKET)))))
 """One row per candidate and trace, of those to which anything happened."""
 HOLDINGS = ("candidate", "run", *Holding._fields)
@@ -118,7 +119,7 @@ def _matters(passage: Passage) -> bool:
 
 
 def _row(index: int, passage: Passage) -> dict[str, Any]:
-    trace, hit = passage.trace, passage.hit
+    trace, hit, found = passage.trace, passage.hit, passage.found
     records = trace.records[-1] - trace.records[0]
     return {
         "candidate": index, "run": trace.run, "client": trace.client, "filter": trace.filter,
@@ -131,6 +132,9 @@ def _row(index: int, passage: Passage) -> dict[str, Any]:
         "records_conflated": passage.records_conflated, "stall_ms": passage.stall_ms,
         "lag_bytes_peak": passage.lag_bytes_peak,
         "record_bytes": (trace.offered[-1] - trace.offered[0]) / records if records else 0.0,
+        "found_s": found.time if found else None, "found_would_catch_up": passage.found_would_catch_up,
+        "soon_over": passage.soon_over, "behind_since_s": passage.behind_since_s, "stuck_s": passage.stuck_s,
+        "cut_s": passage.cut_s,
         "buckets": [bucket._asdict() for bucket in passage.buckets],
     }  # fmt: skip
 

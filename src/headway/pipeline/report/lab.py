@@ -1,9 +1,9 @@
 """The lab's report: what other policies would have done with the recorded traffic, and which to take.
 
 It is made of the candidates, what they did to whom, how much was held over time, and ``about``: ``lake``, ``first``,
-``last``, ``consumers``, ``seconds``, ``goal`` (``memory_bytes``, ``disk_bytes``, ``stall_ms``), ``check`` (how far the
-replay of what ran agrees with what was recorded), ``why`` (what speaks for the recommended) and ``limits`` (sentences:
-what the figures do not say); what else is in it is shown under its own name.
+``last``, ``consumers``, ``seconds``, ``goal`` (``memory_bytes``, ``disk_bytes``, ``stall_ms``, maybe ``cut_stuck_ms``),
+``check`` (how far the replay of what ran agrees with what was recorded), ``why`` (what speaks for the recommended) and
+``limits`` (sentences: what the figures do not say); what else is in it is shown under its own name.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ _LIMITS = (
 )
 _FEWER = ("fewer", "more")
 _MEASURES: tuple[tuple[str, str, Callable[[Any], str], tuple[str, str]], ...] = (
+    ("false_verdicts", "false verdicts: hit, or told of, and soon caught up", words.count, _FEWER),
+    ("missed", "missed: no verdict, and never caught up", words.count, _FEWER),
+    ("find_ms", "time to find who never catches up (median)", words.ms, ("less", "more")),
+    ("find_worst_ms", "… the longest", words.ms, ("less", "more")),
+    ("cut_stuck_worst_ms", "longest until one that takes nothing was cut off", words.ms, ("less", "more")),
     ("hit", "consumers hit", words.count, _FEWER),
     ("false_positives", "… of them wrongly (they would have caught up)", words.count, _FEWER),
     ("unknown", "… of them nobody can tell", words.count, _FEWER),
     ("by_pressure", "… of them because a pool was full", words.count, _FEWER),
-    ("missed", "missed: never hit, and never caught up", words.count, _FEWER),
     ("noticed", "consumers with any verdict", words.count, _FEWER),
     ("records_lost", "records lost", words.count, _FEWER),
     ("records_conflated", "records conflated", words.count, _FEWER),
@@ -99,7 +103,8 @@ def _answer(
     if ran is None:
         return f"{take} “{words.shown(best['candidate'], 60)}”: it {does}.", tone
     if best["candidate"] == ran["candidate"]:
-        return f"Keep what ran: no candidate does better. It {does}.", tone
+        keep = "Keep what ran: no candidate does better." if best["within_goal"] else f"{take} what ran."
+        return f"{keep} It {does}.", tone
     return (
         f"{take} “{words.shown(best['candidate'], 60)}”: it {does}. What ran {_hits(ran, 'hit')} and held at most "
         f"{_held(ran)}."
@@ -222,13 +227,14 @@ def _candidates(page: Document, frame: pd.DataFrame) -> None:
         return
     first = (frame["recommended"] * 4 + (frame["kind"] == "ran") * 2 + (frame["kind"] != "grid")).astype(int)
     rows = frame.assign(first=first, peak=_peak(frame)).sort_values(
-        ["first", "within_goal", "pareto", "false_positives", "hit", "peak"],
-        ascending=[False, False, False, True, True, True], kind="stable",
+        ["first", "within_goal", "false_verdicts", "missed", "find_ms", "hit", "peak"],
+        ascending=[False, False, True, True, True, True, True], kind="stable",
     )  # fmt: skip
     page.table(rows.to_dict("records"), [
-        ("candidate", "candidate", lambda name: words.shown(name, 70)), ("hit", "hit", words.count),
+        ("candidate", "candidate", lambda name: words.shown(name, 70)), ("false_verdicts", "false", words.count),
+        ("missed", "missed", words.count), ("find_ms", "found in", words.ms), ("hit", "hit", words.count),
         ("false_positives", "wrongly", words.count), ("unknown", "unknown", words.count),
-        ("missed", "missed", words.count), ("memory_peak_bytes", "memory", words.size),
+        ("memory_peak_bytes", "memory", words.size),
         ("disk_peak_bytes", "disk", words.size), ("records_lost", "lost", words.count),
         ("producer_stall_ms", "publishers held", words.ms), ("within_goal", "within the goal", words.yes),
         ("pareto", "not bettered", words.yes),

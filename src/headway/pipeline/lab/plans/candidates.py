@@ -29,7 +29,9 @@ _Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
 """Readers by key: the field that it sets, and the function that reads its value."""
 _SIZES: _Readers = {"memory": ("memory_bytes", parse_size), "disk": ("disk_bytes", parse_size)}
 _POOL: _Readers = {**_SIZES, "max_client_share": ("client_share", parse_share)}
-_GOAL: _Readers = {**_SIZES, "stall": ("stall_s", parse_duration)}
+_GOAL: _Readers = {
+    **_SIZES, "stall": ("stall_s", parse_duration), "cut_stuck": ("cut_stuck_s", parse_duration),
+}  # fmt: skip
 _NOT_IN_SAMPLES = (Which.SELECTOR, Which.TOPICS, Which.OLDER_PER_KEY)
 
 
@@ -62,6 +64,8 @@ class Goal(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     stall_s: float = 0.0
+    cut_stuck_s: float | None = None
+    """The longest time after which a consumer that takes nothing any more has been cut off; None: it need not be."""
 
 
 class Plan(msgspec.Struct, frozen=True):

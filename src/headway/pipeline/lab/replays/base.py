@@ -194,16 +194,40 @@ class Base:
 
     def catches_up(self, hit_s: float) -> Answer:
         """Answers whether, left alone, it would have caught up after it was hit."""
+        if self.caught_up_after(hit_s) is not None:
+            return "yes"
+        if self.trace.extrapolated or self.trace.recorded_end - hit_s < TELL_S:
+            return "unknown"
+        return "yes" if self.kept_up(self.trace.recorded_end, self.lag_at(self.trace.recorded_end)) else "no"
+
+    def caught_up_after(self, hit_s: float) -> float | None:
+        """Returns when in the recording, left alone, it had caught up after that time; None: never."""
         most = self.lag_at(hit_s) / 2
         for index in range(bisect_left(self.times, hit_s + 1e-6), len(self.times)):
             time, lag = self.times[index], self.lags[index]
             if time > self.trace.recorded_end:
                 break
             if lag < NOTHING or (lag <= most and self.kept_up(time, lag)):
-                return "yes"
-        if self.trace.extrapolated or self.trace.recorded_end - hit_s < TELL_S:
-            return "unknown"
-        return "yes" if self.kept_up(self.trace.recorded_end, self.lag_at(self.trace.recorded_end)) else "no"
+                return time
+        return None
+
+    def behind_since(self, time: float) -> float:
+        """Returns since when, at that time, records have waited for it without a break."""
+        indexes = range(bisect_right(self.times, time) - 1, -1, -1)
+        well = next((self.times[index] for index in indexes if self.lags[index] < NOTHING), None)
+        if well is None and self.begin <= self.trace.begin and self.trace.lag_bytes[0]:
+            return self.begin
+        behind = self.trace.falls_behind(self.begin if well is None else well)
+        return time if behind is None else min(time, behind)
+
+    @property
+    def stuck_s(self) -> float | None:
+        """The time since which it takes nothing that waits, to the end of the recording; None: it takes something."""
+        trace = self.trace
+        if not trace.connected[-1] or self.kept_up(trace.recorded_end, self.lag_at(trace.recorded_end)):
+            return None
+        stopped = trace.takes_nothing_since()
+        return None if stopped >= trace.recorded_end else max(stopped, self.behind_since(trace.recorded_end))
 
     @property
     def caught_up_s(self) -> float | None:

@@ -39,6 +39,7 @@ from headway.core.policy import (
 from headway.pipeline.lab.replays.base import (
     GATES,
     OFFLINE,
+    TELL_S,
     Answer,
     Base,
     Bucket,
@@ -102,12 +103,27 @@ class Passage:
     """Whether it would have caught up without a policy; None: it was not hit."""
     begin: float = 0.0
     """The time from which on it was replayed."""
+    cut_s: float | None = None
+    """When the candidate cut it off, or its client."""
+    found_would_catch_up: Answer | None = None
+    """Whether it would have caught up without a policy after the first verdict about it; None: there was none."""
+    soon_over: bool = False
+    """Whether it had caught up without a policy within ``TELL_S`` of that verdict."""
+    behind_since_s: float = 0.0
+    """Since when records had waited at that verdict; without a verdict, at the end of its recording."""
+    stuck_s: float | None = None
+    """The time since which it took nothing any more; None: it took something to the end."""
     caught_up_s: float | None = None
     """The time when, without a policy, it was caught up last."""
 
     @property
     def hit(self) -> Event | None:
         return next((event for event in self.events if event.hits), None)
+
+    @property
+    def found(self) -> Event | None:
+        """The first verdict against it; telling is enough."""
+        return next((event for event in self.events if event.kind is DecisionKind.FIRE), None)
 
 
 class CandidateReplay:
@@ -276,6 +292,7 @@ class CandidateReplay:
                 else:
                     self._end(sample, time)
                 self.passage.cut_client = True
+                self.passage.cut_s = time
 
     def _undo(self, action: Action) -> None:
         replay = self._replay
@@ -313,7 +330,7 @@ class CandidateReplay:
 
     def _end(self, sample: Sample, time: float) -> None:
         """Ends the trace; the records that wait are lost."""
-        self.passage.cut, self.passage.over_at = True, time
+        self.passage.cut, self.passage.over_at, self.passage.cut_s = True, time, time
         self.passage.records_lost += sample.lag_records
 
     def _records_waiting(self) -> int:
@@ -341,11 +358,17 @@ class CandidateReplay:
             passage.lag_bytes_peak = base.peak_bytes
         if not passage.cut:
             if self._cut is not None and self._cut.time < self._trace.end:
-                passage.cut = True
+                passage.cut, passage.cut_s = True, self._cut.time
                 passage.events.append(self._cut)
                 passage.records_lost += self._records_waiting()
             lag = replay.waiting_bytes if replay is not None else base.lag_at(passage.over_at)
             passage.behind_at_end = not passage.cut and not base.kept_up(passage.over_at, lag)
-        hit = passage.hit
+        hit, found = passage.hit, passage.found
         if hit is not None:
             passage.would_catch_up = base.catches_up(hit.time)
+        if found is not None:
+            passage.found_would_catch_up = base.catches_up(found.time)
+            caught_up_s = base.caught_up_after(found.time)
+            passage.soon_over = caught_up_s is not None and caught_up_s - found.time <= TELL_S
+        passage.behind_since_s = base.behind_since(self._trace.recorded_end if found is None else found.time)
+        passage.stuck_s = base.stuck_s

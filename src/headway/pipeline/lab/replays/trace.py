@@ -181,6 +181,13 @@ class ConsumerTrace:
                 return self._usual_pause[following]
         return self._usual_pause[self.sample_at(time)]
 
+    def takes_nothing_since(self) -> float:
+        """Returns since when it takes nothing any more; the end of the recording if it takes something up to there."""
+        k = len(self.times) - 1
+        while k > 0 and self.capacity[k - 1] > self.capacity[-1] - 0.5:
+            k -= 1
+        return self.times[k]
+
     def own_part(self, time: float) -> float:
         """Returns which part of what was taken about that time went to this consumer, and not to other members of its
         group."""

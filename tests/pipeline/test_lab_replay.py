@@ -10,7 +10,7 @@ from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samp
 from headway.core.base.errors import Reason
 from headway.core.policy.action import ActionKind
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meter import Sample
+from headway.core.policy.meter import SHARE_WINDOW_MIN_S, Sample
 from headway.pipeline.lab.replays.base import MeterRange, may_hold, must_hold
 
 STUCK = samples(rate(100), rate(100, until=10), 60, blocked_from=10)
@@ -75,13 +75,13 @@ def test_a_usual_pause_is_that_of_the_stretch_it_belongs_to() -> None:
 @pytest.mark.parametrize(
     ("when", "at"),
     [
-        ({"drain_share": "<50%"}, 20.0),
-        ({"drain_share": "<50%", "lag_records": 1000}, 24.3),
-        ({"catching_up": "10m"}, 20.0),
+        ({"drain_share": "<50%"}, 10 + SHARE_WINDOW_MIN_S),
+        ({"drain_share": "<50%", "lag_records": 1500}, 31.4),
+        ({"catching_up": "10m"}, 10 + SHARE_WINDOW_MIN_S),
     ],
 )
 def test_the_meters_of_half_a_minute_are_replayed(when: dict, at: float) -> None:
-    """70 of 100 a second are not taken from 10 s on; the first 10 s of lag say nothing."""
+    """70 of 100 a second are not taken from 10 s on; the first seconds of lag say nothing."""
     hit = replay(trace(SLOW), {"when": when, "then": "disconnect"}).hit
     assert hit is not None
     assert at <= hit.time <= at + 1.0

@@ -18,6 +18,7 @@ from headway.core.policy import ActionKind, Policy, Which, parse_policies, unkno
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
 from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
 from headway.pipeline.lab.plans.toml_text import policy_text
+from headway.server.config import default_text
 from headway.store.toml import BadConfig, parse_toml, read_text
 
 Kind = Literal["ran", "nothing", "preset", "grid"]
@@ -105,6 +106,7 @@ def parse_plan(text: str, where: str = "") -> Plan:
 def _preset_tables() -> list[dict[str, Any]]:
     text = resources.files("headway.pipeline.lab.plans").joinpath("presets.toml").read_text(encoding="utf-8")
     tables: list[dict[str, Any]] = parse_toml(text)["candidate"]
+    tables[0]["policy"] = parse_toml(default_text())["policy"]
     return tables
 
 

@@ -63,18 +63,31 @@ def test_a_reader_that_stops_has_a_closed_window(pair: Pair) -> None:
 def test_pauses_between_steps_are_its_usual_ones_and_fade(pair: Pair) -> None:
     progress = PeerProgress()
     for number in range(21):  # a step every 2 s, looks every 0.5 s
-        progress.look(info_of(pair, acked_bytes=1000 * (number // 4)), number / 2, 0.0)
+        progress.look(info_of(pair, acked_bytes=200_000 * (number // 4)), number / 2, 0.0)
     assert progress.moved_s == 10.0
-    assert progress.usual_pause_s(10.0) == pytest.approx(2.0, abs=0.1)
-    assert progress.lump_bytes() == 1000
-    assert progress.usual_pause_s(40.0) == pytest.approx(1.0, abs=0.1)
+    assert progress.usual_pause_s == pytest.approx(2.0, abs=0.1)
+    assert progress.lump_bytes() == 200_000
+    for number in range(21, 81):  # a step at each look
+        progress.look(info_of(pair, acked_bytes=200_000 * number), number / 2, 0.0)
+    assert progress.usual_pause_s == pytest.approx(1.0, abs=0.1)
+    for number in range(81, 201):
+        progress.look(info_of(pair, acked_bytes=200_000 * 80), number / 2, 0.0)
+    assert progress.usual_pause_s == pytest.approx(1.0, abs=0.1), "it stands still"
+
+
+def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(21):
+        progress.look(info_of(pair, acked_bytes=57_344 * (number // 4)), number / 2, 0.0)
+    assert progress.usual_pause_s == pytest.approx(4.0, abs=0.1), "twice as much in twice the time"
+    assert progress.has_pace
 
 
 def test_a_long_stop_does_not_make_long_stops_usual(pair: Pair) -> None:
     progress = PeerProgress()
     for number in range(200):
         progress.look(info_of(pair, acked_bytes=1000 if number < 199 else 2000), number / 2, 0.0)
-    assert progress.usual_pause_s(99.5) == USUAL_MAX_S
+    assert progress.usual_pause_s == USUAL_MAX_S
 
 
 def test_after_a_time_without_looks_nothing_is_known(pair: Pair) -> None:
@@ -82,7 +95,7 @@ def test_after_a_time_without_looks_nothing_is_known(pair: Pair) -> None:
     progress.look(info_of(pair, acked_bytes=1000), 1.0, 0.5)
     progress.look(info_of(pair, acked_bytes=9000), 50.0, 49.5)
     assert progress.moved_s == 49.5
-    assert progress.usual_pause_s(50.0) == 0.0
+    assert progress.usual_pause_s == 0.0
     assert progress.stands_since_s(60.0) == 60.0, "our kernel took bytes, and nobody has looked since"
 
 

@@ -334,10 +334,10 @@ class Connection(Outlet):
         progress = self._progress
         progress.look(info, now, self.progress_s)
         since = self.blocked_since_s
-        if progress.in_lumps(now) or (since is not None and now - since > STILL_S):
+        if since is not None and now - since > STILL_S and not progress.has_pace:
             self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
         unacknowledged_bytes = max(0, self.taken_bytes - info.acked_bytes)
-        return Pace(since, progress.usual_pause_s(now), unacknowledged_bytes, progress.lump_bytes())
+        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
 
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""

@@ -9,12 +9,14 @@ Two things follow:
 
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
-   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold: when a consumer
-   has stood still for ``STILL_S`` or usually does so for ``LUMPS_S``, and in the first ``NEW_S`` of a connection, when
-   it may get much at once. A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
+   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, and only while the
+   pace of a peer is not known: when it has stood still for ``STILL_S``, and in the first ``NEW_S`` of its connection,
+   when it may get much at once. (A receive buffer holds fewer small pieces than large ones, so a client that reads
+   seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
    connections together have ``PIECES_A_S``.
-2. A consumer has a *usual pause* between two steps, the longest of the last ones. It fades by half in ``FADES_S``. How
-   long a consumer stands still is compared with that (``core/policy/meter.py``).
+2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
+   if that is longer. It fades by half in ``FADES_S``. How long a consumer stands still is compared with that
+   (``core/policy/meter.py``).
 
 Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
 """
@@ -32,9 +34,11 @@ ROOM_BYTES = 48 * 1024
 """A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
 SMALL_BYTES = 1024
 LUMP_BYTES = 17 * SMALL_BYTES
+FULL_LUMP_BYTES = 112 * 1024
 NEW_S = 2.0
 STILL_S = 2.0
 LUMPS_S = 1.0
+"""A peer with shorter pauses has no pace of its own: it takes what comes."""
 PIECES_A_S = 5000
 """Pieces in a second, for all connections together. They cost about 20 ms."""
 USUAL_MAX_S = 10.0
@@ -134,8 +138,8 @@ class PeerProgress:
         if now - self._looked_s > UNSEEN_S:
             self.moved_s = stands_since_s
         elif info.acked_bytes > self._acked_bytes:
-            self._note_step(now - self.moved_s, info.acked_bytes - self._acked_bytes, now)
-            self.moved_s = now
+            pause_s, self.moved_s = now - self.moved_s, now
+            self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
         self._acked_bytes, self._looked_s = info.acked_bytes, now
         self._count_losses(info, now)
 
@@ -152,23 +156,29 @@ class PeerProgress:
             self._lossy = resent > LOSS_SHARE * max(1, sent)
             self._losses = (now, 0, 0)
 
-    def _note_step(self, pause_s: float, step_bytes: int, now: float) -> None:
+    def _note_step(self, pause_s: float, step_bytes: int) -> None:
+        if pause_s >= LUMPS_S:
+            pause_s *= max(1.0, FULL_LUMP_BYTES / step_bytes)
+            step_bytes = max(step_bytes, FULL_LUMP_BYTES)
         pause_s = min(pause_s, USUAL_MAX_S)
-        if pause_s >= self.usual_pause_s(now):
-            self._usual_s, self._usual_bytes, self._usual_at_s = pause_s, step_bytes, now
+        if pause_s >= self.usual_pause_s:
+            self._usual_s, self._usual_bytes, self._usual_at_s = pause_s, step_bytes, self.moved_s
 
     def stands_since_s(self, taken_s: float) -> float:
         """Returns since when the peer has taken nothing. ``taken_s``: when our kernel last took bytes; this counts
         where it is news, because the peer was not looked at since it last stood still."""
         return taken_s if taken_s > self._looked_s + UNSEEN_S else self.moved_s
 
-    def usual_pause_s(self, now: float) -> float:
-        """Returns the longest of the peer's last pauses between two steps; older ones have faded."""
-        return self._usual_s * 0.5 ** ((now - self._usual_at_s) / FADES_S) if self._usual_s else 0.0
+    @property
+    def usual_pause_s(self) -> float:
+        """Returns the longest of the peer's last pauses between two steps. Older ones fade with each step; a pause that
+        goes on does not make others less usual."""
+        return self._usual_s * 0.5 ** ((self.moved_s - self._usual_at_s) / FADES_S) if self._usual_s else 0.0
 
-    def in_lumps(self, now: float) -> bool:
-        """Tells whether the peer moves in lumps that are worth small pieces."""
-        return self.usual_pause_s(now) > LUMPS_S
+    @property
+    def has_pace(self) -> bool:
+        """Tells whether the peer is known to pause between its steps."""
+        return self.usual_pause_s >= LUMPS_S
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""

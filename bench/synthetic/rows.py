@@ -153,7 +153,12 @@ def _samples(blocks: list[dict[str, Any]], series: list[Series], traffic: Traffi
         "run": run, "broker": BROKER, "filter": traffic.filter, "lane": lane_name(traffic.filter),
         "listener": LISTENER, "protocol": PROTOCOL, "policy": POLICY.name, "policy_asked": "",
     }  # fmt: skip
-    nought = {"skipped_records", "skipped_bytes", "producer_stall_ms"}
+    nought = {
+        "skipped_records", "skipped_bytes", "producer_stall_ms", "usual_pause_ms", "most_lag_ago_ms",
+        "least_lag_ago_ms", "excused_ms",
+    }  # fmt: skip
+    unknown = {"drain_share": 1}
+    alike = {"most_lag_bytes": "lag_bytes", "least_lag_bytes": "lag_bytes"}
     arrays = []
     for field in schema:
         if field.name in same:
@@ -162,8 +167,11 @@ def _samples(blocks: list[dict[str, Any]], series: list[Series], traffic: Traffi
             arrays.append(_texts(owner, [one.life.client for one in series]))
         elif field.name in nought:
             arrays.append(pa.array(np.zeros(rows), field.type))
+        elif field.name in unknown:
+            arrays.append(pa.array(np.full(rows, unknown[field.name]), field.type))
         else:
-            values = np.concatenate([block[field.name] for block in blocks]) if blocks else np.zeros(0)
+            name = alike.get(field.name, field.name)
+            values = np.concatenate([block[name] for block in blocks]) if blocks else np.zeros(0)
             if field.name == "state":
                 arrays.append(_texts(values, _STATES))
             elif field.name == "ended":

@@ -137,20 +137,22 @@ def test_the_cause_is_the_brokers_own_answer_wherever_samples_can_tell(spark: Sp
     values = {
         "drain_rate": (0.0, 40.0, 60.0, 2000.0),
         "offered_rate": (0.0, 1000.0),
-        "blocked_time": (0.0, 0.5, 1.0),
-        "credit_exhausted_time": (0.0, 0.1),
+        "blocked_time": (0.0, 0.5, 1.0, 3.0),
+        "usual_pause": (0.0, 0.6),
+        "credit_exhausted_time": (0.0, 0.1, 1.0),
         "ack_age": (0.0, 5.0),
         "in_flight": (0, 3),
         "offered_burst": (1.0, 3.5),
     }
     samples = [
-        Sample(lag_records=5, **dict(zip(values, combined, strict=True)), credit_exhausted=combined[3] > 0)  # type: ignore[arg-type]
+        Sample(lag_records=5, **dict(zip(values, combined, strict=True)), credit_exhausted=combined[4] > 0)  # type: ignore[arg-type]
         for combined in itertools.product(*values.values())
     ]
     rows = [
         {
             "seq": number, "drain_rate": one.drain_rate, "offered_rate": one.offered_rate,
-            "blocked_ms": one.blocked_time * 1000, "credit_exhausted_ms": one.credit_exhausted_time * 1000,
+            "blocked_ms": one.blocked_time * 1000, "usual_pause_ms": one.usual_pause * 1000,
+                "credit_exhausted_ms": one.credit_exhausted_time * 1000,
             "ack_age_ms": one.ack_age * 1000, "in_flight": one.in_flight, "offered_burst": one.offered_burst,
         }
         for number, one in enumerate(samples)

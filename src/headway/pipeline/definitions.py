@@ -31,7 +31,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "consumer_samples": (
         "run", "broker", "time", "subscription", "seq", "client", "filter", "lane", "ended", "slow", "skipped_records",
         "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "offered_rate", "offered_burst", "blocked_ms",
-        "credit_exhausted_ms", "ack_age_ms", "in_flight", "held_bytes", "producer_stall_ms",
+        "credit_exhausted_ms", "ack_age_ms", "in_flight", "held_bytes", "producer_stall_ms", "usual_pause_ms",
     ),
     "verdicts": (
         "run", "time", "number", "subscription", "client", "filter", "kind", "action", "reason", "cause", "enforced",

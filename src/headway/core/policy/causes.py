@@ -6,8 +6,9 @@ have a dead network, or an application that does not read. The cause is the firs
 1. the broker's own loop was late                                         -> broker
 2. bytes sent are lost, or their acknowledgements stay away               -> network
 3. it is at a long job, and the patience that it asked for is not over;
-   its credit is used up, and has been for ``NO_CREDIT_S``; or its
-   acknowledgements are later than ``LATE_ACK_S``                         -> application
+   its credit is used up, and has been for ``NO_CREDIT_S`` or since
+   records wait; or its acknowledgements are later than
+   ``LATE_ACK_S``                                                         -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
    twentieth of what is offered or more):
    offered over three times the long run, or less than it drains now      -> producer_burst
@@ -91,7 +92,7 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.NETWORK, "bytes sent to it are being retransmitted"
     if sample.patience_left and (sample.credit_exhausted or not sample.blocked_time):
         return Cause.APPLICATION, f"it is at a long job, with patience for {format_duration(sample.patience_left)} more"
-    if sample.credit_exhausted and (sample.credit_exhausted_time >= NO_CREDIT_S or not sample.drain_rate):
+    if sample.credit_exhausted and (_no_credit(sample) or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
     if sample.in_flight and (sample.ack_age >= LATE_ACK_S or (sample.ack_age and not sample.lag_records)):
         late = format_duration(sample.ack_age)
@@ -111,6 +112,12 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
     if sample.drain_rate > 0:
         return Cause.APPLICATION, f"it reads only {format_rate(sample.drain_rate)}"
     return Cause.APPLICATION, "it reports no progress" if sample.reads_itself else "it does not read"
+
+
+def _no_credit(sample: Sample) -> bool:
+    """Tells whether the window has been full for too long for a worker that takes one record after another."""
+    since_lag = sample.waited is not None and sample.credit_exhausted_time >= sample.waited
+    return since_lag or sample.credit_exhausted_time >= NO_CREDIT_S
 
 
 def _findings(decision: Decision, sample: Sample) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headway.core.base import Cause
-from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, STEADY_SHARE
+from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, NO_CREDIT_S, PAUSES, STEADY_SHARE
 
 NOT_TOLD = "network_or_application"
 
@@ -20,9 +20,13 @@ def find_cause() -> Column:
     drains, offered = F.col("drain_rate"), F.col("offered_rate")
     blocked_ms = F.col("blocked_ms")
     late = (F.col("ack_age_ms") >= LATE_ACK_S * 1000) & (F.col("in_flight") > 0)
-    steady = (drains > 0) & (blocked_ms < BLOCKED_S * 1000) & (drains >= offered * STEADY_SHARE)
+    exhausted_ms = F.col("credit_exhausted_ms")
+    no_credit = (exhausted_ms >= NO_CREDIT_S * 1000) | ((exhausted_ms > 0) & (drains <= 0))
+    usual_ms = F.coalesce(F.col("usual_pause_ms"), F.lit(0.0))  # null in lakes of before
+    stands = blocked_ms >= F.greatest(F.lit(BLOCKED_S * 1000), usual_ms * PAUSES)
+    steady = (drains > 0) & ~stands & (drains >= offered * STEADY_SHARE)
     return (
-        F.when((F.col("credit_exhausted_ms") > 0) | late, F.lit(Cause.APPLICATION.value))
+        F.when(no_credit | late, F.lit(Cause.APPLICATION.value))
         .when(steady & ((F.col("offered_burst") > BURST_FACTOR) | (drains > offered)), Cause.PRODUCER_BURST.value)
         .when(steady, Cause.OVER_SUBSCRIPTION.value)
         .when(blocked_ms > 0, NOT_TOLD)

@@ -53,6 +53,18 @@ CAUSES = [
         "its window is full with 20 records unacknowledged",
     ),
     (
+        {"credit_exhausted": True, "in_flight": 5, "credit_exhausted_time": 0.4, "waited": 0.5, "drain_rate": 9e5,
+         "offered_rate": 1e6},
+        Cause.APPLICATION,
+        "its window is full with 5 records unacknowledged",
+    ),
+    (
+        {"credit_exhausted": True, "in_flight": 5, "credit_exhausted_time": 0.4, "waited": 50.0, "drain_rate": 9e5,
+         "offered_rate": 1e6},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 900 kB/s of the 1 MB/s offered",
+    ),
+    (
         {"in_flight": 1, "ack_age": 12.0, "drain_rate": 9e5},
         Cause.APPLICATION,
         "its acknowledgements are late, the oldest outstanding for 12 s",

@@ -6,8 +6,8 @@ have a dead network, or an application that does not read. The cause is the firs
 1. the broker's own loop was late                                         -> broker
 2. bytes sent are lost, or their acknowledgements stay away               -> network
 3. it is at a long job, and the patience that it asked for is not over;
-   its credit is used up, and has been for ``NO_CREDIT_S`` or since
-   records wait; or its acknowledgements are later than
+   its credit is used up, and has been for ``NO_CREDIT_S`` or most of
+   the time since records wait; or its acknowledgements are later than
    ``LATE_ACK_S``                                                         -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
    twentieth of what is offered or more):
@@ -116,7 +116,7 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
 
 def _no_credit(sample: Sample) -> bool:
     """Tells whether the window has been full for too long for a worker that takes one record after another."""
-    since_lag = sample.waited is not None and sample.credit_exhausted_time >= sample.waited
+    since_lag = sample.waited is not None and 2 * sample.credit_exhausted_time >= sample.waited
     return since_lag or sample.credit_exhausted_time >= NO_CREDIT_S
 
 

@@ -182,10 +182,10 @@ class Meter:
         ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the client last took
         a byte; None: the socket is writable. ``usual_pause`` is how long it usually stands still in between.
         ``unacknowledged_bytes`` of what lies before the position have not reached it, and ``lump_bytes`` it may have
-        read unseen. ``credit_exhausted_since``
-        is when the client's window became full; None: it has room. ``oldest_unacked_s`` is when the oldest record in
-        flight was sent; None: there is none. ``patient_until`` is when the patience that the client asked for ends, and
-        ``excused`` tells whether it takes nothing because of what it holds until then.
+        read unseen. ``credit_exhausted_since`` is when the client's window became full; None: it has room.
+        ``oldest_unacked_s`` is when the oldest record in flight was sent; None: there is none. ``patient_until`` is
+        when the patience that the client asked for ends, and ``excused`` tells whether it takes nothing because of what
+        it holds until then.
         """
         drained = position_bytes - self._skipped
         waits = lag_records > 0
@@ -201,16 +201,11 @@ class Meter:
                 self._looks.clear()
                 self._shares.clear()
         counted = max(waiting, self._excused_upto)
+        if not connected:
+            self._shares.clear()  # it takes nothing because it is away
         if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
             moved = now if blocked_since is None else blocked_since
-            reached = drained - unacknowledged_bytes
-            self._rates = (*self._drain(now, moved, reached, usual_pause), *self._offered(now, end_bytes))
-            if not connected:
-                self._shares.clear()  # it takes nothing because it is away
-            if waits:
-                self._keep_look(now, moved, reached, usual_pause)
-                if connected and (now - moved < STEP_S or now - moved > usual_pause):  # not in the middle of a lump
-                    self._keep_share(now, end_bytes, reached)
+            self._measure(now, moved, drained - unacknowledged_bytes, end_bytes, usual_pause, waits, connected)
         drain_rate, window, offered_rate, burst = self._rates
         still = 0.0 if blocked_since is None else now - blocked_since  # a lump in all this time
         drain_share, catching_up = self._share(now, end_bytes - position_bytes, usual_pause, lump_bytes)
@@ -249,6 +244,16 @@ class Meter:
         )
 
     # -- measuring --------------------------------------------------------------------------------------------------
+
+    def _measure(
+        self, now: float, moved: float, reached: int, end_bytes: int, usual_pause: float, waits: bool, connected: bool
+    ) -> None:
+        """Takes the rates of this look, and remembers it. ``moved``: when the client last took a byte."""
+        self._rates = (*self._drain(now, moved, reached, usual_pause), *self._offered(now, end_bytes))
+        if waits:
+            self._keep_look(now, moved, reached, usual_pause)
+            if connected and (now - moved < STEP_S or now - moved > usual_pause):  # not in the middle of a lump
+                self._keep_share(now, end_bytes, reached)
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""

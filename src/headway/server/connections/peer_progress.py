@@ -39,8 +39,10 @@ NEW_S = 2.0
 STILL_S = 2.0
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
-PIECES_A_S = 5000
-"""Pieces in a second, for all connections together. They cost about 20 ms."""
+PIECES_A_S = 2000
+"""Pieces in a second, for all connections together."""
+PIECES_MAX = 500
+"""Pieces at once: they take some 5 to 10 ms, for which everybody else waits."""
 USUAL_MAX_S = 10.0
 FADES_S = 30.0
 UNSEEN_S = 1.0
@@ -90,12 +92,12 @@ class PieceBudget:
     __slots__ = ("_left", "_refilled_s")
 
     def __init__(self) -> None:
-        self._left = float(PIECES_A_S)
+        self._left = float(PIECES_MAX)
         self._refilled_s = 0.0
 
     def take(self, size: int, now: float) -> bool:
         """Takes the pieces for so many bytes. Returns False if there are not so many."""
-        self._left = min(PIECES_A_S, self._left + (now - self._refilled_s) * PIECES_A_S)
+        self._left = min(PIECES_MAX, self._left + (now - self._refilled_s) * PIECES_A_S)
         self._refilled_s = now
         pieces = -(-min(size, TRIED_BYTES) // SMALL_BYTES)
         if pieces > self._left:

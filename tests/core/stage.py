@@ -298,8 +298,12 @@ class Stage:
             self.turn()
 
     def tick(self) -> None:
+        """A tick, and the looks that it leaves to the turns after it."""
         self.broker.tick(self.now)
         self._carry_out()
+        while self.broker.governor.sweeping:
+            self.broker.governor.go_on(self.now)
+            self._carry_out()
 
     def hang(self, seconds: float) -> None:
         """The broker's own loop does nothing for so long."""

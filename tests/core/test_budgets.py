@@ -14,6 +14,7 @@ from headway.core.consumer.outlet import Outlet
 from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout
+from headway.core.governance.governor import LOOKS_AT_ONCE, Governor
 from headway.core.governance.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
 from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
@@ -179,6 +180,32 @@ def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
         before, turns = len(read), turns + 1
     assert turns > 3000 // SCAN_MAX
     assert not replay.fill(lane)
+
+
+def test_a_turn_makes_a_few_looks_and_the_next_ones_make_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    stuck = [stage.client(f"stuck-{number}", reads=STUCK, buffer=0).subscribe("t") for number in range(50)]
+    stage.client("publisher").publish("t", 0, 5)
+    stage.turn()
+    looked: list[str] = []
+    look = Governor._look
+
+    def noted(self: Governor, subscription: Subscription, *args: Any) -> None:
+        looked.append(subscription.session.client)
+        look(self, subscription, *args)
+
+    monkeypatch.setattr(Governor, "_look", noted)
+    stage.broker.tick(stage.now)
+    assert 0 < len(looked) <= 2 * LOOKS_AT_ONCE < len(stuck), "a tick ends with a turn"
+    while stage.broker.has_work:
+        before = len(looked)
+        stage.broker.flush(stage.now)
+        assert len(looked) - before <= LOOKS_AT_ONCE
+    assert sorted(looked) == sorted(f"stuck-{number}" for number in range(50)), "each of them once"
+    del looked[:]
+    stage.broker.tick(stage.now + 0.2)
+    stage.broker.tick(stage.now + 0.4)
+    assert len(set(looked[: len(stuck)])) == len(stuck), "whoever was not looked at comes first in the next sweep"
 
 
 @pytest.mark.parametrize("subscriptions", [3, 300])

@@ -257,6 +257,8 @@ class Broker:
                 registry.ready_queues = overdue.turn() | registry.ready_queues
         if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
             self._hand_out(now)
+        if self.governor.sweeping:
+            self.governor.go_on(now)
         for pool in self._pools:
             if pool.strained:
                 self.relieve(now)
@@ -291,7 +293,8 @@ class Broker:
         """Tells whether another flush is needed at once."""
         registry = self.registry
         return bool(registry.dirty or registry.ready_queues or self.fanout.again or self.fanout.unfinished
-                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues)
+                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues
+                    or self.governor.sweeping)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest

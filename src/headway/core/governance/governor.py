@@ -1,15 +1,18 @@
 """The governor looks at the consumers that lag, judges them by their policies, and lets the verdicts be enforced.
 
 Theory of operation. The governor looks only at *watched* consumers (``watchlist.py``). A sweep looks at ``LOOKS_MAX``
-of them, and the next sweep goes on with the others. So ten thousand stuck consumers cost a turn no more than a few
-hundred do. A look takes a sample, lets the policy decide, and enforces the decisions. Then it renews the lasting
-actions.
+of them, and the next sweep goes on with the others. A turn makes ``LOOKS_AT_ONCE`` of these looks, and the next turns
+make the others, so healthy clients wait for a few looks and not for a sweep. Ten thousand stuck consumers cost no more
+than a few hundred do. A look takes a sample, lets the policy decide, and enforces the decisions. Then it renews the
+lasting actions.
 
 A sweep that comes late shows that the broker's own loop was slow. Then the sweep judges no consumer. It records the
 lateness: meters leave it out, and the clocks of rules are moved by it.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import msgspec
 
@@ -41,6 +44,8 @@ from headway.core.routing import Advisories, Registry
 SWEEP_S = 0.2
 LATE_S = 0.25
 """A sweep that comes this much too late is the broker's own fault."""
+LOOKS_AT_ONCE = 16
+"""How many looks one turn makes: less than half a millisecond."""
 
 
 class Governor:
@@ -61,6 +66,9 @@ class Governor:
         self._enforcer = Enforcer(registry, ending, queues, metadata, advisories, self.cutter)
         self.relief = Relief(registry, ending, self.watchlist, self._verdicts, self.cutter)
         self._last_sweep_s: float | None = None
+        self._due: deque[Subscription] = deque()
+        """The consumers that this sweep has not looked at yet."""
+        self._shares: Shares = {}
 
     @property
     def book(self) -> VerdictBook:
@@ -73,30 +81,43 @@ class Governor:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
-        """Looks at watched consumers and enforces the decisions of their policies. Returns the shares of lanes that it
-        computed. ``late_s`` is the loop's known lateness since the last sweep."""
-        registry = self._registry
-        shares: Shares = {}
+        """Begins a sweep of the watched consumers and makes its first looks; ``go_on`` makes the others. Returns the
+        shares of lanes that were computed. ``late_s`` is the loop's known lateness since the last sweep."""
         late = late_s if self._last_sweep_s is None else max(late_s, now - self._last_sweep_s - self._sweep_s)
         self._last_sweep_s = now
+        self._shares = {}
+        self._due.clear()  # whoever was not looked at comes first in the next sweep
         if late > self._late_after_s:
             self.watchlist.late_s += late
-            registry.lateness.add(now, late)
-            return shares
-        registry.came_back.clear()
-        for subscription in self.watchlist.first():
+            self._registry.lateness.add(now, late)
+            return self._shares
+        self._registry.came_back.clear()
+        self._due.extend(self.watchlist.first())
+        self.go_on(now)
+        return self._shares
+
+    @property
+    def sweeping(self) -> bool:
+        """Tells whether consumers are left that this sweep has to look at."""
+        return bool(self._due)
+
+    def go_on(self, now: float) -> None:
+        """Makes the next looks of the sweep, and enforces the decisions of the consumers' policies."""
+        registry = self._registry
+        for _ in range(min(LOOKS_AT_ONCE, len(self._due))):
             if self.cutter.cuts_left <= 0:
+                self._due.clear()
                 break
-            if subscription.ended:
+            subscription = self._due.popleft()
+            if subscription.ended or subscription not in registry.watched:
                 continue
             self.watchlist.move_to_end(subscription)
             if subscription.gone or subscription.reader.queue in registry.came_back:
                 continue  # it has ended, or its queue grew only by records that were requeued
             try:
-                self._look(subscription, now, shares)
+                self._look(subscription, now, self._shares)
             except OSError as error:
                 self.relief.evict_unreadable(subscription, why_unreadable(error), now)
-        return shares
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
         case = subscription.case

@@ -52,13 +52,19 @@ ROOMS = {
         "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", *PROTOCOLS,
         "http", "streams", "admin",
     ],
+    "core.policy": ["meters"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
 }  # fmt: skip
 """From the ground up, too; a room may have rooms of its own."""
 BESIDE = {
-    "core": {"broker"}, "server": {"listener", "main"}, "server.journal": set[str](),
+    "core": {"broker"},
+    "core.policy": {
+        "action", "case", "causes", "condition", "decision", "evaluation", "flap", "policy", "rule", "table", "trial",
+        "verdict",
+    },
+    "server": {"listener", "main"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},
     "store.journal": {"journal", "stream"},
 }  # fmt: skip

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.policy.meter import Lateness, Meter
-from headway.core.policy.sample import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.lateness import Lateness
+from headway.core.policy.meters.meter import Meter
+from headway.core.policy.meters.sample import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 
 SWEEP_S = 0.2
 
@@ -15,7 +17,7 @@ SWEEP_S = 0.2
 def look(meter: Meter, now: float, position: int, end: int, **more) -> Sample:
     """A look at a consumer of 100-byte records."""
     more.setdefault("lag_records", (end - position + 99) // 100)
-    return meter.observe(now, position_bytes=position, end_bytes=end, **more)
+    return meter.observe(now, Figures(position_bytes=position, end_bytes=end, **more))
 
 
 def sweeps(seconds: float, start: float = 0.0) -> list[float]:

@@ -7,8 +7,9 @@ from math import inf
 import pytest
 
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meter import Meter
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.meter import Meter
+from headway.core.policy.meters.sample import Sample
 
 SWEEP_S = 0.2
 
@@ -28,10 +29,11 @@ class Reader:
             self.moved, self.acked = now, reached
         taken = self.acked + 100_000  # by the kernels' buffers
         end = 2_000_000 + int(now * self.offered)
-        return self.meter.observe(
-            now, position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
+        figures = Figures(
+            position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
             usual_pause=self.pause, unacknowledged_bytes=taken - self.acked, lump_bytes=self.lump,
         )  # fmt: skip
+        return self.meter.observe(now, figures)
 
     def looks(self, seconds: float) -> list[Sample]:
         return [self.look(number * SWEEP_S) for number in range(1, round(seconds / SWEEP_S) + 1)]

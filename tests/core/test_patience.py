@@ -12,7 +12,9 @@ from tests.core.stage import Stage
 from headway.core.base.errors import ConfigError
 from headway.core.consumer import Subscription
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meter import Meter, Sample
+from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.meter import Meter
+from headway.core.policy.meters.sample import Sample
 from headway.core.policy.policy import parse_policy
 from headway.core.policy.trial import parse_trials
 
@@ -208,11 +210,12 @@ def test_patience_max_is_a_time_and_not_for_trials() -> None:
 
 
 def look(meter: Meter, now: float, *, patient_until: float = -inf, excused: bool = True) -> Sample:
-    return meter.observe(
-        now, position_bytes=1000, end_bytes=1000 + int(now * 100_000), lag_records=10, oldest_time_s=0.0,
+    figures = Figures(
+        position_bytes=1000, end_bytes=1000 + int(now * 100_000), lag_records=10, oldest_time_s=0.0,
         blocked_since=1.0, credit_exhausted_since=1.0, oldest_unacked_s=1.0, in_flight=1, patient_until=patient_until,
         excused=excused,
     )  # fmt: skip
+    return meter.observe(now, figures)
 
 
 def test_each_clock_begins_when_the_patience_is_over() -> None:

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.base import ConfigError, Reason
+from headway.core.base import ConfigError, Names, Reason
 from headway.core.policy import (
     ACTIONS,
     METERS,
     Look,
     MeterInfo,
     Move,
-    Names,
     move,
     parse_policy,
     parse_trials,

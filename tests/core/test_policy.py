@@ -13,17 +13,10 @@ from headway.core.base.errors import ConfigError
 from headway.core.policy.action import Action, ActionKind, Which
 from headway.core.policy.condition import AllOf, Amount, AnyOf, Comparison, parse_condition
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meters import METERS
-from headway.core.policy.policy import (
-    Policy,
-    PolicyState,
-    evaluate,
-    parse_policies,
-    parse_policy,
-    release,
-    replace_policy,
-)
-from headway.core.policy.sample import Sample
+from headway.core.policy.evaluation import PolicyState, evaluate, release, replace_policy
+from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.meters.sample import Sample
+from headway.core.policy.policy import Policy, parse_policies, parse_policy
 
 
 def policy_of(*rules: str, head: str = 'name = "p"') -> Policy:

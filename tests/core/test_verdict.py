@@ -12,9 +12,10 @@ from headway.core.policy.action import ACTIONS, ActionKind
 from headway.core.policy.causes import explain_cause, find_cause, find_reason
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meters import METERS
-from headway.core.policy.policy import PolicyState, evaluate, parse_policy
-from headway.core.policy.sample import Sample
+from headway.core.policy.evaluation import PolicyState, evaluate
+from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.meters.sample import Sample
+from headway.core.policy.policy import parse_policy
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 LAGGING = {"lag_records": 12_408, "lag_bytes": 1_588_224}

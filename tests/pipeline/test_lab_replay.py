@@ -10,7 +10,8 @@ from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samp
 from headway.core.base.errors import Reason
 from headway.core.policy.action import ActionKind
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meter import SHARE_WINDOW_MIN_S, Sample
+from headway.core.policy.meters.meter import SHARE_WINDOW_MIN_S
+from headway.core.policy.meters.sample import Sample
 from headway.pipeline.lab.replays.base import MeterRange, may_hold, must_hold
 
 STUCK = samples(rate(100), rate(100, until=10), 60, blocked_from=10)

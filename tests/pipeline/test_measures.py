@@ -15,7 +15,7 @@ from tests.pipeline.lakes import at, row, write
 
 from headway.core.base.errors import Cause
 from headway.core.policy.causes import find_cause
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters.sample import Sample
 from headway.pipeline.lake import each_once, read_table, spark_schema
 from headway.pipeline.measures import causes
 from headway.pipeline.measures.costs import costs

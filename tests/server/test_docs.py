@@ -10,7 +10,7 @@ import pytest
 
 from headway.core.consumer.options import parse_options
 from headway.core.policy.action import ACTIONS, Which
-from headway.core.policy.meters import METERS
+from headway.core.policy.meters.catalogue import METERS
 from headway.core.routing.advisory import PREFIX
 from headway.core.telemetry.tables import TABLES, VERSION, LakeTable
 from headway.server.admin.metric_help import HELP

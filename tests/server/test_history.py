@@ -14,7 +14,7 @@ import pytest
 from headway.core.base import Cause, ConfigError, Reason
 from headway.core.policy.action import Action, ActionKind
 from headway.core.policy.decision import DecisionKind
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters.sample import Sample
 from headway.core.policy.verdict import Verdict, VerdictBook
 from headway.server.admin.metrics import verdict_family
 from headway.server.config.reading import parse_settings

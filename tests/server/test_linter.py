@@ -13,7 +13,7 @@ from tests.server.test_docs import BLOCKS
 
 from headway.core.policy import Sample, parse_policies
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meters import METERS
+from headway.core.policy.meters.catalogue import METERS
 from headway.server.config.linter import lint
 from headway.server.config.reachability import _implies, contradiction
 from headway.server.config.reading import default_text, parse_settings

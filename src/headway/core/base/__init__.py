@@ -3,6 +3,7 @@
 from headway.core.base.deferred import DELIVERY_WORK, END_WORK, DeferredWork, WorkSteps
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, ProtocolError, Reason, Refused
 from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History
+from headway.core.base.names import Names, unknown
 from headway.core.base.packet_ids import PacketIds
 from headway.core.base.ranking import Ranking
 from headway.core.base.states import IllegalMove, moved
@@ -23,8 +24,8 @@ from headway.core.base.units import (
 
 __all__ = [
     "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
-    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove",
-    "moved", "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
-    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "stop", "Timer", "Timers",
+    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove", "moved",
+    "Names", "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
+    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "stop", "Timer", "Timers", "unknown",
     "WorkSteps",
 ]

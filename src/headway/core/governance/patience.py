@@ -1,8 +1,8 @@
 """The end of patience: a job that its client held for longer than it asked for goes back to its queue.
 
-While the patience lasts, the meters leave it out (``core/policy/meter.py``, rule 8). When it is over, the records that
-were sent so long ago are returned, as the action ``return`` does it, whatever the policy says: others get them, and the
-consumer gets no more before it has settled them.
+While the patience lasts, the meters leave it out (``core/policy/meters/meter.py``, rule 8). When it is over, the
+records that were sent so long ago are returned, as the action ``return`` does it, whatever the policy says: others get
+them, and the consumer gets no more before it has settled them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from headway.core.consumer import Shares, Subscription
-from headway.core.policy import Sample
+from headway.core.policy import Figures, Sample
 from headway.core.routing import Registry
 
 
@@ -23,8 +23,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     job_since_s = pace.stands_since_s if subscription.reader.reads_itself else oldest_unacked_s
     patience_s, starved_since_s = subscription.patience_s, subscription.credit_exhausted_since_s
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
-    return subscription.case.meter.observe(
-        now,
+    figures = Figures(
         position_bytes=position_bytes,
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
@@ -44,6 +43,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.slow_fraction(subscription.feed.key.filter),
     )
+    return subscription.case.meter.observe(now, figures)
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:

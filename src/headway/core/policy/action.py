@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headway.core.base import ConfigError, parse_count, parse_duration, parse_size
+from headway.core.base import ConfigError, Names, parse_count, parse_duration, parse_size, unknown
 from headway.core.message import BadTopic, validate_filter
 from headway.core.policy.condition import Amount, parse_amount
-from headway.core.policy.look import Look
-from headway.core.policy.names import Names, unknown
+from headway.core.policy.meters import Look
 from headway.core.policy.table import read, read_flag, read_text
 from headway.core.selector import BadSelector, compile_selector
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from headway.core.policy.action import Action
 from headway.core.policy.decision import Decision
-from headway.core.policy.meter import Meter
-from headway.core.policy.policy import Policy, PolicyState, evaluate
-from headway.core.policy.sample import Sample
+from headway.core.policy.evaluation import PolicyState, evaluate
+from headway.core.policy.meters import Meter, Sample
+from headway.core.policy.policy import Policy
 from headway.core.policy.trial import Trial
 from headway.core.policy.verdict import Verdict
 

@@ -29,8 +29,7 @@ from headway.core.base import Cause, Reason, format_duration, format_rate, forma
 from headway.core.policy.action import ACTIONS, Action, ActionKind, Which
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.meters import METERS, records, waiting
-from headway.core.policy.sample import PAUSES, Sample
+from headway.core.policy.meters import METERS, PAUSES, Sample, records, waiting
 
 NO_CREDIT_S = 1.0
 LATE_ACK_S = 5.0

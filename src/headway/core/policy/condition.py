@@ -32,8 +32,7 @@ from typing import Literal
 import msgspec
 
 from headway.core.base import ConfigError, format_count
-from headway.core.policy.meters import METERS, SHARE
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters import METERS, SHARE, Sample
 
 Op = Literal[">", ">=", "<", "<="]
 DEPTH_MAX = 8

@@ -23,11 +23,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headway.core.base import ConfigError, parse_count, parse_duration
+from headway.core.base import ConfigError, parse_count, parse_duration, unknown
 from headway.core.policy.action import COUNTED, Action, ActionKind, parse_action
 from headway.core.policy.condition import Comparison, Condition, parse_condition
 from headway.core.policy.meters import METERS
-from headway.core.policy.names import unknown
 from headway.core.policy.table import read, read_flag, read_text
 
 TIMES_MAX = 1000

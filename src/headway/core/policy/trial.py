@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import msgspec
 
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.policy import Policy, PolicyState, evaluate, parse_policies
-from headway.core.policy.sample import Sample
+from headway.core.policy.evaluation import PolicyState, evaluate
+from headway.core.policy.meters import Sample
+from headway.core.policy.policy import Policy, parse_policies
 
 
 class Trial:

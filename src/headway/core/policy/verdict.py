@@ -20,7 +20,7 @@ from headway.core.policy.action import Action, ActionKind
 from headway.core.policy.causes import explain, explain_cause, explain_pressure, find_cause, find_reason
 from headway.core.policy.condition import Reading
 from headway.core.policy.decision import Decision, DecisionKind
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters import Sample
 
 __all__ = [
     "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",

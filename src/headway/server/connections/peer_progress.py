@@ -16,7 +16,7 @@ Two things follow:
    connections together have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
    if that is longer. It fades by half in ``FADES_S``. How long a consumer stands still is compared with that
-   (``core/policy/meter.py``).
+   (``core/policy/meters/meter.py``).
 
 Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
 """

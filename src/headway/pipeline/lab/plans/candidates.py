@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from headway.core.base import ConfigError, parse_duration, parse_share, parse_size
-from headway.core.policy import ActionKind, Policy, Which, parse_policies, unknown
+from headway.core.base import ConfigError, parse_duration, parse_share, parse_size, unknown
+from headway.core.policy import ActionKind, Policy, Which, parse_policies
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
 from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
 from headway.pipeline.lab.plans.toml_text import policy_text

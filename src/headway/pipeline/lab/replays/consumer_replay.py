@@ -20,7 +20,7 @@ import copy
 from math import ceil, inf
 from typing import Self
 
-from headway.core.policy import UNSEEN_S, Action, Meter, Sample, Which
+from headway.core.policy import UNSEEN_S, Action, Figures, Meter, Sample, Which
 from headway.pipeline.lab.replays.trace import ConsumerTrace
 
 STEP_S = UNSEEN_S
@@ -181,8 +181,7 @@ class ConsumerReplay:
         there = self.connected
         excused_until = trace.excused_until(time) if there else None
         others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
-        return self.meter.observe(
-            time,
+        figures = Figures(
             position_bytes=position,
             end_bytes=max(position + 1, end) if lag_records else position,
             lag_records=lag_records,
@@ -198,6 +197,7 @@ class ConsumerReplay:
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
             slow_fraction=trace.slow_fraction[index],
         )
+        return self.meter.observe(time, figures)
 
     @property
     def oldest(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters.sample import Sample
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from headway.core.base import (
     ConfigError,
+    Names,
     Reason,
     format_count,
     format_duration,
@@ -28,9 +29,8 @@ from headway.core.base import (
     parse_share,
     parse_size,
 )
-from headway.core.policy.look import Look
-from headway.core.policy.names import Names
-from headway.core.policy.sample import Sample
+from headway.core.policy.meters.look import Look
+from headway.core.policy.meters.sample import Sample
 
 
 class Unit(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from headway.core.base import ConfigError
+from headway.core.base.errors import ConfigError
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """A meter measures one consumer.
 
 Theory of operation. A consumer is a position in a lane, so nearly every figure about it is a subtraction. The governor
-calls :meth:`Meter.observe` at each look, which happens only to consumers that lag. It passes plain numbers and gets a
-:class:`Sample`. Policies judge samples, in the broker and in the Spark lab alike.
+calls :meth:`Meter.observe` at each look, which happens only to consumers that lag. It passes plain numbers
+(:class:`Figures`) and gets a :class:`Sample`. Policies judge samples, in the broker and in the Spark lab alike.
 
 Rules that keep the figures fair:
 
@@ -35,9 +35,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import deque
 
-from headway.core.policy.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.lateness import Lateness
+from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -45,7 +46,6 @@ BURST_LASTS_S = 60.0
 """A rate that has lasted for longer than this is usual."""
 UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
-LATENESS_EVENTS_MAX = 64
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
 SHARE_WINDOW_S = 30.0
@@ -53,29 +53,6 @@ CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
 SHARE_WINDOW_MIN_S = 15.0
 """A share over less time than this says nothing, and counts as 1."""
-
-
-class Lateness:
-    """A record of when the broker's own loop was late, and by how much. All meters share it and subtract it."""
-
-    __slots__ = ("_events",)
-
-    def __init__(self) -> None:
-        self._events: deque[tuple[float, float]] = deque(maxlen=LATENESS_EVENTS_MAX)
-
-    def add(self, now: float, seconds: float) -> None:
-        """Notes that the loop ran at ``now`` and should have run ``seconds`` earlier."""
-        if seconds > 0:
-            self._events.append((now, seconds))
-
-    def within(self, since: float, now: float) -> float:
-        """Returns how many of the seconds from ``since`` to ``now`` the loop was late."""
-        if not self._events or self._events[-1][0] <= since:
-            return 0.0
-        late = 0.0
-        for at, seconds in self._events:
-            late += max(0.0, min(at, now) - max(at - seconds, since))
-        return min(late, max(0.0, now - since))
 
 
 class Meter:
@@ -152,108 +129,85 @@ class Meter:
 
     # -- the look ---------------------------------------------------------------------------------------------------
 
-    def observe(
-        self,
-        now: float,
-        *,
-        position_bytes: int,
-        end_bytes: int,
-        lag_records: int,
-        oldest_time_s: float | None = None,
-        blocked_since: float | None = None,
-        usual_pause: float = 0.0,
-        unacknowledged_bytes: int = 0,
-        lump_bytes: float = 0.0,
-        connected: bool = True,
-        credit_exhausted_since: float | None = None,
-        oldest_unacked_s: float | None = None,
-        patient_until: float = -math.inf,
-        excused: bool = False,
-        in_flight: int = 0,
-        prefetch: int = 0,
-        held_bytes: int = 0,
-        pool_share: float = 0.0,
-        slow_fraction: float = 0.0,
-        peer_window_closed: bool = False,
-        retransmitting: bool = False,
-    ) -> Sample:
-        """Takes one sample.
-
-        ``oldest_time_s`` is when the oldest waiting record was appended. ``blocked_since`` is when the client last took
-        a byte; None: the socket is writable. ``usual_pause`` is how long it usually stands still in between.
-        ``unacknowledged_bytes`` of what lies before the position have not reached it, and ``lump_bytes`` it may have
-        read unseen. ``credit_exhausted_since`` is when the client's window became full; None: it has room.
-        ``oldest_unacked_s`` is when the oldest record in flight was sent; None: there is none. ``patient_until`` is
-        when the patience that the client asked for ends, and ``excused`` tells whether it takes nothing because of what
-        it holds until then.
-        """
-        drained = position_bytes - self._skipped
-        waits = lag_records > 0
+    def observe(self, now: float, of: Figures) -> Sample:
+        """Takes one sample."""
+        drained, waits = of.position_bytes - self._skipped, of.lag_records > 0
         self._notice_breaks(now, drained)
-        if waits and self._waiting_since is None:
-            self._waiting_since = now if oldest_time_s is None else min(now, max(oldest_time_s, self._since))
-            self._offers.append((self._waiting_since, position_bytes))
-            self._fall_behind(self._waiting_since, position_bytes)
-        waiting = self._waiting_since if waits and self._waiting_since is not None else now
-        if excused:
-            self._excused_upto = max(self._excused_upto, min(now, patient_until))
-            if now < patient_until:
-                self._looks.clear()
-                self._shares.clear()
-        counted = max(waiting, self._excused_upto)
-        if not connected:
+        waiting = self._wait(now, of) if waits else now
+        if of.excused:
+            self._excuse(now, of.patient_until)
+        if not of.connected:
             self._shares.clear()  # it takes nothing because it is away
         if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
-            moved = now if blocked_since is None else blocked_since
-            self._measure(now, moved, drained - unacknowledged_bytes, end_bytes, usual_pause, waits, connected)
-        drain_rate, window, offered_rate, burst = self._rates
-        still = 0.0 if blocked_since is None else now - blocked_since  # a lump in all this time
-        drain_share, catching_up = self._share(now, end_bytes - position_bytes, usual_pause, lump_bytes)
+            self._measure(now, of, drained)
+        drain_share, catching_up = self._share(now, of)
         if waits:
-            self._keep_offer(now, end_bytes)
-            self._last = (now, drained, end_bytes - position_bytes, end_bytes)
+            self._keep_offer(now, of.end_bytes)
+            self._last = (now, drained, of.waiting_bytes, of.end_bytes)
         else:
             self.caught_up(now)
-        starved_since = credit_exhausted_since if waits else None
+            drain_share, catching_up = 1.0, 0.0
+        return self._sample(now, of, waiting, drain_share, catching_up)
+
+    def _sample(self, now: float, of: Figures, waiting: float, drain_share: float, catching_up: float) -> Sample:
+        """Returns the sample of this look. ``waiting``: since when records wait; now: none does."""
+        waits, counted = of.lag_records > 0, max(waiting, self._excused_upto)
+        drain_rate, window, offered_rate, burst = self._rates
+        still = 0.0 if of.blocked_since is None else now - of.blocked_since  # a lump in all this time
+        starved_since = of.credit_exhausted_since if waits else None
         return Sample(
-            lag_records=lag_records,
-            lag_bytes=max(0, end_bytes - position_bytes) if waits else 0,
-            lag_age=self._span(oldest_time_s, now, self._excused_upto) if waits else 0.0,
+            lag_records=of.lag_records,
+            lag_bytes=max(0, of.waiting_bytes) if waits else 0,
+            lag_age=self._span(of.oldest_time_s, now, self._excused_upto) if waits else 0.0,
             drain_rate=drain_rate,
-            drain_slack=lump_bytes / max(window, still) if window else 0.0,
+            drain_slack=of.lump_bytes / max(window, still) if window else 0.0,
             offered_rate=offered_rate,
-            blocked_time=self._span(blocked_since, now, counted),
-            usual_pause=usual_pause,
-            drain_share=drain_share if waits else 1.0,
-            catching_up=catching_up if waits else 0.0,
+            blocked_time=self._span(of.blocked_since, now, counted),
+            usual_pause=of.usual_pause,
+            drain_share=drain_share,
+            catching_up=catching_up,
             credit_exhausted_time=self._span(starved_since, now, counted),
             slow_count=self.slow_count,
-            ack_age=self._span(oldest_unacked_s, now, patient_until) if in_flight > 0 else 0.0,
-            patience_left=max(0.0, patient_until - now) if in_flight or excused else 0.0,
-            pool_share=pool_share,
-            slow_fraction=slow_fraction,
-            in_flight=in_flight,
-            prefetch=prefetch,
-            held_bytes=held_bytes,
+            ack_age=self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0,
+            patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,
+            pool_share=of.pool_share,
+            slow_fraction=of.slow_fraction,
+            in_flight=of.in_flight,
+            prefetch=of.prefetch,
+            held_bytes=of.held_bytes,
             offered_burst=burst,
             credit_exhausted=starved_since is not None,
-            peer_window_closed=peer_window_closed,
-            retransmitting=retransmitting,
+            peer_window_closed=of.peer_window_closed,
+            retransmitting=of.retransmitting,
             rate_window=window,
             waited=self._span(waiting, now),
         )
 
+    def _wait(self, now: float, of: Figures) -> float:
+        """Returns since when records wait without a break."""
+        if self._waiting_since is None:
+            self._waiting_since = now if of.oldest_time_s is None else min(now, max(of.oldest_time_s, self._since))
+            self._offers.append((self._waiting_since, of.position_bytes))
+            self._fall_behind(self._waiting_since, of.position_bytes)
+        return self._waiting_since
+
+    def _excuse(self, now: float, until: float) -> None:
+        """Excuses the consumer up to that time (rule 8)."""
+        self._excused_upto = max(self._excused_upto, min(now, until))
+        if now < until:
+            self._looks.clear()
+            self._shares.clear()
+
     # -- measuring --------------------------------------------------------------------------------------------------
 
-    def _measure(
-        self, now: float, moved: float, reached: int, end_bytes: int, usual_pause: float, waits: bool, connected: bool
-    ) -> None:
-        """Takes the rates of this look, and remembers it. ``moved``: when the client last took a byte."""
-        self._rates = (*self._drain(now, moved, reached, usual_pause), *self._offered(now, end_bytes))
-        if waits:
-            self._keep_look(now, moved, reached, usual_pause)
-            if connected and (now - moved < STEP_S or now - moved > usual_pause):  # not in the middle of a lump
-                self._keep_share(now, end_bytes, reached)
+    def _measure(self, now: float, of: Figures, drained: int) -> None:
+        """Takes the rates of this look, and remembers it."""
+        moved, reached = now if of.blocked_since is None else of.blocked_since, drained - of.unacknowledged_bytes
+        self._rates = (*self._drain(now, moved, reached, of.usual_pause), *self._offered(now, of.end_bytes))
+        if of.lag_records > 0:
+            self._keep_look(now, moved, reached, of.usual_pause)
+            if of.connected and (now - moved < STEP_S or now - moved > of.usual_pause):  # not in the middle of a lump
+                self._keep_share(now, of.end_bytes, reached)
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
@@ -290,23 +244,21 @@ class Meter:
             return max(0.0, (reached - self._last[1]) / (now - self._last[0])), 0.0
         return 0.0, 0.0
 
-    def _share(
-        self, now: float, waiting_bytes: int, usual_pause: float, lump_bytes: float
-    ) -> tuple[float, float]:
+    def _share(self, now: float, of: Figures) -> tuple[float, float]:
         """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6). Of both,
         the most that it may be: a lump is on its way."""
         if not self._shares or now - self._shares[0][0] < SHARE_WINDOW_MIN_S:
             return 1.0, 0.0
         upto, end, reached = self._shares[-1]
         _, end_then, reached_then = self._shares[0]
-        share = min(1.0, (reached - reached_then + lump_bytes) / (end - end_then)) if end > end_then else 1.0
-        late_s = max(CLOSING_WINDOW_S, PAUSES * usual_pause)
+        share = min(1.0, (reached - reached_then + of.lump_bytes) / (end - end_then)) if end > end_then else 1.0
+        late_s = max(CLOSING_WINDOW_S, PAUSES * of.usual_pause)
         since, end_then, reached_then = next(
             (look for look in reversed(self._shares) if upto - look[0] >= late_s), self._shares[0]
         )
         window = self._span(since, upto)
-        closing = (reached - reached_then + lump_bytes - (end - end_then)) / window if window > 0 else 0.0
-        return share, waiting_bytes / closing if closing > 0 else math.inf
+        closing = (reached - reached_then + of.lump_bytes - (end - end_then)) / window if window > 0 else 0.0
+        return share, of.waiting_bytes / closing if closing > 0 else math.inf
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
         """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""

@@ -1,0 +1,249 @@
+"""Policies: ordered rules for the consumers of some topics, and the state of these rules for each consumer.
+
+Theory of operation. ``evaluate(policy, state, sample, now)`` looks at one consumer once. It is pure arithmetic on the
+sample, ``now`` and the consumer's :class:`PolicyState`, so the broker and the Spark lab run the same code. It decides,
+and leaves the doing to the caller. Each rule goes through these phases, independently of the others:
+
+    IDLE ---- when holds ----> PENDING ---- held for long enough ----> COUNTED or ACTIVE ---- steps back ----> IDLE
+               (onset)            |                                    (times not reached / fired)
+                                  +---- fails, or the lag was gone in between ----> IDLE
+
+1. **for**: ``when`` must hold at every look from the onset on, for so long by the clock. The number of looks does not
+   matter.
+2. **retries = n**: from the onset on ``when`` is tested n times, ``for / n`` apart, and ignored between the tests. If
+   one test finds it false, the rule is idle again. A look counts for one test only, so late looks delay the rule.
+3. **times = n**: the rule fires the n-th separate time that ``when`` held long enough. Then counting begins anew. Two
+   times are separate if the rule has stepped back in between. With **within**, only times that began so recently count.
+4. **Stepping back**: a rule with ``until`` steps back when ``until`` holds and ``when`` does not. Without ``until``, it
+   steps back when ``when`` fails even with its thresholds eased by a fifth. Then an action that lasts gets a ``clear``
+   decision; an action that is done once gets none.
+5. **An idle consumer is never slow**: while nothing waits and nothing is in flight, no ``when`` holds and every rule
+   steps back. So no consumer stays marked after it has recovered.
+6. **Clocks restart when the lag was gone**, even if it was gone only between two looks: a condition that needs lag has
+   held no longer than records have waited (``Sample.waited``).
+7. **Dry run**: ``enforce = false`` changes nothing but ``Decision.enforced``.
+8. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
+9. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
+   ``state.shift(seconds)``, which moves running clocks, so no consumer is charged for that time.
+
+The caller looks at a consumer for as long as it lags or its state is not ``settled``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from headway.core.policy.action import Action, ActionKind, Move
+from headway.core.policy.decision import Decision, DecisionKind
+from headway.core.policy.meters import Sample
+from headway.core.policy.policy import Policy
+from headway.core.policy.rule import Rule
+
+EASE = 0.2
+"""The share of its threshold by which a value must be back on the right side before a rule steps back."""
+_SLACK_S = 1e-6
+"""Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
+
+
+class _Phase(Enum):
+    IDLE = 0
+    PENDING = 1
+    COUNTED = 2
+    ACTIVE = 3
+
+
+class _RuleState:
+    """The state of one rule for one consumer."""
+
+    __slots__ = ("fired_at", "moves", "next_test", "onsets", "phase", "since", "tests")
+
+    def __init__(self) -> None:
+        self.phase = _Phase.IDLE
+        self.since = 0.0
+        self.fired_at = 0.0
+        self.next_test = 0.0
+        self.tests = 0
+        self.onsets: list[float] = []
+        self.moves: tuple[Move, ...] = ()
+        """The answer of its plugged-in action when it fired."""
+
+
+class PolicyState:
+    """The states of a policy's rules for one consumer."""
+
+    __slots__ = ("_rules", "late_s", "minds_acks", "plugged")
+
+    def __init__(self, policy: Policy) -> None:
+        self._rules = [_RuleState() for _ in policy.rules]
+        self.late_s: float | None = None
+        """The broker's summed lateness when the clocks were last moved; None: they never ran."""
+        self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
+        """The consumer has to be watched while it has something to acknowledge, even if nothing waits for it."""
+        self.plugged = policy.plugged_meters()
+        """The plugged-in meters to measure at each look."""
+
+    @property
+    def settled(self) -> bool:
+        """Tells whether no clock runs and no rule is active. Then there is nothing to evaluate until the consumer lags.
+        """
+        return all(state.phase is _Phase.IDLE for state in self._rules)
+
+    @property
+    def steady(self) -> bool:
+        """Tells whether each rule is idle or active, so that no clock runs. A look changes nothing until a ``when``
+        becomes true or an active rule steps back."""
+        return all(state.phase in (_Phase.IDLE, _Phase.ACTIVE) for state in self._rules)
+
+    def active(self) -> Iterator[int]:
+        """Yields the indexes of the rules that have fired and not stepped back."""
+        return (index for index, state in enumerate(self._rules) if state.phase is _Phase.ACTIVE)
+
+    def hold(self, index: int, moves: tuple[Move, ...]) -> None:
+        """Remembers the answer of a rule's plugged-in action."""
+        self._rules[index].moves = moves
+
+    def lasting(self, policy: Policy) -> Iterator[Action]:
+        """Yields the actions in force: the enforced actions of active rules."""
+        for rule, state in zip(policy.rules, self._rules, strict=True):
+            if state.phase is _Phase.ACTIVE and rule.enforce:
+                if rule.then.kind is ActionKind.PLUGIN:
+                    yield from (move.action for move in state.moves if move.action is not None)
+                else:
+                    yield rule.then
+
+    def keep_up(self, late_s: float) -> None:
+        """Moves running clocks by the broker's lateness since the last call. Called before each look with the sum of
+        all lateness."""
+        if self.late_s is not None and late_s > self.late_s:
+            self.shift(late_s - self.late_s)
+        self.late_s = late_s
+
+    def shift(self, seconds: float) -> None:
+        """Moves all running clocks by so many seconds, which were the broker's own fault."""
+        for state in self._rules:
+            state.since += seconds
+            state.fired_at += seconds
+            state.next_test += seconds
+            state.onsets = [onset + seconds for onset in state.onsets]
+
+
+def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
+    """Returns the policy's decisions about one consumer now, in the order of its rules."""
+    decisions: list[Decision] = []
+    for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
+        decision = _look(index, rule, rule_state, sample, now)
+        if decision is not None:
+            decisions.append(decision)
+            if decision.kind is DecisionKind.FIRE and decision.enforced and decision.action.kind.ends_subscription:
+                break
+    return decisions
+
+
+def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
+    """Steps all rules back, without a look at the meters, because the policy no longer governs the consumer."""
+    decisions = [
+        _clear(index, rule, rule_state, sample, now)
+        for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True))
+        if rule_state.phase is _Phase.ACTIVE and rule.then.kind.stateful
+    ]
+    state._rules = [_RuleState() for _ in policy.rules]
+    return decisions
+
+
+def replace_policy(
+    old: Policy, state: PolicyState, new: Policy, sample: Sample, now: float
+) -> tuple[PolicyState, list[Decision]]:
+    """Replaces a policy after a reload. Rules that both policies have keep their state; the others step back."""
+    fresh = PolicyState(new)
+    taken: set[int] = set()
+    for index, rule in enumerate(new.rules):
+        same = [at for at, known in enumerate(old.rules) if known == rule and at not in taken]
+        if same:
+            taken.add(same[0])
+            fresh._rules[index] = state._rules[same[0]]
+            state._rules[same[0]] = _RuleState()
+    return fresh, release(old, state, sample, now)
+
+
+def _look(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision | None:
+    holds = not sample.idle and rule.when.holds(sample)
+    if state.phase is _Phase.ACTIVE:
+        if not _steps_back(rule, sample, holds):
+            return None
+        decision = _clear(index, rule, state, sample, now) if rule.then.kind.stateful else None
+        state.phase = _Phase.IDLE
+        return decision
+    if state.phase is not _Phase.IDLE:
+        waiting_since = now - sample.waited if sample.waited is not None else state.since
+        lag_was_gone = rule.when.needs_lag and waiting_since > state.since + _SLACK_S
+        if lag_was_gone or sample.idle or (state.phase is _Phase.COUNTED and _steps_back(rule, sample, holds)):
+            state.phase = _Phase.IDLE
+    if state.phase is _Phase.IDLE and holds:
+        state.phase, state.since, state.tests = _Phase.PENDING, now, 0
+        state.next_test = now + (rule.for_s / rule.retries if rule.retries else 0.0)
+    if state.phase is not _Phase.PENDING or not _held_long_enough(rule, state, holds, now):
+        return None
+    return _count(index, rule, state, sample, now)
+
+
+def _held_long_enough(rule: Rule, state: _RuleState, holds: bool, now: float) -> bool:
+    """Applies rules 1 and 2 of this file. The rule goes back to IDLE if its condition fails."""
+    if rule.retries:
+        if now + _SLACK_S < state.next_test:
+            return False
+        step = rule.for_s / rule.retries
+        state.tests += 1
+        state.next_test = max(state.next_test + step, now + step / 2)
+    if not holds:
+        state.phase = _Phase.IDLE
+        return False
+    return state.tests >= rule.retries if rule.retries else now - state.since + _SLACK_S >= rule.for_s
+
+
+def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision | None:
+    """Applies rule 3 of this file: counts one more time, and fires if that makes enough."""
+    state.onsets.append(state.since)
+    if rule.within_s:
+        state.onsets = [onset for onset in state.onsets if now - onset <= rule.within_s]
+    if len(state.onsets) < rule.times:
+        state.phase = _Phase.COUNTED
+        return None
+    state.onsets, state.moves = [], ()
+    state.phase, state.fired_at = _Phase.ACTIVE, now
+    return Decision(
+        rule=index,
+        kind=DecisionKind.FIRE,
+        action=rule.then,
+        enforced=rule.enforce,
+        readings=rule.when.readings(sample),
+        window_s=rule.for_s,
+        held_s=max(0.0, now - state.since),
+        tests=rule.retries,
+        times=rule.times,
+        rule_name=rule.name,
+    )
+
+
+def _steps_back(rule: Rule, sample: Sample, holds: bool) -> bool:
+    """Applies rules 4 and 5 of this file."""
+    if sample.idle:
+        return True
+    if rule.until is not None:
+        return not holds and rule.until.holds(sample)
+    return not rule.when.holds(sample, EASE)
+
+
+def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision:
+    readings = rule.when.readings(sample, EASE) if rule.until is None else rule.until.readings(sample)
+    return Decision(
+        rule=index,
+        kind=DecisionKind.CLEAR,
+        action=rule.then,
+        enforced=rule.enforce,
+        readings=readings,
+        window_s=rule.for_s,
+        held_s=max(0.0, now - state.fired_at),
+        rule_name=rule.name,
+        moves=state.moves,
+    )

@@ -1,0 +1,45 @@
+"""Figures: the plain numbers on one consumer that a meter makes a sample of."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The figures on one consumer at one look that a sample is made of."""
+
+    position_bytes: int
+    end_bytes: int
+    lag_records: int
+    oldest_time_s: float | None = None
+    """The time when the oldest waiting record was appended."""
+    blocked_since: float | None = None
+    """The time when the client last took a byte; None: the socket is writable."""
+    usual_pause: float = 0.0
+    """Seconds for which the client usually stands still in between."""
+    unacknowledged_bytes: int = 0
+    """Bytes before the position that have not reached the client."""
+    lump_bytes: float = 0.0
+    """Bytes that the client may have read unseen."""
+    connected: bool = True
+    credit_exhausted_since: float | None = None
+    """The time when the client's window became full; None: it has room."""
+    oldest_unacked_s: float | None = None
+    """The time when the oldest record in flight was sent; None: there is none."""
+    patient_until: float = -math.inf
+    """The end of the patience that the client asked for."""
+    excused: bool = False
+    """The client takes nothing because of what it holds until then."""
+    in_flight: int = 0
+    prefetch: int = 0
+    held_bytes: int = 0
+    pool_share: float = 0.0
+    slow_fraction: float = 0.0
+    peer_window_closed: bool = False
+    retransmitting: bool = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.end_bytes - self.position_bytes

@@ -7,6 +7,7 @@ A world is a context: what is in it is there while the canary sings. ``held`` ru
 from __future__ import annotations
 
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from typing import NamedTuple
 
 import pika
@@ -248,7 +250,61 @@ def scrape(broker: BrokerProcess) -> Iterator[None]:
     del socks
 
 
+NEWCOMERS = 1000
+COMING_S = 3.0
+KEPT = [(f"kept/{number}", bytes(100_000)) for number in range(4)]
+
+
+@contextmanager
+def newcomers(broker: BrokerProcess) -> Iterator[None]:
+    """A thousand clients come within three seconds, and each gets 400 kB of retained records. Every third resets its
+    connection half-way, every other third reads slowly. Then the next thousand come."""
+    keeper = mqtt(broker, "keeper")
+    for topic, body in KEPT:
+        keeper.sendall(encode_publish(topic, body, qos=0, retain=True))
+    until(lambda: broker.publisher("keeper").get("published_records") == len(KEPT), what="the records are retained")
+
+    def come(over: threading.Event) -> None:
+        number = 0
+        while not over.is_set():
+            _wave(broker, range(number, number + NEWCOMERS), over)
+            number += NEWCOMERS
+
+    with beside(come):
+        yield
+
+
+def _wave(broker: BrokerProcess, numbers: range, over: threading.Event) -> None:
+    """Whoever has all of it, or is tired of it, goes."""
+    wanted = sum(len(body) for _, body in KEPT)
+    began, coming = time.monotonic(), list(reversed(numbers))
+    came: dict[socket.socket, int] = {}
+    with DefaultSelector() as ready:
+        while (coming or came) and not over.is_set():
+            due = (time.monotonic() - began) / COMING_S * NEWCOMERS
+            while coming and NEWCOMERS - len(coming) < due:
+                number = coming.pop()
+                sock = mqtt(broker, f"newcomer {number}")
+                sock.sendall(encode_subscribe(1, ["kept/#"]))
+                ready.register(sock, EVENT_READ, number)
+                came[sock] = 0
+            for key, _ in ready.select(0.01):
+                sock, slow = key.fileobj, key.data % 3 == 1
+                assert isinstance(sock, socket.socket)
+                came[sock] += len(sock.recv(4096 if slow else 1 << 17))
+                resets = key.data % 3 == 2 and came[sock] > wanted // 2
+                if resets:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if resets or came[sock] >= wanted:
+                    ready.unregister(sock)
+                    del came[sock]
+                    sock.close()
+        for sock in came:
+            sock.close()
+
+
 WORLDS = {
+    "newcomers": Setting(newcomers, "64MB", "256MB"),
     "away": Setting(away, "1200MB", "1GB"),
     "stuck queues": Setting(stuck_queues, "64MB", "128MB"),
     "selectors": Setting(selectors, "64MB", "256MB"),

@@ -5,6 +5,8 @@
     python -m bench.behaviours --policies my.toml             its [[policy]] tables in the place of Headway's default
     python -m bench.behaviours --trials more.toml             its [[trial]] (or [[policy]]) tables beside the others
     python -m bench.behaviours --only stuck,modem             the kinds with these words in their names
+    python -m bench.behaviours --lake lakes                   the brokers' telemetry is kept, in lakes/seed-1
+    python -m bench.behaviours --lab lakes                    no run: how far the lab agrees with these brokers
     python -m bench.behaviours --read one.json --read two.json --page docs/JUDGEMENT.md     the tables of these runs
 
 How to read the figures: docs/JUDGEMENT.md.
@@ -47,17 +49,23 @@ def _judge(arguments: list[str]) -> int:
     parser.add_argument("--policies", type=Path, help="a config whose policies are judged in the place of the default")
     parser.add_argument("--trials", type=Path, action="append", default=[], help="a file with more policies")
     parser.add_argument("--only", default="", help="only kinds with one of these words in their names")
+    parser.add_argument("--lake", type=Path, metavar="FOLDER", help="what the brokers record goes here")
+    parser.add_argument("--lab", type=Path, metavar="FOLDER", help="no run: replay the lakes that are there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="labels, verdicts and scores go here")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="an SVG file of the scores")
     parser.add_argument("--page", type=Path, metavar="FILE", help="the tables go between the marks on this page")
     parser.add_argument("--read", type=Path, action="append", metavar="FILE", help="no run: count such a JSON anew")
-    parser.add_argument("--show", default="", metavar="POLICY", help="every false and missed verdict of this policy")
+    parser.add_argument("--show", default="", metavar="POLICY", help="all that is said by this policy")
     given = parser.parse_args(arguments)
     try:
         seeds = [int(text) for text in given.seed.split(",")]
     except ValueError:
         raise BenchError(f"--seed: numbers, not {given.seed!r}") from None
 
+    if given.lab is not None:
+        from bench.behaviours.lab import replay
+
+        return replay(given.lab, given.show)
     from bench.behaviours.session import session
 
     return asyncio.run(session(given, seeds))

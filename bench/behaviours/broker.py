@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 import tomllib
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, PeerFailed
 from bench.peers.headway import Headway
+from bench.peers.peer import Running
 from headway.server.config import default_text
 
 IN_FORCE = "Headway"
@@ -33,10 +38,20 @@ keep = "1h"
 """
 
 
-class JudgedHeadway(Headway):
-    """Headway with the policies of ``in_force`` (a config file; None: the default one) and of ``more`` files."""
+TELEMETRY = """
+[telemetry]
+path = "{lake}"
+"""
+END_S = 20.0
 
-    def __init__(self, in_force: Path | None = None, more: tuple[Path, ...] = ()) -> None:
+
+class JudgedHeadway(Headway):
+    """Headway with the policies of ``in_force`` (a config file; None: the default one) and of ``more`` files. ``lake``
+    is the folder that its telemetry goes to; None: it has none."""
+
+    def __init__(
+        self, in_force: Path | None = None, more: tuple[Path, ...] = (), lake: Path | None = None
+    ) -> None:
         text = default_text() if in_force is None else _read(in_force)
         policies = _tables(text, "policy")
         if not policies:
@@ -51,9 +66,23 @@ class JudgedHeadway(Headway):
         self.trials = [str(trial["name"]) for trial in trials]
         tables = [("policy", policy) for policy in policies] + [("trial", trial) for trial in trials]
         self.config = CONFIG + "\n".join(_written(kind, table) for kind, table in tables)
+        if lake is not None:
+            self.config += TELEMETRY.replace("{lake}", str(lake.absolute()))
 
     def settings(self) -> str:
         return self.config
+
+
+def end(running: Running) -> None:
+    """Ends the broker as its operator would, so that all it has recorded is written. Raises PeerFailed."""
+    for pid in running.process.pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + END_S
+    while not running.process.ended:
+        if time.monotonic() > deadline:
+            raise PeerFailed(f"{running.peer.name} does not end")
+        time.sleep(0.05)
 
 
 def _read(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.behaviours import report, results
 from bench.behaviours.actor import Kind
-from bench.behaviours.broker import IN_FORCE, JudgedHeadway
+from bench.behaviours.broker import IN_FORCE, JudgedHeadway, end
 from bench.behaviours.kinds.every import EVERY
 from bench.behaviours.run import Run, perform
 from bench.errors import BenchError
@@ -37,7 +38,7 @@ async def session(given: argparse.Namespace, seeds: list[int]) -> int:
 
 
 async def _judged(given: argparse.Namespace, seeds: list[int]) -> dict[str, Any]:
-    peer = JudgedHeadway(given.policies, tuple(given.trials))
+    trials = JudgedHeadway(given.policies, tuple(given.trials)).trials
     kinds = _chosen(given.only)
     runs: list[Run] = []
     machine_before = machine()
@@ -49,9 +50,12 @@ async def _judged(given: argparse.Namespace, seeds: list[int]) -> dict[str, Any]
             def tell(share: float, task: Any = task) -> None:
                 bar.update(task, completed=share)
 
-            with start(peer) as running:
+            lake = None if given.lake is None else given.lake / f"seed-{seed}"
+            with start(JudgedHeadway(given.policies, tuple(given.trials), lake)) as running:
                 runs.append(await perform(running, seed, given.minutes * 60, kinds, tell))
-    return results.document(runs, [IN_FORCE, *peer.trials], machine_before)
+                if lake is not None:
+                    await asyncio.to_thread(end, running)
+    return results.document(runs, [IN_FORCE, *trials], machine_before)
 
 
 def _chosen(words: str) -> list[Kind] | None:

@@ -151,14 +151,17 @@ def _samples(blocks: list[dict[str, Any]], series: list[Series], traffic: Traffi
     owner = np.repeat(np.arange(len(blocks), dtype=np.int32), counts)
     same = {
         "run": run, "broker": BROKER, "filter": traffic.filter, "lane": lane_name(traffic.filter),
-        "listener": LISTENER, "protocol": PROTOCOL, "policy": POLICY.name, "policy_asked": "",
+        "listener": LISTENER, "protocol": PROTOCOL, "policy": POLICY.name, "policy_asked": "", "topics": "",
     }  # fmt: skip
     nought = {
         "skipped_records", "skipped_bytes", "producer_stall_ms", "usual_pause_ms", "most_lag_ago_ms",
-        "least_lag_ago_ms", "excused_ms",
+        "least_lag_ago_ms", "excused_ms", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms",
     }  # fmt: skip
     unknown = {"drain_share": 1}
-    alike = {"most_lag_bytes": "lag_bytes", "least_lag_bytes": "lag_bytes"}
+    alike = {
+        "most_lag_bytes": "lag_bytes", "least_lag_bytes": "lag_bytes", "unacked_ms": "ack_age_ms",
+        "window_full_ms": "credit_exhausted_ms",
+    }  # fmt: skip
     arrays = []
     for field in schema:
         if field.name in same:

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
@@ -165,6 +166,35 @@ def test_a_row_tells_the_most_and_the_least_that_waited_since_the_row_before() -
     assert (row["least_lag_bytes"], row["least_lag_ago_ms"], row["lag_bytes"]) == (0, 0.0, 0)
     assert row["most_lag_bytes"] > first["lag_bytes"]
     assert 0 < row["most_lag_ago_ms"] < 1000
+
+
+def test_a_row_has_the_figures_that_meters_go_by() -> None:
+    scene = Scene(BLOCKED)
+    scene.consumer("full", "t/#", 1, options={"patience": "20m"}, window=3, acks=False)
+    scene.consumer("latest", "t/#", options={"conflate": "0s"})
+    scene.client("publisher").publish("t/a", 0, 20, qos=1)
+    scene.run(1.5)
+    rows = {row["client"]: row for row in scene.rows("consumer_samples")}
+    full, latest = rows["full"], rows["latest"]
+    assert full["patience_ms"] == 1_200_000
+    assert full["ack_age_ms"] == full["credit_exhausted_ms"] == 0  # it has patience
+    assert full["unacked_ms"] == full["window_full_ms"] == pytest.approx(1300, abs=200)
+    assert (latest["patience_ms"], latest["unacked_ms"], latest["window_full_ms"]) == (0, 0, 0)
+    assert (full["conflates"], latest["conflates"]) == (False, True)
+
+
+def test_a_row_of_a_queues_member_names_the_topics_of_its_policy() -> None:
+    stage = QueueStage()
+    recorder = Recorder()
+    observer = stage.broker.registry.observer = LakeObserver(stage.broker.registry, recorder, run="r1", broker="b")
+    peer = stage.peer("peer")
+    peer.declare("q")
+    peer.consume("q", 1)
+    stage.run(1.0)
+    observer.tick(stage.now, {})
+    (row,) = [row for batch in recorder.take() for row in rows_of(batch) if batch.table == "consumer_samples"]
+    assert row["topics"].splitlines()[0] == "$queue/q"
+    assert row["topics"].splitlines()[-1] == "#"
 
 
 def test_every_verdict_has_a_row_and_says_what_the_book_says() -> None:

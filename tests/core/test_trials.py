@@ -77,6 +77,19 @@ def test_a_trial_judges_also_whom_the_policy_in_force_ends_at_the_same_look() ->
     assert [name for name, _ in _fired(stage)] == ["soon"]
 
 
+def test_who_is_away_cannot_be_disconnected_by_a_trial_either() -> None:
+    trial = '[[trial]]\nname = "t"\n[[trial.rule]]\nwhen = { lag_records = 10 }\nthen = '
+    stage = _stage(f'{trial}"disconnect"\n' + trial.replace('"t"', '"u"') + '"close_consumer"')
+    client = stage.client("c", expiry_s=3600)
+    client.subscribe("prices/#", qos=1)
+    client.leave()
+    publisher = stage.client("p")
+    for number in range(5):
+        publisher.publish("prices/a", number * 100, 100, size=1000, qos=1)
+        stage.run(1.0)
+    assert _fired(stage) == []
+
+
 def test_a_reload_keeps_the_trials_that_stay_the_same() -> None:
     stage = _stage()
     _stuck(stage, 6)

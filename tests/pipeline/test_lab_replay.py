@@ -280,6 +280,59 @@ def test_the_policy_is_chosen_as_the_broker_chooses() -> None:
     assert replay(shared, rule, topics=["u/#"]).hit is not None
 
 
+@pytest.mark.parametrize(
+    ("recorded", "topics", "chosen"),
+    [
+        ("$queue/q\norders/#\n#", "orders/#", True),
+        ("$queue/q\norders/#\n#", "$queue/q", True),
+        ("$queue/q\norders/#\n#", "prices/#", False),
+        (None, "#", True),  # an older broker did not record them
+        (None, "$queue/q", True),
+        (None, "orders/#", False),
+    ],
+)
+def test_the_policy_of_a_queue_is_chosen_by_all_its_topics(recorded: str | None, topics: str, chosen: bool) -> None:
+    rows = [dict(one, filter="$queue/q", protocol="amqp", topics=recorded) for one in STUCK]
+    hit = replay(trace(rows), {"when": {"blocked_time": "5s"}, "then": "disconnect"}, topics=[topics]).hit
+    assert (hit is not None) is chosen
+
+
+def test_what_has_not_reached_a_client_is_not_drained() -> None:
+    """From 10 s on the kernel takes on as before for 20 s, and the client's host acknowledges none of it."""
+    rows = samples(rate(100), total(rate(100, until=10), rate(90, since=10, until=30)), 60)
+    rule = {"when": {"drain_rate": "<5000B/s"}, "then": "disconnect"}
+    late = replay(trace(rows), rule).hit
+    assert late is not None
+    assert late.time == pytest.approx(31, abs=1)
+    there = [dict(one, unacknowledged_bytes=max(0, min(at, 30) - 10) * 9000) for at, one in enumerate(rows)]
+    soon = replay(trace(there), rule).hit
+    assert soon is not None
+    assert soon.time == pytest.approx(12, abs=1)  # who takes all that waited at the look before is not judged
+    lumps = [dict(one, lump_bytes=50_000.0) for one in there]
+    after = replay(trace(lumps), rule).hit
+    assert after is None  # it may have read some of it
+
+
+def test_what_is_left_out_for_who_asked_for_the_latest_only_is_no_lag() -> None:
+    rows = samples(rate(100), rate(100), 60)
+    for one in rows:
+        for unit in ("records", "bytes"):
+            one[f"skipped_{unit}"] = one[f"drained_{unit}"] * 3 // 4
+            one[f"drained_{unit}"] -= one[f"skipped_{unit}"]
+    rule = {"when": {"lag_age": "3s"}, "then": "disconnect"}
+    assert replay(trace(rows), rule).hit is not None  # a policy left it out
+    assert replay(trace([one | {"conflates": True} for one in rows]), rule).hit is None
+
+
+def test_who_is_away_is_told_of_and_not_disconnected() -> None:
+    rows = [dict(one, durable=True, connected=at < 10, blocked_ms=0.0) for at, one in enumerate(STUCK)]
+    rule = {"when": {"lag_age": "3s"}, "then": "notify"}
+    assert replay(trace(rows), rule).found is not None
+    assert replay(trace(rows), rule | {"then": "close_consumer"}).found is None
+    share = {"when": {"drain_share": "<90%"}, "then": "notify"}
+    assert replay(trace(rows), share).found is None  # it takes nothing because it is away
+
+
 def test_without_a_policy_it_stands_at_each_sample_where_it_was_recorded() -> None:
     for rows in (STUCK, SLOW, RECOVERS):
         one = trace(rows)

@@ -98,6 +98,14 @@ def test_the_policies_in_force_are_told_as_they_are_written_and_nothing_else_is(
         {"name": "p", "rule": [{"when": {"lag_age": "1s"}, "then": "notify"}]}
     ]
     assert "scrypt" not in own.policies_text
+    assert "trial" not in json.loads(own.policies_text)
+
+
+def test_trials_are_told_beside_the_policies_in_force() -> None:
+    text = '[[trial]]\nname = "t"\n[[trial.rule]]\nwhen = { lag_age = "1s" }\nthen = "disconnect"\n'
+    assert json.loads(parse_settings(text).policies_text)["trial"] == [
+        {"name": "t", "rule": [{"when": {"lag_age": "1s"}, "then": "disconnect"}]}
+    ]
 
 
 def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:

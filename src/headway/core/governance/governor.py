@@ -156,7 +156,7 @@ class Governor:
     def _decide(self, subscription: Subscription, decision: Decision, sample: Sample, now: float) -> None:
         session, action = subscription.session, decision.action
         wall_s = now + self._registry.wall_offset_s
-        if not session.connected and action.kind in (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER):
+        if not session.connected and action.kind.needs_connection:
             return  # it has disconnected already
         if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
             decision = msgspec.structs.replace(decision, enforced=False)  # the rule has to say ``durable`` for that

@@ -30,9 +30,9 @@ class Trials:
 
     def look(self, subscription: Subscription, sample: Sample, now: float, late_s: float) -> None:
         """Lets the consumer's trials judge the sample."""
+        session = subscription.session
         for trial in subscription.case.trials:
-            for decision in trial.evaluate(sample, now, late_s):
-                session = subscription.session
+            for decision in trial.evaluate(sample, now, late_s, connected=session.connected):
                 self.made += 1
                 verdict = judge(
                     decision, with_peer(sample, subscription), number=self.made, now=now,

@@ -45,6 +45,11 @@ class ActionKind(StrEnum):
         """Tells whether the action leaves no consumer to which further rules could apply."""
         return self in (ActionKind.DISCONNECT, ActionKind.DELETE_SUBSCRIPTION)
 
+    @property
+    def needs_connection(self) -> bool:
+        """Tells whether the action means nothing to a consumer whose client is away."""
+        return self in (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER)
+
 
 _STATEFUL = frozenset(
     (

@@ -30,12 +30,16 @@ class Trial:
         self.slow_count = 0
         self._counts = any(leaf.meter == "slow_count" for rule in policy.rules for leaf in rule.when.leaves())
 
-    def evaluate(self, sample: Sample, now: float, late_s: float) -> list[Decision]:
-        """Returns what the trial decides now. ``late_s``: the sum of the broker's lateness."""
+    def evaluate(self, sample: Sample, now: float, late_s: float, *, connected: bool = True) -> list[Decision]:
+        """Returns what the trial decides now. ``late_s``: the sum of the broker's lateness. ``connected``: the client
+        is there, so that it can be disconnected."""
         self.state.keep_up(late_s)
         if self._counts:
             sample = msgspec.structs.replace(sample, slow_count=self.slow_count)
-        decisions = evaluate(self.policy, self.state, sample, now)
+        decisions = [
+            decision for decision in evaluate(self.policy, self.state, sample, now)
+            if connected or not decision.action.kind.needs_connection
+        ]
         if any(decision.kind is DecisionKind.FIRE for decision in decisions) and not self.slow:
             self.slow, self.slow_count = True, self.slow_count + 1
         elif self.slow and not any(True for _ in self.state.active()):

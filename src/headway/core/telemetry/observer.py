@@ -31,6 +31,8 @@ from headway.core.telemetry.histogram import Histogram
 from headway.core.telemetry.recorder import Recorder
 
 ROWS_PER_TICK = 256
+TOPICS_MAX = 100
+"""The most filters of a queue in a row."""
 
 
 class _Trail:
@@ -153,6 +155,7 @@ class LakeObserver:
 
     def _consumer(self, subscription: Subscription, trail: _Trail, sample: Sample, now: float, ended: str) -> None:
         session, feed, books = subscription.session, subscription.feed, account(subscription)
+        options = subscription.request.options
         self._count(subscription, trail, books.drained_records, books.drained_bytes)
         here = books.lag_bytes, now
         most, most_at_s = here if trail.most is None or trail.most[0] <= here[0] else trail.most
@@ -160,7 +163,7 @@ class LakeObserver:
         self._recorder.add("consumer_samples", (
             self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
             subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
-            subscription.case.policy.name, subscription.request.options.policy or "", session.connected,
+            subscription.case.policy.name, options.policy or "", session.connected,
             state_of(subscription), ended,
             subscription.case.slow, books.offered_records, books.offered_bytes, books.drained_records,
             books.drained_bytes, books.skipped_records, books.skipped_bytes, books.lag_records, books.lag_bytes,
@@ -170,6 +173,10 @@ class LakeObserver:
             self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
             _ms(sample.usual_pause), sample.drain_share, most, _ms(now - most_at_s), least, _ms(now - least_at_s),
             _ms(sample.patience_left) if sample.excused else 0.0,
+            "\n".join(subscription.reader.names(subscription)[:TOPICS_MAX]) if subscription.reader.queue else "",
+            options.conflate_s is not None, sample.unacknowledged_bytes, sample.lump_bytes,
+            _ms(options.patience_s or 0.0), _ago(subscription.oldest_unacknowledged_s(), now),
+            _ago(subscription.credit_exhausted_since_s, now),
         ))  # fmt: skip
         trail.rows += 1
         trail.most = trail.least = None
@@ -257,6 +264,11 @@ class LakeObserver:
 
     def _time(self, now: float) -> int:
         return int((now + self._wall_offset_s) * 1_000_000)
+
+
+def _ago(since: float | None, now: float) -> float:
+    """Returns how many milliseconds ago that was; 0: it is not so."""
+    return 0.0 if since is None else _ms(now - since)
 
 
 def _ms(seconds: float) -> float:

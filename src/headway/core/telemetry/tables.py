@@ -91,6 +91,13 @@ CONSUMER_SAMPLES = LakeTable(
         Column("least_lag_bytes", "int", "the fewest bytes that waited at a look since the row before"),
         Column("least_lag_ago_ms", "float", "how long ago that was"),
         Column("excused_ms", "float", "for how much longer it may take nothing, at jobs that it has patience for"),
+        Column("topics", "text", "of a queue: the filters by which its policy is chosen, one a line; the first 100"),
+        Column("conflates", "flag", "it asked to be given the latest record per key only"),
+        Column("unacknowledged_bytes", "int", "bytes of those drained that its host had not acknowledged yet"),
+        Column("lump_bytes", "float", "so many of them it may have read all the same"),
+        Column("patience_ms", "float", "for how long it asked to be waited for at a job; 0: it did not"),
+        Column("unacked_ms", "float", "how long ago the oldest record in flight was sent"),
+        Column("window_full_ms", "float", "for how long its window has been full; 0: it has room"),
     ),
 )  # fmt: skip
 
@@ -206,7 +213,7 @@ CONFIGS = LakeTable(
         Column("memory_limit_bytes", "int", "the global pool's memory"),
         Column("disk_limit_bytes", "int", "the global pool's disk"),
         Column("client_share", "float", "what one client may hold of either"),
-        Column("config", "text", 'JSON: {"policy": [...], "topic": [...]} as the config file has them'),
+        Column("config", "text", 'JSON: {"policy": [...], "topic": [...], "trial": [...]} as the config file has them'),
     ),
 )  # fmt: skip
 

@@ -80,7 +80,8 @@ PASSAGES = columns(
     "recorded_end_s float, over_s float, extrapolated bool, noticed bool, behind_at_end bool, caught_up_s float, "
     "hit_s float, action str, reason str, policy str, rule int, would_catch_up str, records_lost int, "
     "records_conflated int, stall_ms float, lag_bytes_peak int, record_bytes float, found_s float, "
-    "found_would_catch_up str, soon_over bool, behind_since_s float, stuck_s float, cut_s float"
+    "found_would_catch_up str, soon_over bool, behind_since_s float, stuck_s float, cut_s float, found_rule int, "
+    "found_action str"
 ).append(pa.field("buckets", pa.list_(pa.struct(list(BUCKET)))))
 """One row per candidate and trace, of those to which anything happened."""
 HOLDINGS = ("candidate", "run", *Holding._fields)
@@ -134,7 +135,8 @@ def _row(index: int, passage: Passage) -> dict[str, Any]:
         "record_bytes": (trace.offered[-1] - trace.offered[0]) / records if records else 0.0,
         "found_s": found.time if found else None, "found_would_catch_up": passage.found_would_catch_up,
         "soon_over": passage.soon_over, "behind_since_s": passage.behind_since_s, "stuck_s": passage.stuck_s,
-        "cut_s": passage.cut_s,
+        "cut_s": passage.cut_s, "found_rule": found.rule if found else None,
+        "found_action": str(found.action) if found else None,
         "buckets": [bucket._asdict() for bucket in passage.buckets],
     }  # fmt: skip
 

@@ -75,6 +75,8 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     for section in ("listeners", "policy"):
         tables.setdefault(section, _default_tables()[section])
     written = {name: tables.get(name, []) for name in ("policy", "topic")}
+    if "trial" in tables:
+        written["trial"] = tables["trial"]
     errors, policies = _policies(tables.pop("policy"), "policy", parse_policies)
     more, trials = _policies(tables.pop("trial", []), "trial", parse_trials)
     errors += more

@@ -181,6 +181,8 @@ class Meter:
             retransmitting=of.retransmitting,
             rate_window=window,
             waited=self._span(waiting, now),
+            unacknowledged_bytes=of.unacknowledged_bytes,
+            lump_bytes=of.lump_bytes,
         )
 
     def _wait(self, now: float, of: Figures) -> float:

@@ -61,6 +61,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds over which ``drain_rate`` was measured, with records waiting all the time."""
     waited: float | None = None
     """Seconds for which records have waited without a break; None: not measured."""
+    unacknowledged_bytes: int = 0
+    """Bytes that were sent and that its host has not acknowledged."""
+    lump_bytes: float = 0.0
+    """The most of them that the consumer may have read unseen."""
     plugged: Mapping[str, float] | None = None
     """The values of the plugged-in meters that the consumer's policy names."""
 

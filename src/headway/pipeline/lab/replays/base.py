@@ -168,9 +168,9 @@ class Base:
                 time = replay.next_corner() if replay.waiting_bytes >= NOTHING else replay.next_look(recording.sweep_s)
                 if time is None or time > trace.end:
                     break
-                since, taken = replay.time, replay.taken
+                since, reached = replay.time, replay.reached
                 replay.advance(time)
-                last, pace = replay.sample(), (replay.taken - taken) / (time - since)
+                last, pace = replay.sample(), (replay.reached - reached) / (time - since)
                 samples.append(last)
                 paces.append(pace)
                 self.times.append(time)

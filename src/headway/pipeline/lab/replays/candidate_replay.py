@@ -196,7 +196,7 @@ class CandidateReplay:
                 ahead = replay.fork()
                 ahead.advance(replay.next_corner())
                 sample = self._adapted(ahead.sample())
-                paces = [*paces[-1:], (ahead.taken - replay.taken) / (ahead.time - replay.time)]
+                paces = [*paces[-1:], (ahead.reached - replay.reached) / (ahead.time - replay.time)]
                 active = set(self._state.active())
                 if ahead.time <= self._until and not changes(MeterRange((last, sample), paces), self._policy, active):
                     self._replay = replay = ahead
@@ -248,7 +248,7 @@ class CandidateReplay:
 
     def _decide(self, decision: Decision, sample: Sample, time: float) -> None:
         action = decision.action
-        if action.kind in (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER) and not self._connected(time):
+        if action.kind.needs_connection and not self._connected(time):
             return
         enforced = self._enforced(decision)
         reason, rule = find_reason(decision), decision.rule + 1

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headway.core.message import parse_shared_filter
-from headway.core.policy import NO_POLICY, Policy, policy_for, policy_named
+from headway.core.policy import NO_POLICY, Policy, policy_for_any, policy_named
 from headway.pipeline.lab.replays.base import Base, Recording
 from headway.pipeline.lab.replays.candidate_replay import CandidateReplay, Event, Passage
 from headway.pipeline.lab.replays.trace import ConsumerTrace
@@ -69,5 +68,4 @@ def choose(policies: tuple[Policy, ...], trace: ConsumerTrace) -> Policy:
     """Returns the policy that would govern it, chosen as the broker chooses."""
     if trace.policy_asked and (asked := policy_named(policies, trace.policy_asked)) is not None:
         return asked
-    shared = parse_shared_filter(trace.filter)
-    return policy_for(policies, shared[1] if shared else trace.filter, trace.durable) if policies else NO_POLICY
+    return policy_for_any(policies, trace.topics, trace.durable) if policies else NO_POLICY

@@ -168,6 +168,11 @@ class ConsumerReplay:
         """Bytes of the lane that must be kept for it; a conflating consumer reads state."""
         return 0.0 if self.conflating else self.end - self.position
 
+    @property
+    def reached(self) -> float:
+        """Bytes of those it was given that its host has acknowledged."""
+        return self.taken - self.trace.unacknowledged(self.time)
+
     def sample(self) -> Sample:
         """One look by the broker's meter."""
         trace, time, index = self.trace, self.time, self._index
@@ -188,6 +193,9 @@ class ConsumerReplay:
             oldest_time_s=oldest,
             blocked_since=trace.blocked.since(time) if there else None,
             usual_pause=trace.usual_pause(time) if there else 0.0,
+            unacknowledged_bytes=trace.unacknowledged(time) if there else 0,
+            lump_bytes=trace.lump(time) if there else 0.0,
+            connected=there,
             credit_exhausted_since=trace.credit.since(time) if there else None,
             oldest_unacked_s=trace.unacked_since(time),
             patient_until=-inf if excused_until is None else excused_until,

@@ -21,7 +21,7 @@ COLUMNS = (
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
-    "excused_ms",
+    "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -78,10 +78,10 @@ class ConsumerTrace:
         """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends; ``lateness``: of
         the broker that recorded them."""
         self.lateness = lateness
-        shared = is_shared(rows[0])
+        left_out = is_shared(rows[0]) or bool(rows[0].get("conflates"))
         rows = on_the_clock(rows, lateness)
-        self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if shared else []
-        rows = [_with_others(row) for row in rows] if shared else rows
+        self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if left_out else []
+        rows = [_as_taken(row) for row in rows] if left_out else rows
         first, last = rows[0], rows[-1]
         self.run: str = first["run"]
         self.client: str = first["client"]
@@ -91,6 +91,8 @@ class ConsumerTrace:
         self.protocol: str = first["protocol"]
         self.durable: bool = first["durable"]
         self.policy_asked: str = first["policy_asked"]
+        self.topics = _topics(last)
+        """The filters by which its policy is chosen."""
         self.ended: str = last["ended"]
         self.begin: float = first["time"]
         self.recorded_end: float = last["time"]
@@ -109,6 +111,8 @@ class ConsumerTrace:
         self.blocked = Stretches(rows, "blocked_ms", self.end)
         self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
         self._usual_pause = [(row.get("usual_pause_ms") or 0.0) / 1000 for row in rows]
+        self._unacknowledged = [float(row.get("unacknowledged_bytes") or 0) for row in rows]
+        self._lumps = [row.get("lump_bytes") or 0.0 for row in rows]
         self._excused = [(row.get("excused_ms") or 0.0) / 1000 for row in rows]
         self._unacked: list[float | None] = [
             row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
@@ -181,6 +185,14 @@ class ConsumerTrace:
                 return self._usual_pause[following]
         return self._usual_pause[self.sample_at(time)]
 
+    def unacknowledged(self, time: float) -> int:
+        """Returns how many of the bytes that it was given its host had not acknowledged about that time."""
+        return int(_value(self._unacknowledged, *_place(self.seen, time)))
+
+    def lump(self, time: float) -> float:
+        """Returns how many of these bytes it may have read all the same."""
+        return self._lumps[self.sample_at(time)]
+
     def takes_nothing_since(self) -> float:
         """Returns since when it takes nothing any more; the end of the recording if it takes something up to there."""
         k = len(self.times) - 1
@@ -189,8 +201,8 @@ class ConsumerTrace:
         return self.times[k]
 
     def own_part(self, time: float) -> float:
-        """Returns which part of what was taken about that time went to this consumer, and not to other members of its
-        group."""
+        """Returns which part of what was taken about that time went to this consumer: not to other members of its
+        group, nor left out as it asked."""
         if not self.own_share:
             return 1.0
         return self.own_share[min(max(0, bisect_left(self.seen, time) - 1), len(self.own_share) - 1)]
@@ -201,6 +213,15 @@ class ConsumerTrace:
             if self.connected[index] and not self.connected[index - 1]:
                 return self.seen[index]
         return None
+
+
+def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:
+    if row.get("topics"):
+        return tuple(row["topics"].split("\n"))
+    shared = parse_shared_filter(row["filter"])
+    if shared is not None:
+        return (shared[1],)
+    return (row["filter"], "#") if row["filter"].startswith("$queue/") else (row["filter"],)
 
 
 def is_shared(row: Mapping[str, Any]) -> bool:
@@ -214,8 +235,9 @@ def _own_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
     return float(own / (own + others)) if own + others > 0 else 1.0
 
 
-def _with_others(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a sample of a group's member with what went to others counted as taken: nothing was left out for it."""
+def _as_taken(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a sample with what was left out for it counted as taken: that went to others of its group, or it asked
+    for the latest records only. No policy had a part in that."""
     taken = {f"drained_{unit}": row[f"drained_{unit}"] + row[f"skipped_{unit}"] for unit in ("records", "bytes")}
     return {**row, **taken, "skipped_records": 0, "skipped_bytes": 0}
 

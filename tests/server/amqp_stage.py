@@ -24,6 +24,7 @@ from headway.core.queue.queue import Queue as CoreQueue
 from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.config.reading import parse_settings
+from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection as ServerConnection
 from headway.server.engine.engine import Engine
 from headway.server.loop.pulse import Pulse
@@ -277,7 +278,7 @@ class House(Engine):
         table = self.settings.listeners[listener].model_copy(update=changed)
         address = f"127.0.0.1:{next(self._ports)}"
         pool = self.broker.registry.pool_of(listener)
-        connection = ServerConnection(self, sock, address, listener, pool, self.now())  # type: ignore[arg-type]
+        connection = ServerConnection(self, PlainStream(sock), address, listener, pool, self.now())  # type: ignore[arg-type]
         self.connections.add(connection, connection.opened_s + table.connect_timeout_s)
         connection.start(peer(self, connection, table))
         return connection

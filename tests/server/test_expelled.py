@@ -9,6 +9,7 @@ from tests.server.amqp_stage import Client, House, Socket, message, method
 from tests.server.test_turn_budget import Person
 
 from headway.core.base import Reason
+from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubAck, SubAck, TopicRequest
@@ -34,7 +35,7 @@ def accept(house: House) -> Socket:
     """A connection that has said nothing yet, and is read before all that come later."""
     sock = Socket()
     pool = house.broker.registry.pool_of("mqtt")
-    connection = Connection(house, sock, "new", "mqtt", pool, house.now())  # type: ignore[arg-type]
+    connection = Connection(house, PlainStream(sock), "new", "mqtt", pool, house.now())  # type: ignore[arg-type]
     house.connections.add(connection, 1e9)
     connection.start(MqttPeer(house, connection, house.settings.listeners["mqtt"]))
     return sock

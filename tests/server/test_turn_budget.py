@@ -12,6 +12,7 @@ from pamqp.commands import Basic, Confirm, Queue
 from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
 
 from headway.core.message.record import Properties
+from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
@@ -29,7 +30,9 @@ class Person:
 
     def __init__(self, house: House, name: str, opening: bytes = b"") -> None:
         self.sock = Socket()
-        self.connection = Connection(house, self.sock, name, "mqtt", house.broker.registry.pool_of("mqtt"), house.now())  # type: ignore[arg-type]
+        pool = house.broker.registry.pool_of("mqtt")
+        stream = PlainStream(self.sock)  # type: ignore[arg-type]
+        self.connection = Connection(house, stream, name, "mqtt", pool, house.now())  # type: ignore[arg-type]
         house.connections.add(self.connection, inf)  # nobody sweeps
         self.connection.start(MqttPeer(house, self.connection, house.settings.listeners["mqtt"]))
         self.connection.read_bytes = READ

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 
 from headway.server.config import ListenerTable
-from headway.server.connections import Connection, Peer, bound
+from headway.server.connections import Connection, Peer, PlainStream, bound
 from headway.server.engine import Engine
 from headway.server.protocols import PROTOCOLS, peer_of
 
@@ -80,6 +80,6 @@ class Listener:
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
-        connection = Connection(engine, sock, address, self.name, pool, engine.now())
+        connection = Connection(engine, PlainStream(sock), address, self.name, pool, engine.now())
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         connection.start(PEERS[self.table.url.scheme](engine, connection, self.table))

@@ -7,32 +7,17 @@ ready. A publisher is slowed down by not reading from it.
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import logging
-import os
 import socket
-from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.base import Reason, moved
-from headway.core.consumer import Outlet, Pace, PeerState
-from headway.core.log import Pool, SpillHandle
-from headway.server.connections.linger import Buffer, Lingering
-from headway.server.connections.peer_progress import (
-    FINE_BYTES,
-    NEW_S,
-    ROOM_BYTES,
-    SMALL_BYTES,
-    STILL_S,
-    TRIED_BYTES,
-    PeerProgress,
-    PieceBudget,
-    TcpInfo,
-)
+from headway.core.base import Reason
+from headway.core.log import Pool
+from headway.server.connections.byte_stream import Buffer, ByteStream
+from headway.server.connections.linger import Lingering
 from headway.server.connections.reassembly import PartialPacket, Reassembly
-from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended, lost
+from headway.server.connections.states import CLOSED
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -47,17 +32,14 @@ UNCOUNTED_BYTES = 1024
 FIRST_READ_BYTES = 16 * 1024
 
 
-class Host(Protocol):
+class Host(OutletHost, Protocol):
     """The engine, as its connections see it."""
 
-    loop: asyncio.AbstractEventLoop
     lingering: Lingering
     reassembly: dict[Pool, Reassembly]
     read_bytes: int
     pulse: Pulse
-    pieces: PieceBudget
 
-    def now(self) -> float: ...
     def turn_soon(self, read_s: float | None = None) -> None: ...
     def writable(self, session: Session) -> None: ...
     def say_soon(self, session: Session) -> None: ...
@@ -89,29 +71,23 @@ class Peer(Protocol):
     def cancelled(self, subscription: Subscription) -> None: ...
 
 
-class Connection(Outlet):
+class Connection(SocketOutlet):
     __slots__ = (
-        "_fine_bytes", "_fine_until_s", "_progress", "_writing", "address", "admitted", "client", "heard_s", "host",
-        "listener", "open", "opened_s", "partial_bytes", "peer_side", "pool", "read_bytes", "reading_paused_by",
-        "reassembly", "sock", "state", "username",
+        "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes", "peer_side", "pool",
+        "read_bytes", "reading_paused_by", "reassembly", "username",
     )  # fmt: skip
+    host: Host
 
     def __init__(
-        self, host: Host, sock: socket.socket, address: str, listener: str, pool: Pool, now: float
+        self, host: Host, stream: ByteStream, address: str, listener: str, pool: Pool, now: float
     ) -> None:
-        super().__init__(now)
-        self.host = host
-        self.sock = sock
+        super().__init__(host, stream, now)
         self.address = address
         self.listener = listener
         self.pool = pool
         self.reassembly = host.reassembly[pool]
         self.partial_bytes = 0
         """Bytes held of partial packets, as last counted."""
-        self.state = OPEN
-        """Set by ``_become`` alone."""
-        self.open = True
-        """Whether the connection is not closed yet."""
         self.client = self.username = ""
         self.admitted = False
         """Whether the client was ever given a session. No state: it stays so after the end, whose record tells it."""
@@ -124,24 +100,22 @@ class Connection(Outlet):
         is for now)."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
-        self._writing = False
-        """Whether the loop will say when the socket is writable."""
-        self._fine_until_s = now + NEW_S
-        self._fine_bytes = FINE_BYTES
-        """So many bytes are still to be sent in small pieces; see peer_progress.py."""
-        self._progress: PeerProgress | None = None
-        """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
-
-    def _become(self, state: ConnectionState) -> None:
-        self.state = moved(MOVES, self.state, state)
-        self.open = state is not CLOSED
 
     def __str__(self) -> str:
         return f"{self.client} ({self.address})" if self.admitted else self.address
 
     def start(self, peer: Peer) -> None:
         self.peer_side = peer
+        if self.stream.ready:
+            self.opened()
+        else:
+            self.stream.open(self)
+
+    def opened(self) -> None:
+        """The stream is ready."""
         self.host.loop.add_reader(self.sock, self._readable)
+        if self.stream.pending:
+            self.host.loop.call_soon(self._read_pending)
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -149,11 +123,11 @@ class Connection(Outlet):
         if not self.open:
             return  # a callback earlier in this turn has closed it
         try:
-            data = self.sock.recv(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
+            data = self.stream.receive(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
             return
         except OSError as error:
-            self.close(Reason.CLIENT_GONE, lost(error.errno))
+            self.close(*ended(error))
             return
         if not data:
             self.close(Reason.CLIENT_GONE)
@@ -161,6 +135,13 @@ class Connection(Outlet):
         self.heard_s = began = self.host.pulse.begin()
         self._hand(data)
         self.host.pulse.end("read", began, self)
+        if self.stream.pending:
+            self.host.loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        """Reads bytes that the stream has and the kernel does not show."""
+        if not self.reading_paused_by:
+            self._readable()
 
     def go_on(self) -> None:
         """Handles what was too much for one turn, unless there is another reason to wait."""
@@ -206,98 +187,25 @@ class Connection(Outlet):
             del self.reading_paused_by[why]
             if not self.reading_paused_by:
                 self.heard_s = self.host.now()
-                self.host.loop.add_reader(self.sock, self._readable)
+                self.opened()
             elif "turn" in self.reading_paused_by:
                 self.host.go_on_later(self)
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
-        if self._fine_bytes > 0:
-            if self._sends_small(total):
-                return self._send_small(b"".join(views))
-            self._fine_bytes = 0
-        try:
-            return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self._broken(error)
-            return 0
-
-    def _sends_small(self, total: int) -> bool:
-        """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
-        now = self.host.now()
-        if now > self._fine_until_s:
-            return False
-        if self._fine_until_s < inf and self._fine_bytes <= FINE_BYTES - TRIED_BYTES:
-            try:
-                info = TcpInfo(self.sock)
-            except OSError:
-                return False
-            if info.window >= ROOM_BYTES and 2 * info.acked_bytes > self.taken_bytes:
-                return False  # it reads
-        return self.host.pieces.take(total, now)
-
-    def _send_small(self, data: bytes) -> int:
-        """Sends small pieces, which the peer's kernel frees one by one."""
-        view, taken = memoryview(data), 0
-        try:
-            while taken < min(len(data), TRIED_BYTES):
-                piece = view[taken : taken + SMALL_BYTES]
-                count = self.sock.send(piece, socket.MSG_EOR)
-                taken += count
-                if count < len(piece):
-                    break
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._broken(error)
-            return 0
-        self._fine_bytes -= taken
-        return taken
-
-    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        if handle.fd < 0 or self._fine_bytes > 0:
-            count = min(count, FINE_BYTES)
-            piece = handle.read(start, start + count)
-            return self.send([piece], len(piece))
-        try:
-            taken = os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
-        except BlockingIOError:
-            return 0
-        except ConnectionError as error:
-            self._broken(error)
-            return 0
-        if not taken:
-            raise OSError(errno.EIO, "the file ends before the record does")
-        return taken
-
-    def _broken(self, error: OSError) -> None:
-        """Handles a failed write. The loop closes the connection later: this may be in the middle of a flush."""
-        if self.state is OPEN:
-            self._become(BROKEN)
-            self.host.loop.call_soon(self.close, Reason.CLIENT_GONE, lost(error.errno))
-
-    def wait_writable(self) -> None:
-        if self.state is OPEN and not self._writing:
-            self._writing = True
-            self.host.loop.add_writer(self.sock, self._on_writable)
-
     def _on_writable(self) -> None:
         if not self.open:
             return
         began = self.host.pulse.begin()
-        self._writing = False
-        self.host.loop.remove_writer(self.sock)
-        session = self.peer_side.session
-        if session is not None and session.outlet is self:
-            self.host.writable(session)
-        else:
-            self.blocked = False
-            self.send_out()
-        if len(self.out) < OUT_BYTES_MAX:
-            self.resume_reading("replies")
+        if self._may_write():
+            session = self.peer_side.session
+            if session is not None and session.outlet is self:
+                self.host.writable(session)
+            else:
+                self.blocked = False
+                self.send_out()
+            if len(self.out) < OUT_BYTES_MAX:
+                self.resume_reading("replies")
         self.host.pulse.end("write", began, self)
 
     def send_out(self) -> None:
@@ -314,64 +222,31 @@ class Connection(Outlet):
         if session is not None and session.outlet is self:
             self.host.say_soon(session)
 
-    @property
-    def blocked_since_s(self) -> float | None:
-        """Returns since when bytes have waited and the peer has taken none; None: none wait."""
-        if not self.blocked:
-            return None
-        return self.progress_s if self._progress is None else self._progress.stands_since_s(self.progress_s)
-
-    def pace(self, now: float) -> Pace:
-        """Asks the kernel how far the peer is. Small pieces are sent to a peer that stands still."""
-        try:
-            info = TcpInfo(self.sock)
-        except OSError:
-            return super().pace(now)
-        if not info.complete:
-            return super().pace(now)
-        if self._progress is None:
-            self._progress = PeerProgress()
-        progress = self._progress
-        progress.look(info, now, self.progress_s)
-        since = self.blocked_since_s
-        if since is not None and now - since > STILL_S and not progress.has_pace:
-            self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
-        unacknowledged_bytes = max(0, self.taken_bytes - info.acked_bytes)
-        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
-
-    def peer(self) -> PeerState:
-        """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
-        try:
-            info = TcpInfo(self.sock)
-        except OSError:
-            return PeerState()
-        return (self._progress or PeerProgress()).state(info)
-
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self, reason: Reason, text: str = "") -> None:
         """Closes the socket without a last word. ``text`` goes on record."""
         if self._end(reason, text):
-            self.sock.close()
+            self.stream.close()
 
     def close_gracefully(self, reason: Reason, text: str, rest: Buffer | None = b"") -> None:
         """Finishes a half-sent record, tells the client why, and lets the socket linger until the client has read that.
         ``rest`` is the rest of a record whose session has ended already. If it is None it cannot be read, and nothing
-        can be said in the middle of a record: the connection is closed at once."""
+        can be said in the middle of a record: the connection is closed at once, as is one whose stream is not ready."""
         if not self.open:
             return
-        unfinished = self.peer_side.unfinished() if rest is not None else None
+        unfinished = self.peer_side.unfinished() if rest is not None and self.stream.ready else None
         if rest is None or unfinished is None:
             self.close(reason, text)
             return
         last_word = self.peer_side.last_word(reason, text)
         out, self.out = self.out, bytearray()
         if self._end(reason, text):
-            words = [view for view in (rest, unfinished, out, last_word) if view]
+            words = self.stream.last_words((rest, unfinished, out, last_word))
             if words:
                 self.host.lingering.close(self.sock, words, self.pool)
             else:
-                self.sock.close()
+                self.stream.close()
 
     def _end(self, reason: Reason, text: str) -> bool:
         """Ends the connection and drops its peer, so that the two leave no reference cycle. Returns False if it had
@@ -386,8 +261,3 @@ class Connection(Outlet):
         del self.peer_side
         self.host.closed(self, reason, text)
         return True
-
-
-def lost(number: int | None) -> str:
-    """Words an error of the operating system that ended a connection."""
-    return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Sequence
 
 from headway.core.log import Pool
+from headway.server.connections.byte_stream import Buffer
 
 LINGER_S = 30.0
 SOCKETS_MAX = 1024
@@ -34,8 +35,6 @@ LINGER_BYTES_MIN = 64 * 1024
 LAST_SEND_BUFFER_BYTES = 16 * 1024 * 1024
 """The size that is asked for; the kernel gives what it allows."""
 _RESET = struct.pack("ii", 1, 0)
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Lingering:

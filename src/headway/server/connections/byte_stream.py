@@ -1,0 +1,157 @@
+"""A byte stream is what lies between a connection and its kernel socket. Streams can be stacked: a connection uses one
+that has another below it, down to the one that is the socket.
+
+Rules:
+- The kernel's socket is ``sock``. The connection alone registers it with the loop, except while the stream is not
+  ``ready``: a handshake comes first, and the stream has the socket to itself.
+- What was taken by ``send`` is gone: a stream may have changed it already. So a stream takes a small piece at a time,
+  and no more while the kernel has not taken the last one. The rest of that piece is ``unsent``: ``flush`` sends it when
+  the socket is writable, and nothing else is sent before it. No other bytes wait in a stream.
+- ``receive`` may leave bytes that the kernel does not show any more: they are ``pending``, and the connection reads on
+  without waiting for the socket.
+- Figures of the kernel count the bytes on the wire. ``acknowledged`` translates them into bytes that were given to
+  ``send``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from headway.core.base import Reason
+from headway.core.log import SpillHandle
+
+Buffer = bytes | bytearray | memoryview
+
+
+class StreamError(ConnectionError):
+    """The stream is over, for a reason of its own that ``str`` gives in plain words."""
+
+    def __init__(self, text: str, reason: Reason = Reason.CLIENT_GONE) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Opening(Protocol):
+    """Whoever waits for a stream to get ready: the connection, or the stream above."""
+
+    def opened(self) -> None: ...
+    def close(self, reason: Reason, text: str = "") -> None: ...
+
+
+class ByteStream(ABC):
+    """Raises BlockingIOError where the socket has to be waited for, OSError when the stream has ended."""
+
+    __slots__ = ()
+
+    sock: socket.socket
+    ready: bool
+    """Whether records may be received and sent."""
+    pending: bool
+    """Whether there are received bytes that the loop calls no reader for."""
+    unsent: bool
+    """Whether bytes that were taken wait for the kernel."""
+
+    @abstractmethod
+    def open(self, opening: Opening) -> None:
+        """Begins the handshake of a stream that is not ready, and tells ``opening`` how it ended."""
+
+    @property
+    @abstractmethod
+    def stage(self) -> str:
+        """Returns what a stream that is not ready waits for, in words."""
+
+    @abstractmethod
+    def receive(self, size: int) -> bytes:
+        """Returns some ``size`` bytes at most; none at the end of the stream."""
+
+    @abstractmethod
+    def send(self, views: Sequence[Buffer]) -> int:
+        """Returns how many bytes were taken."""
+
+    @abstractmethod
+    def send_pieces(self, data: Buffer, piece_bytes: int) -> int:
+        """Sends bytes that the peer's kernel frees in pieces of this size. Returns how many were taken."""
+
+    @abstractmethod
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        """Sends part of a file. Returns how many bytes were taken. Raises OSError, too, if the disk fails."""
+
+    @abstractmethod
+    def flush(self) -> bool:
+        """Sends what is unsent. Returns whether the kernel has taken any of it."""
+
+    @abstractmethod
+    def acknowledged(self, wire_bytes: int) -> int:
+        """Returns how many of the bytes that were taken are among the first ``wire_bytes`` on the wire."""
+
+    @abstractmethod
+    def last_words(self, words: Sequence[Buffer]) -> list[Buffer]:
+        """Ends the stream. Returns the bytes that are still to be sent on the socket: these words, as the peer reads
+        them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the stream, and closes the socket."""
+
+
+class PlainStream(ByteStream):
+    """The socket itself."""
+
+    __slots__ = ("sock",)
+
+    ready = True
+    pending = unsent = False
+    stage = ""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def open(self, opening: Opening) -> None:
+        raise AssertionError("a plain stream is ready")
+
+    def receive(self, size: int) -> bytes:
+        return self.sock.recv(size)
+
+    def send(self, views: Sequence[Buffer]) -> int:
+        return self.sock.send(views[0]) if len(views) == 1 else self.sock.sendmsg(views)
+
+    def send_pieces(self, data: Buffer, piece_bytes: int) -> int:
+        return send_pieces(self.sock, data, piece_bytes)
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        taken = os.sendfile(self.sock.fileno(), handle.fd, handle.offset + start, count)
+        if not taken:
+            raise OSError(errno.EIO, "the file ends before the record does")
+        return taken
+
+    def flush(self) -> bool:
+        return False
+
+    def acknowledged(self, wire_bytes: int) -> int:
+        return wire_bytes
+
+    def last_words(self, words: Sequence[Buffer]) -> list[Buffer]:
+        return [view for view in words if view]
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def send_pieces(sock: socket.socket, data: Buffer, piece_bytes: int) -> int:
+    """Sends pieces that the peer's kernel does not join (peer_progress.py). Returns how many bytes were taken."""
+    view, taken = memoryview(data), 0
+    try:
+        while taken < len(view):
+            piece = view[taken : taken + piece_bytes]
+            count = sock.send(piece, socket.MSG_EOR)
+            taken += count
+            if count < len(piece):
+                break
+    except BlockingIOError:
+        pass
+    return taken

@@ -1,0 +1,193 @@
+"""A socket outlet is a client's socket as the core sees it: it takes bytes, and the kernel tells how the peer does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+from headway.core.base import Reason, moved
+from headway.core.consumer import Outlet, Pace, PeerState
+from headway.core.log import SpillHandle
+from headway.server.connections.byte_stream import Buffer, ByteStream, StreamError
+from headway.server.connections.peer_progress import (
+    FINE_BYTES,
+    NEW_S,
+    ROOM_BYTES,
+    SMALL_BYTES,
+    STILL_S,
+    TRIED_BYTES,
+    PeerProgress,
+    PieceBudget,
+    TcpInfo,
+)
+from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+
+
+class OutletHost(Protocol):
+    """The engine, as outlets see it."""
+
+    loop: asyncio.AbstractEventLoop
+    pieces: PieceBudget
+
+    def now(self) -> float: ...
+
+
+class SocketOutlet(Outlet):
+    __slots__ = ("_fine_bytes", "_fine_until_s", "_progress", "_writing", "host", "open", "sock", "state", "stream")
+
+    def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
+        super().__init__(now)
+        self.host = host
+        self.stream = stream
+        self.sock = stream.sock
+        """The kernel's socket, for the loop and for the kernel's figures."""
+        self.state = OPEN
+        """Set by ``_become`` alone."""
+        self.open = True
+        """Whether the connection is not closed yet."""
+        self._writing = False
+        """Whether the loop will say when the socket is writable."""
+        self._fine_until_s = now + NEW_S
+        self._fine_bytes = FINE_BYTES
+        """So many bytes are still to be sent in small pieces; see peer_progress.py."""
+        self._progress: PeerProgress | None = None
+        """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
+
+    def _become(self, state: ConnectionState) -> None:
+        self.state = moved(MOVES, self.state, state)
+        self.open = state is not CLOSED
+
+    @abstractmethod
+    def close(self, reason: Reason, text: str = "") -> None: ...
+
+    @abstractmethod
+    def _on_writable(self) -> None:
+        """Called by the loop. Calls ``_may_write`` first."""
+
+    def send(self, views: Sequence[Buffer], total: int) -> int:
+        stream = self.stream
+        try:
+            if self._fine_bytes > 0:
+                if self._sends_small(total):
+                    taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
+                    self._fine_bytes -= taken
+                    if stream.unsent:
+                        self.wait_writable()
+                    return taken
+                self._fine_bytes = 0
+            taken = stream.send(views)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._broken(error)
+            return 0
+        if stream.unsent:
+            self.wait_writable()
+        return taken
+
+    def _sends_small(self, total: int) -> bool:
+        """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
+        now = self.host.now()
+        if now > self._fine_until_s:
+            return False
+        if self._fine_until_s < inf and self._fine_bytes <= FINE_BYTES - TRIED_BYTES:
+            try:
+                info = TcpInfo(self.sock)
+            except OSError:
+                return False
+            if info.window >= ROOM_BYTES and 2 * self.stream.acknowledged(info.acked_bytes) > self.taken_bytes:
+                return False  # it reads
+        return self.host.pieces.take(total, now)
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        if handle.fd < 0 or self._fine_bytes > 0:
+            count = min(count, FINE_BYTES)
+            piece = handle.read(start, start + count)
+            return self.send([piece], len(piece))
+        try:
+            taken = self.stream.send_file(handle, start, count)
+        except BlockingIOError:
+            return 0
+        except ConnectionError as error:
+            self._broken(error)
+            return 0
+        if self.stream.unsent:
+            self.wait_writable()
+        return taken
+
+    def _broken(self, error: OSError) -> None:
+        """Handles a failed write. The loop closes the connection later: this may be in the middle of a flush."""
+        if self.state is OPEN:
+            self._become(BROKEN)
+            self.host.loop.call_soon(self.close, *ended(error))
+
+    def wait_writable(self) -> None:
+        if self.state is OPEN and not self._writing:
+            self._writing = True
+            self.host.loop.add_writer(self.sock, self._on_writable)
+
+    def _may_write(self) -> bool:
+        """Sends what is unsent. Returns whether there is room for more."""
+        stream = self.stream
+        if stream.unsent:
+            try:
+                if stream.flush():
+                    self.progress_s = self.host.now()
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._broken(error)
+            if stream.unsent:
+                return False
+        self._writing = False
+        self.host.loop.remove_writer(self.sock)
+        return True
+
+    @property
+    def blocked_since_s(self) -> float | None:
+        """Returns since when bytes have waited and the peer has taken none; None: none wait."""
+        if not self.blocked:
+            return None
+        return self.progress_s if self._progress is None else self._progress.stands_since_s(self.progress_s)
+
+    def pace(self, now: float) -> Pace:
+        """Asks the kernel how far the peer is. Small pieces are sent to a peer that stands still."""
+        try:
+            info = TcpInfo(self.sock)
+        except OSError:
+            return super().pace(now)
+        if not info.complete:
+            return super().pace(now)
+        if self._progress is None:
+            self._progress = PeerProgress()
+        progress = self._progress
+        progress.look(info, now, self.progress_s)
+        since = self.blocked_since_s
+        if since is not None and now - since > STILL_S and not progress.has_pace:
+            self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
+        unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
+        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
+
+    def peer(self) -> PeerState:
+        """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
+        try:
+            info = TcpInfo(self.sock)
+        except OSError:
+            return PeerState()
+        return (self._progress or PeerProgress()).state(info)
+
+
+def ended(error: OSError) -> tuple[Reason, str]:
+    """Returns the reason and the words for an error that ended a connection."""
+    if isinstance(error, StreamError):
+        return error.reason, str(error)
+    return Reason.CLIENT_GONE, lost(error.errno)
+
+
+def lost(number: int | None) -> str:
+    """Words an error of the operating system that ended a connection."""
+    return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

@@ -177,7 +177,7 @@ def test_j1_a_pending_limit_holds_for_a_queue_nobody_consumes() -> None:
     assert stage.counts("q")["discarded"] + queue.backlog.lag_records == 10 * (number + 1)
     reader = stage.peer("reader")
     reader.consume("q")
-    assert queue.placeholder is None, "somebody is there"
+    assert not queue.placeholder.here, "somebody is there"
     stage.run(1)
     last = 10 * (number + 1)
     assert reader.numbers == list(range(last - len(reader.numbers), last))
@@ -189,15 +189,15 @@ def test_who_stands_in_is_gone_with_the_first_consumer_and_comes_back_with_the_l
     publisher.publish("q", 0, 50)
     stage.run(1)
     queue = stage.queue("q")
-    assert queue.placeholder is not None
-    assert queue.placeholder.case.slow
+    (placeholder,) = queue.placeholder.here
+    assert placeholder.case.slow
     assert stage.broker.registry.slow == 1
     reader = stage.peer("reader")
     reader.consume("q")
     stage.run(1)
-    assert queue.placeholder is None
+    assert not queue.placeholder.here
     assert stage.broker.registry.slow == 0
     reader.cancel("q")
     publisher.publish("q", 50, 50)
     stage.run(1)
-    assert queue.placeholder is not None
+    assert queue.placeholder.here

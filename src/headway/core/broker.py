@@ -371,7 +371,7 @@ class Broker:
         self.registry.policies = policies
         self.set_trials(trials)
         for queue in self.registry.router.queues.values():
-            queue_of(queue).dismiss()
+            queue_of(queue).placeholder.dismiss()
         for session in self.registry.sessions.values():
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)

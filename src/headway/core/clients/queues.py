@@ -181,7 +181,7 @@ class Queues(Consuming):
         queue.filters = bindings.filters()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
-            queue.make_placeholder = partial(self._placeholder, queue)
+            queue.placeholder.make = partial(self._placeholder, queue)
         self._expire_later(queue, now)
         return queue
 

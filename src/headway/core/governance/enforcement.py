@@ -95,7 +95,8 @@ class Enforcer:
         queue = subscription.reader.queue
         if queue is None:
             return
-        returned = queue_of(queue).requeue_late(subscription, now - max(action.older_s, subscription.patience_s))
+        older_s = max(action.older_s, subscription.patience_s)
+        returned = queue_of(queue).unsettled.requeue_late(subscription, now - older_s)
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip
@@ -104,7 +105,7 @@ class Enforcer:
         """Cuts the consumer, and deletes its queue unless others consume it."""
         queue = queue_of(subscription.reader.queue)
         self._cutter.cut(subscription, verdict.reason, verdict.text, now)
-        if queue.placeholder is subscription:
+        if subscription in queue.placeholder.here:
             self._metadata.deleted("queue", queue.name, verdict.reason, verdict.text)
         if not queue.members.consumers:
             self._queues.delete(queue, now)

@@ -30,7 +30,7 @@ class PatienceEnd:
         patience_s, queue = subscription.patience_s, subscription.reader.queue
         if not patience_s or sample.ack_age <= 0 or queue is None:
             return
-        returned = queue_of(queue).requeue_late(subscription, now - patience_s)
+        returned = queue_of(queue).unsettled.requeue_late(subscription, now - patience_s)
         if not returned:
             return
         held_s = patience_s + sample.ack_age

@@ -233,7 +233,7 @@ def gives_way(subscription: Subscription) -> bool:
     cursor, shared = subscription.cursor, subscription.reader.queue
     if shared is not None:
         queue = queue_of(shared)
-        return queue.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
+        return queue.unsettled.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
     if subscription.promised:
         return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)
     return subscription.has_more or bool(cursor.unacknowledged)

@@ -25,7 +25,7 @@ class Acks:
             delivery = channel.settle(delivery_id)
             if delivery is None:
                 late = self._late(channel, delivery_id)
-                queue_of(late.subscription.reader.queue).withdraw(late)
+                queue_of(late.subscription.reader.queue).unsettled.withdraw(late)
                 continue
             if delivery.subscription is not subscription:  # usually all are of one consumer
                 subscription = delivery.subscription
@@ -44,9 +44,9 @@ class Acks:
                 continue
             queue = queue_of(delivery.subscription.reader.queue)
             if requeue:
-                queue.requeue(delivery)
+                queue.unsettled.requeue(delivery)
             else:
-                queue.reject(delivery)
+                queue.unsettled.reject(delivery)
             delivery.subscription.window.exhausted_since_s = None
             self._registry.ready_queues[queue] = None
         self._credit_is_back(channel)
@@ -87,7 +87,7 @@ class Acks:
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.reader.queue is not None:
-                queue_of(delivery.subscription.reader.queue).requeue(delivery)
+                queue_of(delivery.subscription.reader.queue).unsettled.requeue(delivery)
                 delivery.subscription.window.exhausted_since_s = None
         for delivery_id in [known for known in channel.timed_out if known not in keep]:
             if channel.settle_timed_out(delivery_id) is not None:

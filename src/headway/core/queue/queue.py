@@ -18,13 +18,10 @@ A shared subscription's group is a queue that ends with its last member.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from math import inf
 
 from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer import (
-    ENDED,
     DeadLetter,
-    Delivery,
     Feed,
     QueueMember,
     QueueTerms,
@@ -33,7 +30,7 @@ from headway.core.consumer import (
     Skip,
     Subscription,
 )
-from headway.core.delivery import Fanout, lose
+from headway.core.delivery import Fanout
 from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
@@ -41,7 +38,9 @@ from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.life import MOVES, QueueLife
 from headway.core.queue.members import Members
-from headway.core.queue.queue_cursor import LaneSource, QueueCursor
+from headway.core.queue.placeholder import Placeholder
+from headway.core.queue.queue_cursor import LaneSource
+from headway.core.queue.unsettled import Unsettled
 from headway.core.routing import Registry
 
 
@@ -69,11 +68,6 @@ class Queue:
         """The connection that declared the queue as exclusive."""
         self.called = False
         """Whether records were ever published to the queue by its name."""
-        self.make_placeholder: Callable[[float], Subscription] | None = None
-        """Makes the placeholder of a durable queue; None for other queues."""
-        self.placeholder: Subscription | None = None
-        """Stands in for the consumers of a durable queue that has none. Policies judge it like any consumer; it gets no
-        records."""
         self.durable_position: DurablePosition = NOT_DURABLE
         """The durable position; the null position if the queue does not outlive the process."""
         self.expiry: Timer | None = None
@@ -81,9 +75,10 @@ class Queue:
         self.used_s = 0.0
         """The time when a client last asked for a record or declared the queue."""
         self._registry = registry
-        self._on_lag = on_lag
         self.backlog = Backlog(self, registry)
         self.drops = Drops(self, self.backlog, registry)
+        self.unsettled = Unsettled(self, self.backlog, self.drops, registry)
+        self.placeholder = Placeholder(self, registry, on_lag)
         self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.skips, registry, fanout, on_lag)
         self.read(feed)
 
@@ -109,7 +104,7 @@ class Queue:
             self._registry.count_durable_reader(old, -1)
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
-        self.dismiss()
+        self.placeholder.dismiss()
         for member in self.members:
             self._registry.moved(member, feed)
         if feed is not old:
@@ -138,7 +133,7 @@ class Queue:
 
     def moved_on(self) -> None:
         """Moves the members to the cursor that is read now."""
-        for member in self.members if self.placeholder is None else (self.placeholder,):
+        for member in self.placeholder.here or self.members:
             member.cursor = self.backlog.cursor
         self.skips.clear()
 
@@ -148,13 +143,12 @@ class Queue:
     def close(self) -> None:
         """Ends the queue. Its remaining members get no more records."""
         self._become(QueueLife.ENDED)
-        self.make_placeholder = None
         self.members.departed.clear()
         stop(self.expiry)
         self._registry.returning.forget(self)
         self.drops.stop()
         self._dispatch.stop()
-        self.dismiss()
+        self.placeholder.close()
         self._registry.ready_queues.pop(self, None)
         self.backlog.close()
 
@@ -172,34 +166,11 @@ class Queue:
             return any(member.promised for member in self.members)
         return self.owner is None
 
-    def gets_back_from(self, member: Subscription) -> bool:
-        """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
-        member was promised nothing."""
-        return any(
-            d.subscription is member
-            and (not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1)
-            for d in member.channel.in_flight.values()
-        )
-
     def miss(self, now: float) -> None:
-        if self.placeholder is None and self.make_placeholder is not None:
-            one = self.placeholder = self.make_placeholder(now)
-            one.reader, one.cursor, one.skips = QueueMember(self), self.backlog.cursor, self.skips
-        if self.placeholder is not None:
-            self._on_lag(self.placeholder, now)
-
-    def dismiss(self) -> None:
-        """Removes the placeholder."""
-        placeholder, self.placeholder = self.placeholder, None
-        if placeholder is not None:
-            placeholder.become(ENDED)
-            self._registry.watched.pop(placeholder, None)
-            if placeholder.case.slow:
-                self._registry.count_slow(placeholder, -1)
-            self._registry.ready_queues[self] = None
+        self.placeholder.miss(self.backlog.cursor, self.skips, now)
 
     def join(self, subscription: Subscription) -> None:
-        self.dismiss()
+        self.placeholder.dismiss()
         backlog = self.backlog
         subscription.cursor.close()
         subscription.cursor = backlog.cursor
@@ -226,7 +197,7 @@ class Queue:
         if not member.request.polling:
             self._registry.unused[self] = None
         if session.ended:
-            self.requeue_all(member, Reason.SUBSCRIPTION_ENDED)
+            self.unsettled.requeue_all(member, Reason.SUBSCRIPTION_ENDED)
         elif self.ends_with_members:  # the client stays and settles what it was sent
             for delivery in member.channel.in_flight.values():
                 if delivery.subscription is member and delivery.cursor is not None:
@@ -236,77 +207,11 @@ class Queue:
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
         self._registry.ready_queues[self] = None
 
-    # -- settled and requeued ---------------------------------------------------------------------------------------
+    # -- settled and dropped ----------------------------------------------------------------------------------------
 
     def settled(self, cursor: Cursor | None) -> None:
         """Notes that a member settled a record of this cursor."""
         self.backlog.settled(cursor)
-
-    def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
-        """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
-        back too often. ``late`` says that its member may still settle it."""
-        cursor, chunk = delivery.cursor, delivery.chunk
-        if self.ended:
-            return
-        assert isinstance(cursor, QueueCursor)
-        assert chunk is not None
-        returns, limit = delivery.returns + 1, self.terms.returns_max
-        if limit is not None and returns > limit:
-            self.drops.give_up(chunk, delivery.index)
-            self.backlog.free(cursor, delivery.number)
-        else:
-            self.backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
-        self.drops.fresh_from = inf
-        self.feed.listening.pop(self, None)
-        self._registry.ready_queues[self] = None
-        self._registry.came_back[self] = None
-
-    def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
-        """Requeues a record that was with a member when the previous process ended."""
-        assert isinstance(cursor, QueueCursor)
-        self.backlog.requeue(cursor, chunk, index, returns=1)
-
-    def withdraw(self, delivery: Delivery) -> None:
-        """Drops a record that its member settled after it timed out, if no other member has it yet."""
-        if not self.ended and isinstance(delivery.cursor, QueueCursor):
-            self.backlog.withdraw(delivery.cursor, delivery.number)
-
-    def reject(self, delivery: Delivery) -> None:
-        """Drops a record that a member rejected."""
-        cursor, chunk = delivery.cursor, delivery.chunk
-        if self.ended:
-            return
-        assert isinstance(cursor, QueueCursor)
-        assert chunk is not None
-        self.drops.reject(chunk, delivery.index)
-        self.backlog.free(cursor, delivery.number)
-
-    def requeue_late(self, member: Subscription, before_s: float) -> int:
-        """Requeues the member's unsettled records that were sent before ``before_s``. They still use up the member's
-        credit. Returns how many there were."""
-        if self.ends_with_members:
-            return 0  # MQTT: a member keeps its deliveries until its session ends
-        flight = member.channel.in_flight.items()
-        old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
-        for delivery_id in old:
-            self.requeue(member.channel.time_out(delivery_id), late=True)
-        return len(old)
-
-    def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
-        """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
-        without ``all_of_it`` the member keeps them."""
-        channel = member.channel
-        for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
-            if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
-                continue
-            delivery = lose(member, delivery_id)
-            assert delivery is not None
-            if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
-                self.requeue(delivery)
-            elif isinstance(delivery.cursor, QueueCursor):
-                assert delivery.chunk is not None
-                self.drops.lose(member, delivery.chunk, delivery.index, reason)
-                self.backlog.free(delivery.cursor, delivery.number)
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
         """Drops all waiting records and counts them in this member's gap."""
@@ -347,7 +252,7 @@ class Queue:
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
-        self.requeue_all(member, reason, all_of_it=not member.promised)
+        self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
         if self.promises or self.members.anybody_moves(late_s, self.used_s):
             return
         if self.backlog.wants(self.feed.lane.first):

@@ -1,0 +1,100 @@
+"""Unsettled: a queue's records that members have in flight, and their ways back."""
+
+from __future__ import annotations
+
+from math import inf
+
+from headway.core.base import Reason
+from headway.core.consumer import Delivery, Subscription
+from headway.core.delivery import lose
+from headway.core.log import Chunk, Cursor
+from headway.core.queue.backlog import Backlog
+from headway.core.queue.drops import Drops
+from headway.core.queue.port import QueuePort
+from headway.core.queue.queue_cursor import QueueCursor
+from headway.core.routing import Registry
+
+
+class Unsettled:
+    """Requeues or drops the records that members do not settle."""
+
+    def __init__(self, queue: QueuePort, backlog: Backlog, drops: Drops, registry: Registry) -> None:
+        self._queue = queue
+        self._backlog = backlog
+        self._drops = drops
+        self._registry = registry
+
+    def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
+        """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
+        back too often. ``late`` says that its member may still settle it."""
+        cursor, chunk = delivery.cursor, delivery.chunk
+        if self._queue.ended:
+            return
+        assert isinstance(cursor, QueueCursor)
+        assert chunk is not None
+        returns, limit = delivery.returns + 1, self._queue.terms.returns_max
+        if limit is not None and returns > limit:
+            self._drops.give_up(chunk, delivery.index)
+            self._backlog.free(cursor, delivery.number)
+        else:
+            self._backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
+        self._drops.fresh_from = inf
+        self._queue.feed.listening.pop(self._queue, None)
+        self._registry.ready_queues[self._queue] = None
+        self._registry.came_back[self._queue] = None
+
+    def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
+        """Requeues a record that was with a member when the previous process ended."""
+        assert isinstance(cursor, QueueCursor)
+        self._backlog.requeue(cursor, chunk, index, returns=1)
+
+    def withdraw(self, delivery: Delivery) -> None:
+        """Drops a record that its member settled after it timed out, if no other member has it yet."""
+        if not self._queue.ended and isinstance(delivery.cursor, QueueCursor):
+            self._backlog.withdraw(delivery.cursor, delivery.number)
+
+    def reject(self, delivery: Delivery) -> None:
+        """Drops a record that a member rejected."""
+        cursor, chunk = delivery.cursor, delivery.chunk
+        if self._queue.ended:
+            return
+        assert isinstance(cursor, QueueCursor)
+        assert chunk is not None
+        self._drops.reject(chunk, delivery.index)
+        self._backlog.free(cursor, delivery.number)
+
+    def requeue_late(self, member: Subscription, before_s: float) -> int:
+        """Requeues the member's unsettled records that were sent before ``before_s``. They still use up the member's
+        credit. Returns how many there were."""
+        if self._queue.ends_with_members:
+            return 0  # MQTT: a member keeps its deliveries until its session ends
+        flight = member.channel.in_flight.items()
+        old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
+        for delivery_id in old:
+            self.requeue(member.channel.time_out(delivery_id), late=True)
+        return len(old)
+
+    def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
+        """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
+        without ``all_of_it`` the member keeps them."""
+        channel = member.channel
+        for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
+            if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
+                continue
+            delivery = lose(member, delivery_id)
+            assert delivery is not None
+            if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
+                self.requeue(delivery)
+            elif isinstance(delivery.cursor, QueueCursor):
+                assert delivery.chunk is not None
+                self._drops.lose(member, delivery.chunk, delivery.index, reason)
+                self._backlog.free(delivery.cursor, delivery.number)
+
+    def gets_back_from(self, member: Subscription) -> bool:
+        """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
+        member was promised nothing."""
+        return any(
+            d.subscription is member
+            and (not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1)
+            for d in member.channel.in_flight.values()
+        )

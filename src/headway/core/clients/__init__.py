@@ -1,13 +1,8 @@
 """Everything that a client may ask for, and its return after a crash."""
 
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import (
-    DurableMetadata,
-    DurableQueueTerms,
-    SessionTerms,
-    SubscriptionTerms,
-    WriterBatch,
-)
+from headway.core.clients.durable_metadata import DurableMetadata
+from headway.core.clients.durable_objects import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
 from headway.core.clients.ending import Ending
 from headway.core.clients.folding import Folding, RecoveredChange, RecoveredPosition
 from headway.core.clients.polls import POLLS_PROTOCOL, Polls

@@ -332,7 +332,7 @@ class Queues(Consuming):
 
     def outlives(self, binding: Binding) -> bool:
         """Tells whether the binding is durable."""
-        return self._metadata.outlives(binding)
+        return self._metadata.objects.outlives(binding)
 
     def _check(self, session: Session, binding: Binding) -> None:
         self.exchange(binding.source)

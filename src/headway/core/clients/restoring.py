@@ -19,13 +19,8 @@ from math import inf
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import (
-    DurableMetadata,
-    DurableQueueTerms,
-    SessionTerms,
-    SubscriptionTerms,
-    WriterBatch,
-)
+from headway.core.clients.durable_metadata import DurableMetadata
+from headway.core.clients.durable_objects import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
 from headway.core.clients.folding import RecoveredChange, RecoveredPosition
 from headway.core.clients.queues import Queues
 from headway.core.clients.subscribing import Subscribing

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import DurableMetadata, WriterBatch
+from headway.core.clients.durable_metadata import DurableMetadata
+from headway.core.clients.durable_objects import WriterBatch
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run
@@ -71,6 +72,7 @@ class Writers:
         self._registry = registry
         self._publishing = publishing
         self._metadata = metadata
+        self._batches = metadata.objects.batches
         self._admission = admission
         self._journaled_rows: dict[tuple[str, int], dict[str, int]] = {}
         """The batches that were unfinished at the start: for each stream the last row that the journal has."""
@@ -94,7 +96,7 @@ class Writers:
 
     def last(self, name: str) -> WriterBatch | None:
         """Returns the batch that the writer began last."""
-        return self._metadata.batches.get(name)
+        return self._batches.get(name)
 
     def begin(self, name: str, number: int, parts: tuple[str, ...], now: float) -> None:
         self._metadata.batch(name, WriterBatch(number, parts, self._registry.sequence, now))
@@ -115,30 +117,30 @@ class Writers:
 
     def done(self, name: str, now: float) -> None:
         """Journals that the batch is done. All of its durable rows are on disk."""
-        batch = self._metadata.batches[name]
+        batch = self._batches[name]
         self._journaled_rows.pop((name, batch.number), None)
         self._metadata.batch(name, WriterBatch(batch.number, (), 0, now))
 
     def forget(self, name: str) -> None:
         """Deletes a writer, which has no more batches and will not ask for one again."""
-        if name in self._metadata.batches:
+        if name in self._batches:
             self._metadata.batch(name, None)
 
     def names(self) -> list[str]:
         """Returns the names of all known writers."""
-        return list(self._metadata.batches)
+        return list(self._batches)
 
     def unfinished(self) -> dict[str, WriterBatch]:
         """Returns the batches that are not done, by the writer's name."""
-        return {name: batch for name, batch in self._metadata.batches.items() if batch.parts}
+        return {name: batch for name, batch in self._batches.items() if batch.parts}
 
     def silent(self, since_s: float) -> list[str]:
         """Returns the writers whose last batch was done before this moment."""
-        return [name for name, batch in self._metadata.batches.items() if not batch.parts and batch.time_s < since_s]
+        return [name for name, batch in self._batches.items() if not batch.parts and batch.time_s < since_s]
 
     def needed_sequence(self) -> float:
         """Returns the first sequence that an unfinished batch needs; infinite if there is none."""
-        return min((batch.sequence + 1 for batch in self._metadata.batches.values() if batch.parts), default=inf)
+        return min((batch.sequence + 1 for batch in self._batches.values() if batch.parts), default=inf)
 
     def found(self, stream: str, publisher: str, records: int) -> None:
         """Notes, at the start, that a stream of the journal has a run with this publisher or origin."""

@@ -10,9 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from headway.core.base import ProtocolError, Reason
@@ -31,7 +29,6 @@ from headway.core.consumer import (
     Session,
     Spill,
 )
-from headway.core.log import Chunk, Lane
 from headway.server.config import Settings, Users, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
@@ -46,23 +43,16 @@ from headway.server.connections import (
 )
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.history import open_history
+from headway.server.engine.spilling import Spilling
+from headway.server.engine.supervision import Supervision
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.loop import Pulse, Repeating
-from headway.store.slots import Slot
-from headway.store.spill import SpilledChunk, SpillStore
 
 log = logging.getLogger("headway")
 
-SWEEP_CONNECTIONS_S = 1.0
-SWEEP_ON_S = 0.02
-"""Pause between two passes, while more connections are due than one pass looks at."""
-AGAIN_S = 0.5
-"""Least time between two looks at one connection."""
-PAUSED_AGAIN_S = 5.0
-"""Time between two looks at a connection that is not read."""
-REPLIES_UNREAD_S = 30.0
+SWEEP_S = 1.0
 RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
@@ -89,10 +79,6 @@ class Engine:
         self._limited_s = -LIMITED_EVERY_S
         self.turns = 0
         self.longest_turn_s = 0.0
-        self._stores = {
-            pool.name: SpillStore(Path(settings.pools[name].disk_path))
-            for name, pool in self.broker.registry.pools.items() if pool.disk_limit
-        }  # fmt: skip
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self.journal: JournalWriter | None = None  # None: the broker has no journal
         if settings.journal.enabled:
@@ -101,7 +87,8 @@ class Engine:
             self.journal.pulse = self.pulse
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")
+        self._spilling = Spilling(settings, self.broker, self.journal, loop, self.now, self.pulse, self.turn_soon)
+        self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop, self.now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Connections with more to do than one turn allows, in the order of their turns."""
@@ -111,7 +98,7 @@ class Engine:
         self._read_s: float | None = None
         """Time of the first read of this turn; None: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
-        self._sweeps = Repeating(loop, SWEEP_CONNECTIONS_S, self._sweep_connections)
+        self._sweeps = Repeating(loop, SWEEP_S, self._sweep)
         self._rings: asyncio.TimerHandle | None = None
         self._ring_s = inf  # the time of the next ring
         self.pieces = PieceBudget()
@@ -124,7 +111,7 @@ class Engine:
         self._ticks.start()
         self._tick()
         self._sweeps.start()
-        self._sweep_connections()
+        self._sweep()
 
     def turn_soon(self, read_s: float | None = None) -> None:
         """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
@@ -240,7 +227,7 @@ class Engine:
                     assert isinstance(outlet, Connection)
                     outlet.close_gracefully(reason, text, rest)
             case Spill(lane, chunks):
-                self._send_to_disk(lane, chunks, now)
+                self._spilling.send_to_disk(lane, chunks, now)
             case Pause(session, Connection() as connection, why) if session.outlet is connection:
                 connection.pause_reading("publisher")
                 connection.peer_side.paused(why)
@@ -262,42 +249,6 @@ class Engine:
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():
                 publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
-
-    def _send_to_disk(self, lane: Lane, chunks: list[Chunk], now: float) -> None:
-        """Writes chunks to disk, except those that the journal has, and those that every consumer has passed."""
-        left = []
-        for chunk in [chunk for chunk in chunks if chunk.spilling]:
-            handle = self.journal.chunk(lane, chunk) if self.journal is not None else None
-            if handle is None:
-                if chunk.journaled and chunk.last_sequence <= self.broker.registry.journaled:
-                    chunk.journaled = False  # the journal has dropped it: no durable consumer needs it
-                left.append(chunk)
-            else:
-                self.broker.spilled(lane, chunk, chunk.size, handle, "", now)
-        # Sizes are taken now, because every consumer may have passed a chunk by the time it is written.
-        sized = [(chunk, chunk.size, chunk.data) for chunk in left]
-        if sized:
-            self._writer.submit(self._spill, self._stores[lane.pool.name], lane, sized)
-
-    def _spill(self, store: SpillStore, lane: Lane, chunks: list[tuple[Chunk, int, Any]]) -> None:
-        """Writes chunks. Runs in the writer's thread."""
-        answers = store.write(lane, [data for _, _, data in chunks])
-        self.loop.call_soon_threadsafe(self._spilled, lane, chunks, answers)
-
-    def _spilled(
-        self, lane: Lane, chunks: list[tuple[Chunk, int, Any]], answers: list[SpilledChunk | Slot | OSError]
-    ) -> None:
-        now = self.now()
-        began = self.pulse.begin()
-        for (chunk, size, _), answer in zip(chunks, answers, strict=True):
-            if isinstance(answer, OSError):
-                self.broker.spilled(lane, chunk, size, None, answer.strerror or str(answer), now)
-                log.error("cannot write to %s: %s", self.settings.pools[""].disk_path, answer)
-            else:
-                self.broker.spilled(lane, chunk, size, answer, "", now)
-        self.broker.relieve(now)
-        self.turn_soon()
-        self.pulse.end("spill", began)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -326,48 +277,14 @@ class Engine:
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
 
-    def _sweep_connections(self) -> None:
-        """Tidies spill files, and looks at connections that are due."""
-        began, now = self.pulse.begin(), self.now()
-        for store in self._stores.values():
-            self._writer.submit(store.tidy)
-        for reassembly in self.reassembly.values():
-            for connection, text in reassembly.overdue(now):
-                connection.close_gracefully(Reason.CLIENT_MEMORY, text)
-        self._look_on()
-        self.pulse.end("sweep", began)
-
-    def _look_on(self) -> None:
-        if self.connections.look(self.now(), self._look):
-            self.loop.call_later(SWEEP_ON_S, self._look_on)
-
     def look_at(self, connection: Connection) -> None:
-        """Looks at a connection in the next sweep, because the time of its next look may have changed."""
-        self.connections.look_at(connection, self.now())
+        self._supervision.look_at(connection)
 
-    def _look(self, connection: Connection, now: float) -> float:
-        """Closes a connection that has not logged in, was silent for one and a half times its keep-alive, or does not
-        read its replies. Returns when to look again."""
-        peer, reading_paused_by = connection.peer_side, connection.reading_paused_by
-        heartbeat_s = peer.heartbeat(now)
-        if peer.session is None:
-            limit_s = self.settings.listeners[connection.listener].connect_timeout_s
-            due_s = connection.opened_s + limit_s
-            if "memory" in reading_paused_by:
-                due_s = max(due_s, now + PAUSED_AGAIN_S)
-            elif due_s < now:
-                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"the client did not log in within {limit_s:.0f} s")
-        elif not reading_paused_by:
-            due_s = connection.heard_s + 1.5 * peer.keep_alive_s
-            if due_s < now:
-                silent_s = now - connection.heard_s
-                connection.close_gracefully(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s")
-        else:
-            due_s = now + PAUSED_AGAIN_S
-            blocked_s = connection.blocked_s(now)
-            if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
-                connection.close_gracefully(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s")
-        return max(min(due_s, heartbeat_s), now + AGAIN_S)
+    def _sweep(self) -> None:
+        began = self.pulse.begin()
+        self._spilling.tidy()
+        self._supervision.sweep()
+        self.pulse.end("sweep", began)
 
     async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
         """Returns whether the password is right. This is slow on purpose."""
@@ -394,7 +311,5 @@ class Engine:
             self.journal.close()
         for recorder in self._recorders:
             recorder.stop()
-        self._writer.shutdown(wait=True)
+        self._spilling.close()
         self.logins.close()
-        for store in self._stores.values():
-            store.close()

@@ -1,11 +1,7 @@
 """Queues and exchanges by name: the requests of clients that concern them (AMQP 0-9-1, 1.5 to 1.8).
 
-Rules:
-- A queue reads the feed of its *set of bindings*, as the exchanges see them: a fanout exchange ignores the key. Queues
-  with the same set share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers
-  to a topic. The queue's own name counts as a binding when it is the only one, or when it was published to.
-- A queue that refuses records when it is full has a lane of its own, because other queues may accept these records.
-- A request that cannot be granted raises :class:`Refused` and changes nothing.
+A request that cannot be granted raises :class:`Refused` and changes nothing. Which feed a queue reads is decided in
+queue_feeds.py.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.consuming import Consuming
 from headway.core.clients.durable_metadata import DurableMetadata
 from headway.core.clients.ending import Ending
+from headway.core.clients.queue_feeds import QueueFeeds, queue_cost
 from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.terms import difference
 from headway.core.consumer import (
@@ -27,22 +24,19 @@ from headway.core.consumer import (
     Cancelled,
     Channel,
     ConnectRequest,
-    Feed,
-    FeedKey,
     QueueTerms,
     Session,
-    SharedReader,
     SubscribeRequest,
     Subscription,
     SubscriptionOptions,
     Window,
 )
 from headway.core.delivery import Fanout
-from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
-from headway.core.message import TOPICS, Dialect, routing_key_of
+from headway.core.log import Pool
+from headway.core.message import Dialect
 from headway.core.policy import Case, Meter
-from headway.core.queue import BindingSet, Queue, filter_of, queue_of, quote_name
-from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, AmqTopic, Binding, Exchange, Registry, Replay, seen_before
+from headway.core.queue import Queue, queue_of, quote_name
+from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry
 
 QUEUES_MAX = 100_000
 UNBIND_WORK = 4
@@ -62,11 +56,8 @@ class Queues(Consuming):
         self._exchanges = registry.router.exchanges
         self._fanout = fanout
         self._watch = watch
-        self._replays = 0
-        self._queues_bytes = 0
-        self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
-        self._bound: dict[Queue, BindingSet] = {}
-        self._router.called = self._called
+        self._feeds = QueueFeeds(registry)
+        self.rebind = self._feeds.rebind
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
@@ -88,7 +79,7 @@ class Queues(Consuming):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
-            self._count_declared()
+            self._feeds.count_declared()
             self._metadata.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
@@ -112,17 +103,13 @@ class Queues(Consuming):
             return  # it was deleted with its last binding, and declared again
         self._metadata.exchange_ended(exchange)
         self._exchanges.remove(name)
-        self._count_declared()
+        self._feeds.count_declared()
         self._router.forget()
-
-    def _count_declared(self) -> None:
-        """Updates the memory of all declared objects."""
-        self._registry.declared.put(DECLARED, self._exchanges.bytes + self._queues_bytes)
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
     def queue(self, session: Session, name: str) -> Queue:
-        found = self._named(name)
+        found = self._feeds.named(name)
         if found is None or (found.owner is not None and found.owner.ended):
             self._refuse_deleted(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
@@ -130,13 +117,9 @@ class Queues(Consuming):
             raise _locked(name, "another connection declared it for itself alone")
         return found
 
-    def _named(self, name: str) -> Queue | None:
-        found = self._router.queues.get(name)
-        return None if found is None else queue_of(found)
-
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
         """Returns the queue of this name, and makes it if there is none."""
-        known = self._named(name)
+        known = self._feeds.named(name)
         if known is not None and known.owner is not None and known.owner.ended:
             self.delete(known, now)  # deferred work would delete it later
             known = None
@@ -152,7 +135,7 @@ class Queues(Consuming):
         self._refuse_deleted(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
-        self._registry.declared.check(_queue_cost(name, terms))
+        self._registry.declared.check(queue_cost(name, terms))
         queue = self._make(name, terms, dialect, session.pool, now)
         if terms.exclusive:
             queue.owner = session
@@ -169,16 +152,12 @@ class Queues(Consuming):
         return queue
 
     def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
-        bindings = BindingSet(name)
-        feed = self._feed(name, terms, dialect, pool, bindings.feed_name(called=True))
+        feed = self._feeds.first(name, terms, dialect, pool)
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
-        self._homes[queue], self._bound[queue] = (dialect, pool), bindings
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
-        self._queues_bytes += _queue_cost(name, terms)
-        self._count_declared()
+        self._feeds.add(queue, dialect, pool)
         self._router.forget()
-        queue.filters = bindings.filters()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
             queue.placeholder.make = partial(self._placeholder, queue)
@@ -187,7 +166,7 @@ class Queues(Consuming):
 
     def _placeholder(self, queue: Queue, now: float) -> Subscription:
         """Makes a placeholder for the members of a durable queue that has none."""
-        dialect, pool = self._homes[queue]
+        dialect, pool = self._feeds.home(queue)
         name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
@@ -213,13 +192,12 @@ class Queues(Consuming):
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")
         if queue.ended:
             return 0
-        del self._router.queues[queue.name], self._homes[queue], self._bound[queue]
+        del self._router.queues[queue.name]
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
             queue.owner.holdings.note(queue, 0, 0)
         self._exchanges.remove_queue(queue.name)
-        self._queues_bytes -= _queue_cost(queue.name, queue.terms)
-        self._count_declared()
+        self._feeds.remove(queue)
         self._metadata.queue_ended(queue)
         self._router.forget()
         queue.drops.forget()
@@ -279,33 +257,11 @@ class Queues(Consuming):
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         self._registry.declared.check(binding.size)
-        replay = None if options.start == "end" else self._replay(binding, options, now)
-        if self._change(binding, there=True):
-            self._count_declared()
+        replay = None if options.start == "end" else self._feeds.replay_of(binding, options, now)
+        if self._feeds.change(binding, there=True):
             self._metadata.binding(binding, there=True)
-            self._bindings_changed(binding)
         if replay is not None:
-            queue = queue_of(self._router.queues[binding.destination.name])
-            dialect, pool = self._homes[queue]
-            self._replays += 1
-            key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, queue.name)
-            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
-            self._router.add_feed(feed)
-            queue.read_between(feed, replay)
-
-    def _replay(self, binding: Binding, options: SubscriptionOptions, now: float) -> Replay:
-        archive, sequence = self._registry.archive, self._registry.sequence
-        if binding.source != TOPICS or binding.destination.kind != "queue":
-            raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
-        filter = filter_of(binding.key)
-        earliest = archive.earliest(filter) if archive is not None else None
-        if archive is None or earliest is None:
-            raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
-        bindings = AmqTopic()
-        bindings.add(binding)
-        seen = seen_before(archive, filter, options, earliest, now)
-        return Replay(archive.runs(filter, seen, sequence), seen, sequence,
-                      lambda topic: any(bindings.match(routing_key_of(topic), {})))  # fmt: skip
+            self._feeds.read_first(binding.destination.name, replay)
 
     def unbind(self, session: Session, binding: Binding) -> None:
         if not binding.source:
@@ -313,22 +269,7 @@ class Queues(Consuming):
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
         self._metadata.binding(binding, there=False)
-        if self._change(binding, there=False):
-            self._count_declared()
-            self._bindings_changed(binding)
-
-    def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
-        """Adds or removes bindings that the journal restores or that end with an exchange. Returns the queues that now
-        read another feed."""
-        queues: dict[Queue, None] = {}
-        for binding in bindings:
-            if self._change(binding, there=there) and (queue := self._led_to(binding)) is not None:
-                queues[queue] = None
-        self._count_declared()
-        for queue in queues:
-            self._rebind(queue)
-        self._router.forget()
-        return queues
+        self._feeds.change(binding, there=False)
 
     def outlives(self, binding: Binding) -> bool:
         """Tells whether the binding is durable."""
@@ -341,56 +282,6 @@ class Queues(Consuming):
             self.queue(session, name)
         else:
             self.exchange(name)
-
-    def _change(self, binding: Binding, *, there: bool) -> bool:
-        """Adds or removes the binding. Returns False if it was there, or was not there, already."""
-        source = self._exchanges.by_name.get(binding.source)
-        if not (self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)):
-            return False
-        if source is not None and (queue := self._led_to(binding)) is not None:
-            self._bound[queue].change(binding, source.bindings.seen(binding), there=there)
-        return True
-
-    def _led_to(self, binding: Binding) -> Queue | None:
-        return self._named(binding.destination.name) if binding.destination.kind == "queue" else None
-
-    def _bindings_changed(self, binding: Binding) -> None:
-        queue = self._led_to(binding)
-        if queue is not None:
-            self._rebind(queue)
-        self._router.forget()
-
-    def _called(self, reader: SharedReader) -> None:
-        """Gives a queue that was published to by its name the feed with that binding."""
-        queue = queue_of(reader)
-        if not queue.called:
-            queue.called = True
-            self._rebind(queue)
-            self._router.forget()
-
-    def _rebind(self, queue: Queue) -> None:
-        """Lets a queue read the feed of its present bindings."""
-        bound = self._bound[queue]
-        queue.filters = bound.filters()
-        self._registry.renamed[queue] = None
-        dialect, pool = self._homes[queue]
-        feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
-        if feed is not queue.feed:
-            queue.read(feed)
-
-    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
-        key = FeedKey(names, None, dialect, pool, 0, name if terms.refuses else None)
-        feed = self._router.feeds.get(key)
-        if feed is None:
-            feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
-            self._router.add_feed(feed)
-        return feed
-
-
-def _queue_cost(name: str, terms: QueueTerms) -> int:
-    dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    return QUEUE_BYTES + 4 * len(name) + 2 * len(dead_letter_names)
-
 
 def _locked(name: str, text: str) -> Refused:
     """Returns an error in RabbitMQ's words, which clients look for."""

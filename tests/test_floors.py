@@ -53,6 +53,7 @@ ROOMS = {
         "http", "streams", "admin",
     ],
     "core.policy": ["meters"],
+    "core.clients": ["durability"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -63,6 +64,10 @@ BESIDE = {
     "core.policy": {
         "action", "case", "causes", "condition", "decision", "evaluation", "flap", "policy", "rule", "table", "trial",
         "verdict",
+    },
+    "core.clients": {
+        "admission", "consuming", "ending", "polls", "queue_feeds", "queues", "restoring", "starts", "subscribing",
+        "terms", "writers",
     },
     "server": {"listener", "main"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},

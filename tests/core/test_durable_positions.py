@@ -10,7 +10,7 @@ from tests.core.stage import STUCK
 from tests.sim.tape import NothingRecorded, Tape, unsettled
 
 from headway.core.base.errors import Reason
-from headway.core.clients.folding import Folding
+from headway.core.clients.durability.folding import Folding
 from headway.core.log import NOT_DURABLE, HeldBack
 from headway.core.log.ledger import Ledger
 

@@ -10,7 +10,7 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Reason
-from headway.core.clients.folding import Folding
+from headway.core.clients.durability.folding import Folding
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.log import CommittedPosition

@@ -9,8 +9,8 @@ from tests.core.queues_stage import PLAIN, run_of
 from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 
-from headway.core.clients.durable_objects import SubscriptionTerms
-from headway.core.clients.folding import RecoveredPosition
+from headway.core.clients.durability.durable_objects import SubscriptionTerms
+from headway.core.clients.durability.folding import RecoveredPosition
 from headway.core.consumer.channel import NO_LIMIT
 from headway.core.consumer.options import QueueTerms, SubscribeRequest
 from headway.core.log.ledger import DurablePosition

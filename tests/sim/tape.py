@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
 from headway.core.broker import Broker
-from headway.core.clients.durable_objects import DurableQueueTerms, SubscriptionTerms
+from headway.core.clients.durability.durable_objects import DurableQueueTerms, SubscriptionTerms
 from headway.core.log.cursor import Cursor
 from headway.core.log.ledger import MAIN, DurablePosition, Ledger
 from headway.core.log.out_of_order import OutOfOrderProgress

@@ -16,7 +16,7 @@ from tests.sim.tape import Tape, assert_the_same, slices_of
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import Broker
-from headway.core.clients.folding import Folding
+from headway.core.clients.durability.folding import Folding
 from headway.core.clients.restoring import Restoring
 from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import Cancelled

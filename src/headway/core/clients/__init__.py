@@ -1,10 +1,17 @@
 """Everything that a client may ask for, and its return after a crash."""
 
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import DurableMetadata
-from headway.core.clients.durable_objects import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
+from headway.core.clients.durability import (
+    DurableMetadata,
+    DurableQueueTerms,
+    Folding,
+    RecoveredChange,
+    RecoveredPosition,
+    SessionTerms,
+    SubscriptionTerms,
+    WriterBatch,
+)
 from headway.core.clients.ending import Ending
-from headway.core.clients.folding import Folding, RecoveredChange, RecoveredPosition
 from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring

@@ -13,8 +13,7 @@ from math import inf
 import msgspec
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
-from headway.core.clients.durable_metadata import DurableMetadata
-from headway.core.clients.durable_objects import SessionTerms
+from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.ending import Ending
 from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent

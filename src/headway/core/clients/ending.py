@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from headway.core.base import Reason
-from headway.core.clients.durable_metadata import DurableMetadata
+from headway.core.clients.durability import DurableMetadata
 from headway.core.consumer import ENDED, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
 from headway.core.log import SUBSCRIPTIONS

@@ -13,7 +13,7 @@ from math import inf
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.consuming import Consuming
-from headway.core.clients.durable_metadata import DurableMetadata
+from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.ending import Ending
 from headway.core.clients.queue_feeds import QueueFeeds, queue_cost
 from headway.core.clients.subscribing import Subscribing

@@ -19,9 +19,15 @@ from math import inf
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import DurableMetadata
-from headway.core.clients.durable_objects import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
-from headway.core.clients.folding import RecoveredChange, RecoveredPosition
+from headway.core.clients.durability import (
+    DurableMetadata,
+    DurableQueueTerms,
+    RecoveredChange,
+    RecoveredPosition,
+    SessionTerms,
+    SubscriptionTerms,
+    WriterBatch,
+)
 from headway.core.clients.queues import Queues
 from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription

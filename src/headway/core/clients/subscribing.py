@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headway.core.base import Reason, Refused
-from headway.core.clients.durable_metadata import DurableMetadata, Handoff
+from headway.core.clients.durability import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
 from headway.core.clients.starts import Starts
 from headway.core.consumer import (

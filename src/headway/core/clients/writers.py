@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
-from headway.core.clients.durable_metadata import DurableMetadata
-from headway.core.clients.durable_objects import WriterBatch
+from headway.core.clients.durability import DurableMetadata, WriterBatch
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run

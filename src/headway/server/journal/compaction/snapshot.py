@@ -6,8 +6,8 @@ the other objects later, in their later state. So after the last visit the snaps
 commits update it until it is written. The writer's thread encodes the entries (``entries``).
 
 Rules:
-- Metadata and positions are folded as at a start (core/clients/folding.py). An object that ends takes along all that
-  belongs to it, even without an entry for it. Entries of an unknown client are ignored.
+- Metadata and positions are folded as at a start (core/clients/durability/folding.py). An object that ends takes along
+  all that belongs to it, even without an entry for it. Entries of an unknown client are ignored.
 - Metadata is held as encoded bytes, in an order in which it can be restored.
 - A slice comes right after a commit, because then all settled records are in committed positions.
 """

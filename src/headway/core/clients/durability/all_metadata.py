@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headway.core.clients.durable_objects import DurableObjects, session_terms, subscription_terms
+from headway.core.clients.durability.durable_objects import DurableObjects, session_terms, subscription_terms
 from headway.core.consumer import Session
 from headway.core.delivery import EXACTLY_ONCE, durable_record
 from headway.core.log import MetadataChange

@@ -11,8 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.core.clients.all_metadata import AllMetadata
-from headway.core.clients.durable_objects import DurableObjects, WriterBatch, session_terms, subscription_terms
+from headway.core.clients.durability.all_metadata import AllMetadata
+from headway.core.clients.durability.durable_objects import (
+    DurableObjects,
+    WriterBatch,
+    session_terms,
+    subscription_terms,
+)
 from headway.core.consumer import GIVEN_UP, Session, Subscription
 from headway.core.log import NOT_DURABLE, DurablePosition, Ledger, OutOfOrderProgress
 from headway.core.queue import Queue, queue_of

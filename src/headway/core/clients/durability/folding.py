@@ -24,7 +24,12 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from headway.core.clients.durable_objects import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
+from headway.core.clients.durability.durable_objects import (
+    DurableQueueTerms,
+    SessionTerms,
+    SubscriptionTerms,
+    WriterBatch,
+)
 from headway.core.log import CommittedPosition, MetadataChange
 from headway.core.routing import PREDECLARED, Binding, Destination, Exchange, Exchanges
 

@@ -66,8 +66,8 @@ BESIDE = {
         "verdict",
     },
     "core.clients": {
-        "admission", "consuming", "ending", "polls", "queue_feeds", "queues", "restoring", "starts", "subscribing",
-        "terms", "writers",
+        "admission", "consuming", "ending", "intake", "polls", "queue_feeds", "queues", "restoring", "starts",
+        "subscribing", "terms", "writers",
     },
     "server": {"listener", "main"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},

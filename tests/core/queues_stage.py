@@ -316,7 +316,7 @@ class Peer:
             properties=Properties(user=user, native=native), headers=headers or None,
             expires_s=None if ttl_s is None else self.stage.now + ttl_s, qos=qos,
         )  # fmt: skip
-        return self.broker.publish_to(self.session, run, self.stage.now)
+        return self.broker.intake.publish_to(self.session, run, self.stage.now)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -107,9 +107,9 @@ def test_a_turn_sends_so_much_and_the_rest_in_turns_to_come(monkeypatch: pytest.
         turns += 1
         other.read(inf)
         assert other.numbers == list(range(turns)), "nobody else waits"
-        assert not stage.broker.must_wait(publisher.session, run_to("small"), stage.now)
+        assert not stage.broker.intake.must_wait(publisher.session, run_to("small"), stage.now)
         left = [one for one in many if not one.outlet.taken_bytes]
-        held = stage.broker.must_wait(publisher.session, run_to("large"), stage.now)
+        held = stage.broker.intake.must_wait(publisher.session, run_to("large"), stage.now)
         assert held is bool(left), "what is published next would only wait"
         taken = sum(one.outlet.taken_bytes for one in many)
         most, before = max(most, taken - before), taken
@@ -127,8 +127,8 @@ def test_who_is_left_over_and_goes_holds_up_nobody(monkeypatch: pytest.MonkeyPat
     publisher = stage.client("publisher")
     publisher.publish("large", 0, size=10_000)
     stage.broker.flush(stage.now)
-    assert stage.broker.must_wait(publisher.session, run_to("large"), stage.now)
+    assert stage.broker.intake.must_wait(publisher.session, run_to("large"), stage.now)
     for one in many:
         one.leave()
     stage.run(1)
-    assert not stage.broker.must_wait(publisher.session, run_to("large"), stage.now)
+    assert not stage.broker.intake.must_wait(publisher.session, run_to("large"), stage.now)

@@ -216,14 +216,14 @@ def test_who_connects_again_brings_nothing_in_where_there_is_no_room() -> None:
     away.leave()
     publish_while_read(stage.client("publisher"), 20)
     again = stage.client("again")
-    assert not stage.broker.must_wait(again.session, run_to("u"), stage.now)
-    assert stage.broker.must_wait(again.session, run_to("t"), stage.now)
+    assert not stage.broker.intake.must_wait(again.session, run_to("u"), stage.now)
+    assert stage.broker.intake.must_wait(again.session, run_to("t"), stage.now)
     stage.run(1)
     assert again.paused
     away.connect()
     stage.run(3)
     assert not again.paused
-    assert not stage.broker.must_wait(again.session, run_to("t"), stage.now)
+    assert not stage.broker.intake.must_wait(again.session, run_to("t"), stage.now)
 
 
 def test_a_disk_that_fails_takes_nothing_that_was_promised() -> None:
@@ -387,7 +387,7 @@ def test_one_run_into_many_lanes_is_no_more_than_a_slice_above_the_limit() -> No
     left: Run | None = selected_run(500, 300)
     slices = 0
     while left is not None and not publisher.session.paused_by:
-        left = stage.broker.publish_some(publisher.session, [left], stage.now, inf).rest
+        left = stage.broker.intake.publish_some(publisher.session, [left], stage.now, inf).rest
         slices += 1
     assert left is not None, "the rest waits"
     assert slices > 1

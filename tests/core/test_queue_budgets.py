@@ -179,7 +179,7 @@ def test_a_queue_by_priority_sorts_very_many_little_by_little(
     assert changes[-1] == OVERDUE_WORK // SORTED_WORK
     assert not peer.numbers, "the highest priority may be among what is not sorted"
     late = stage.peer("late")
-    assert stage.broker.must_wait(late.session, run_of("q", [b"x"]), stage.now), "publishers wait"
+    assert stage.broker.intake.must_wait(late.session, run_of("q", [b"x"]), stage.now), "publishers wait"
     run_out(stage)
     stage.run(1)
     assert max(changes) == OVERDUE_WORK // SORTED_WORK

@@ -88,7 +88,7 @@ class Publisher:
     def publish(self, queue: str, number: int, *, size: int = 20, qos: int = 1) -> None:
         run = run_of(queue, [f"{number} ".encode().ljust(size, b".")], qos=qos)
         stage = self.stage
-        stage.broker.publish_to(stage.session, run, stage.now)
+        stage.broker.intake.publish_to(stage.session, run, stage.now)
         commit = stage.journal.wait(self) if run.journaled else 0
         if commit:
             self.waits.append((commit, number))

@@ -45,7 +45,7 @@ def publish(stage: JournalStage, session: Session, topic: str, number: int, pack
     if packet_id in session.incoming:
         return
     run = run_of(topic, [b"%d " % number], exchange=TOPICS, qos=2)
-    stage.broker.publish_to(session, run, stage.now)
+    stage.broker.intake.publish_to(session, run, stage.now)
     stage.broker.keep_packet_id(session, packet_id, run)
 
 

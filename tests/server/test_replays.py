@@ -21,7 +21,7 @@ def bind(stage: JournalStage, queue: str, options: SubscriptionOptions = EARLIES
 
 
 def publish(stage: JournalStage, number: int, key: str = "rec.a") -> None:
-    stage.broker.publish_to(stage.session, run_of(key, [b"%d " % number], exchange=TOPICS), stage.now)
+    stage.broker.intake.publish_to(stage.session, run_of(key, [b"%d " % number], exchange=TOPICS), stage.now)
     stage.turn()
 
 
@@ -55,7 +55,7 @@ def test_a_queue_that_a_copy_calls_by_name_for_the_first_time_is_sent_it_once() 
     queues.bind(stage.session, Binding("e", Destination("queue", "q"), "k"))
     stage.turn()
     run = run_of("k", [b"1 "], exchange="e", headers={"CC": ["q"]})
-    assert stage.broker.publish_to(stage.session, run, stage.now).taken == 1
+    assert stage.broker.intake.publish_to(stage.session, run, stage.now).taken == 1
     stage.turn()
     assert stage.all_of("q") == [1]
     queues.delete(queues.queue(stage.session, "q"), stage.now)

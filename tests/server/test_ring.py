@@ -61,7 +61,7 @@ def test_dead_letters_leave_when_their_time_is_over(tmp_path: Path, how: str) ->
         broker.queues.bind(session, Binding("amq.fanout", Destination("queue", "grave"), ""))
         run = Run(topic_of("work"), b"x", [1], [0], None, 0, False, exchange="")
         run.expires_s = now + FAR_S if how == "expiration" else run.expires_s
-        broker.publish_to(session, run, now)
+        broker.intake.publish_to(session, run, now)
         return lambda: grave.backlog.lag_records == 1
 
     play(tmp_path, scene)

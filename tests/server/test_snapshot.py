@@ -149,7 +149,7 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
 def test_what_is_settled_after_a_position_was_looked_at_is_in_it() -> None:
     world = Churn(0)
     world.broker.queues.declare(world.operator, "q1", QueueTerms(durable=True), PLAIN, world.now)
-    world.broker.publish_to(None, run_of("q1", [b"a", b"b"]), world.now)
+    world.broker.intake.publish_to(None, run_of("q1", [b"a", b"b"]), world.now)
     world.tape.take(world.now)
     assert settled_after(world, Snapshot(world.broker, world.tape.ledger, NothingRecorded()))
 

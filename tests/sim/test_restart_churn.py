@@ -139,7 +139,8 @@ class Churn:
         if exchange in self.broker.registry.router.exchanges.by_name:
             key = self._queue() if not exchange else self.dice.choice(TOPICS)
             sizes = [self.dice.randint(1, 6) for _ in range(self.dice.randint(1, 4))]
-            self.broker.publish_to(None, run_of(key, [b"x" * size for size in sizes], exchange=exchange), self.now)
+            run = run_of(key, [b"x" * size for size in sizes], exchange=exchange)
+            self.broker.intake.publish_to(None, run, self.now)
 
     def take(self) -> None:
         name = self._queue()
@@ -195,7 +196,7 @@ def test_what_is_made_goes_with_what_is_alive(monkeypatch: pytest.MonkeyPatch) -
         world.broker.queues.declare(world.operator, f"q{number}", QueueTerms(durable=True), PLAIN, world.now)
         queue = world.broker.queues.queue(world.operator, f"q{number}")
         world.broker.queues.bind(world.operator, Binding("amq.topic", Destination("queue", queue.name), "a.b"), 0.0)
-        world.broker.publish_to(None, run_of("a.b", [b"x"], exchange="amq.topic"), world.now)
+        world.broker.intake.publish_to(None, run_of("a.b", [b"x"], exchange="amq.topic"), world.now)
         world.tape.take(world.now)
         world.broker.queues.delete(queue, world.now)
         assert session.connected

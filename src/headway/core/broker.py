@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.base import Reason, WorkSteps
+from headway.core.base import Reason
 from headway.core.clients import (
     Admission,
     DurableMetadata,
     Ending,
+    Intake,
     Polls,
     Queues,
     RecoveredPosition,
@@ -26,13 +27,12 @@ from headway.core.consumer import (
     Effect,
     Outlet,
     Session,
-    SharedReader,
     Spill,
     SubscribeRequest,
     Subscription,
 )
 from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
-from headway.core.governance import LATE_S, SWEEP_S, Governor, pressure
+from headway.core.governance import LATE_S, SWEEP_S, Governor, Turn, pressure
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
 from headway.core.message import Dialect, Run, compile_key
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
@@ -40,18 +40,12 @@ from headway.core.queue import queue_of
 from headway.core.routing import (
     Advisories,
     Limits,
-    Published,
-    PublishedRuns,
-    PublishedSlice,
     Publishing,
     RecordedTopics,
     Registry,
 )
 
 __all__ = ["SWEEP_S", "Broker"]
-
-POLICY_WORK = 4
-"""Work of giving a consumer another policy."""
 
 
 class Broker:
@@ -63,7 +57,8 @@ class Broker:
         self.flap = flap or FlapControl()
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
         self._publishing = Publishing(self.registry, self.retained)
-        self._advisories = Advisories(self._publishing)
+        advisories = Advisories(self._publishing)
+        self.intake = Intake(self.registry, self._publishing, self.fanout, advisories)
         metadata = self._metadata = DurableMetadata(self.registry)
         ending = self._ending = Ending(self.registry, metadata)
         self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, metadata, self._fell_behind)
@@ -72,9 +67,9 @@ class Broker:
                                     self.queues.session_ended)
         self.polls = Polls(self.registry, self._admission, self._subscribing)
         self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
-        self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, self._advisories,
+        self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
-        self._pools = self.registry.distinct_pools()
+        self._turn = Turn(self.registry, self.fanout, self.queues, self.governor)
 
     @property
     def verdicts(self) -> VerdictBook:
@@ -114,68 +109,10 @@ class Broker:
         notice = self._metadata.deletion_notice("client", client)
         return None if notice is None else notice[1]
 
-    # -- records in -------------------------------------------------------------------------------------------------
+    # -- publishers and consumers -----------------------------------------------------------------------------------
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
-        taken = self._publishing.publish(session, runs, now)
-        if session is not None and session.paused_by and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        return taken
-
-    @property
-    def short_of_room(self) -> bool:
-        """Tells whether there may be no room for more records; see ``must_wait``."""
-        for pool in self._pools:
-            if pool.closed or pool.crowded:
-                break
-        else:
-            return bool(self.fanout.unfinished or self.registry.overdue.queues)
-        return True
-
-    def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """Tells whether a publisher has to wait before the first record of a read is published.
-
-        It waits if there is no room for the record. It also waits if records before it are not yet offered to all
-        consumers, or not yet dropped, which may take several turns. Without this check a client that connects again and
-        again would get in one read each time."""
-        if not self.short_of_room:
-            return False
-        overdue = self.registry.overdue
-        if self.fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
-            return True
-        if overdue.queues and any(overdue.any_of(feed.queues) for feed in self._publishing.route(run).feeds):
-            return True
-        waits = self._publishing.must_wait(session, run, now)
-        if waits and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        return waits
-
-    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
-        """Publishes these runs, from the first on, until ``work_max`` is used up."""
-        some = self._publishing.publish_some(session, runs, now, work_max)
-        if session.paused_by and session.paused_since_s == now and some.refused is None:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        return some
-
-    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
-        """Publishes a slice of a run to its exchange, from record ``start`` on."""
-        done = self._publishing.publish_slice(session, run, now, start)
-        if session.paused_by and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        return done
-
-    def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
-        """Publishes a run to its exchange (``run.exchange``)."""
-        published = self._publishing.publish_to(session, run, now)
-        if session is not None and session.paused_by and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        return published
-
-    def takes_at_once(self, run: Run, now: float) -> bool:
-        """Tells whether some consumer could get the run at once."""
-        return self._publishing.takes_at_once(run, now)
-
-    # -- consumers --------------------------------------------------------------------------------------------------
+        return self.intake.publish(session, runs, now)
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         return self._subscribing.subscribe(session, request, now)
@@ -235,77 +172,18 @@ class Broker:
             self.fanout.pump(session, now)
             self.registry.ready_queues |= session.queues
 
-    # -- the turn ---------------------------------------------------------------------------------------------------
-
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
-        registry, fanout = self.registry, self.fanout
-        if registry.deferred.begun:
-            registry.deferred.turn(now)
-        if fanout.again or fanout.unfinished:
-            fanout.go_on(now)
-        dirty, registry.dirty = registry.dirty, {}
-        for feed in dirty:
-            if feed.queues:
-                registry.ready_queues |= feed.listening
-                registry.ready_queues |= feed.limited
-            else:
-                fanout.flush(feed, now)
-                feed.settle_down()
-        for overdue in (registry.returning, registry.overdue):
-            if overdue.begun:
-                registry.ready_queues = overdue.turn() | registry.ready_queues
-        if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
-            self._hand_out(now)
-        if self.governor.sweeping:
-            self.governor.go_on(now)
-        for pool in self._pools:
-            if pool.strained:
-                self.relieve(now)
-                break
+        self._turn.flush(now)
 
-    def _hand_out(self, now: float) -> None:
-        """Dispatches the ready queues, and tidies up after queues that have changed."""
-        left, self.registry.left = self.registry.left, {}
-        for feed in left:
-            self.registry.ungate(feed, now)
-        ready, self.registry.ready_queues = self.registry.ready_queues, {}
-        for queue in ready:
-            queue.dispatch(now)
-        self.registry.cuts.clear()
-        self.queues.tidy(now)
-        renamed, self.registry.renamed = self.registry.renamed, {}
-        if renamed:
-            self.registry.deferred.begin(self._change_policies(renamed), now)
-        for feed in {queue.feed: None for queue in ready}:
-            feed.settle_down()
-
-    def _change_policies(self, queues: dict[SharedReader, None]) -> WorkSteps:
-        """Gives the members of queues the policies for the queues' present names."""
-        for queue in queues:
-            for member in list(queue.members):
-                if not member.ended:
-                    self.governor.change_policy(member, self.registry.deferred.now)
-                yield POLICY_WORK
+    def tick(self, now: float, late_s: float = 0.0) -> None:
+        """Runs timers, the governor's sweep and relief; see turn.py."""
+        self._turn.tick(now, late_s)
 
     @property
     def has_work(self) -> bool:
         """Tells whether another flush is needed at once."""
-        registry = self.registry
-        return bool(registry.dirty or registry.ready_queues or self.fanout.again or self.fanout.unfinished
-                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues
-                    or self.governor.sweeping)
-
-    def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest
-        time that clients had to wait for the loop since the last tick."""
-        self.registry.timers.run(now)
-        self.flush(now)  # so that no consumer is judged by records that became due only now
-        shares = self.governor.sweep(now, late_s)
-        if self.registry.observer is not None:
-            self.registry.observer.tick(now, shares)
-        self.relieve(now)
-        self.flush(now)
+        return self._turn.has_work
 
     # -- pressure ---------------------------------------------------------------------------------------------------
 
@@ -356,7 +234,8 @@ class Broker:
 
     def spill(self, now: float) -> list[Spill]:
         """Drops journaled records from memory, at the start, while a pool is over its limit. No verdicts follow."""
-        return [spill for pool in self._pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
+        pools = self.registry.distinct_pools()
+        return [spill for pool in pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ class World:
             self.broker.publish(session, [run], self.now)
             accepted = len(numbers)
         else:
-            published = self.broker.publish_to(session, run, self.now)
+            published = self.broker.intake.publish_to(session, run, self.now)
             accepted = published.accepted
             assert bool(published.taken) == bool(reached), f"taken by {published.taken}, wanted by {reached}"
         assert accepted == len(numbers) or refusing is not None

@@ -12,6 +12,7 @@ from headway.core.clients.durability import (
     WriterBatch,
 )
 from headway.core.clients.ending import Ending
+from headway.core.clients.intake import Intake
 from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
@@ -19,7 +20,7 @@ from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.writers import PROTOCOL, Origin, WriterOutlet, Writers
 
 __all__ = [
-    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Origin", "Polls", "POLLS_PROTOCOL",
-    "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms", "Subscribing",
-    "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
+    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Intake", "Origin", "Polls",
+    "POLLS_PROTOCOL", "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms",
+    "Subscribing", "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

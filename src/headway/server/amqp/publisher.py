@@ -98,16 +98,16 @@ class Publisher:
         if (address.immediate or hidden) and len(run) > 1:  # the fate of each depends on those before it
             _, work = self.publish(item, part_of(run, start, start + 1))
             return start + 1, work
-        if address.immediate and not broker.takes_at_once(run, now):
+        if address.immediate and not broker.intake.takes_at_once(run, now):
             self._return(item, run, ReplyCode.NO_CONSUMERS, "nobody takes it at once")
             if confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
-        part, taken, accepted, work, stop = broker.publish_slice(self._session, run, now, start)
+        part, taken, accepted, work, stop = broker.intake.publish_slice(self._session, run, now, start)
         kept = part.journaled
         for key in hidden:
             other = under(run, key)
-            published = broker.publish_to(self._session, other, now)
+            published = broker.intake.publish_to(self._session, other, now)
             accepted, kept, taken = min(accepted, published.accepted), kept or other.journaled, taken + published.taken
             work += published.work
         if taken:

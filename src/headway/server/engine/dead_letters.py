@@ -51,7 +51,7 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
         facts.headers,
     )  # fmt: skip
     run.publisher = record.publisher
-    published = broker.publish_to(None, run, now)
+    published = broker.intake.publish_to(None, run, now)
     if not published.taken or not published.accepted:
         broker.registry.lost({record.publisher: 1}, letter.reason)
 

@@ -129,7 +129,7 @@ class BasePeer(ABC, Generic[Item]):
         """Handles new bytes and held items as far as the budget goes. Returns whether there is more to do."""
         if self.expelled:
             return False
-        engine, budget, items = self.engine, self.budget, self._held
+        engine, budget, items, intake = self.engine, self.budget, self._held, self.engine.broker.intake
         budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
@@ -147,7 +147,7 @@ class BasePeer(ABC, Generic[Item]):
                 if kind in publishes:
                     session = self.session
                     if session is not None and (
-                        session.paused_by or (not room and engine.broker.short_of_room and self._no_room(session, item))
+                        session.paused_by or (not room and intake.short_of_room and self._no_room(session, item))
                     ):
                         break
                     room = True
@@ -201,7 +201,7 @@ class BasePeer(ABC, Generic[Item]):
         run: Run = item if isinstance(item, Run) else item.run
         if run.exchange not in broker.registry.router.exchanges.by_name:
             return False  # that is an error of its own, found later
-        return broker.must_wait(session, run, self.engine.now())
+        return broker.intake.must_wait(session, run, self.engine.now())
 
     def _publish_runs(self, session: Session | None, items: list[Any], at: int) -> int:
         """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The
@@ -219,7 +219,7 @@ class BasePeer(ABC, Generic[Item]):
             budget.left -= 1
             return 1
         engine = self.engine
-        count, taken, work, refused, rest = engine.broker.publish_some(session, runs, engine.now(), budget.left)
+        count, taken, work, refused, rest = engine.broker.intake.publish_some(session, runs, engine.now(), budget.left)
         budget.left -= work
         if refused is None:
             self.pace(taken // count)

@@ -1,0 +1,81 @@
+"""Intake: what publishers ask for. A publisher that has to wait from now on is told to the operator, as a fast one."""
+
+from __future__ import annotations
+
+from headway.core.consumer import Session
+from headway.core.delivery import Fanout
+from headway.core.message import Run
+from headway.core.routing import Advisories, Published, PublishedRuns, PublishedSlice, Publishing, Registry
+
+
+class Intake:
+    """Publishes runs while there is room for them."""
+
+    def __init__(self, registry: Registry, publishing: Publishing, fanout: Fanout, advisories: Advisories) -> None:
+        self._registry = registry
+        self._publishing = publishing
+        self._fanout = fanout
+        self._advisories = advisories
+        self._pools = registry.distinct_pools()
+
+    def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
+        taken = self._publishing.publish(session, runs, now)
+        if session is not None:
+            self._tell(session, now)
+        return taken
+
+    @property
+    def short_of_room(self) -> bool:
+        """Tells whether there may be no room for more records; see ``must_wait``."""
+        for pool in self._pools:
+            if pool.closed or pool.crowded:
+                break
+        else:
+            return bool(self._fanout.unfinished or self._registry.overdue.queues)
+        return True
+
+    def must_wait(self, session: Session, run: Run, now: float) -> bool:
+        """Tells whether a publisher has to wait before the first record of a read is published.
+
+        It waits if there is no room for the record. It also waits if records before it are not yet offered to all
+        consumers, or not yet dropped, which may take several turns. Without this check a client that connects again and
+        again would get in one read each time."""
+        if not self.short_of_room:
+            return False
+        overdue = self._registry.overdue
+        if self._fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
+            return True
+        if overdue.queues and any(overdue.any_of(feed.queues) for feed in self._publishing.route(run).feeds):
+            return True
+        waits = self._publishing.must_wait(session, run, now)
+        if waits and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        return waits
+
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
+        """Publishes these runs, from the first on, until ``work_max`` is used up."""
+        some = self._publishing.publish_some(session, runs, now, work_max)
+        if some.refused is None:
+            self._tell(session, now)
+        return some
+
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
+        """Publishes a slice of a run to its exchange, from record ``start`` on."""
+        done = self._publishing.publish_slice(session, run, now, start)
+        self._tell(session, now)
+        return done
+
+    def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
+        """Publishes a run to its exchange (``run.exchange``)."""
+        published = self._publishing.publish_to(session, run, now)
+        if session is not None:
+            self._tell(session, now)
+        return published
+
+    def takes_at_once(self, run: Run, now: float) -> bool:
+        """Tells whether some consumer could get the run at once."""
+        return self._publishing.takes_at_once(run, now)
+
+    def _tell(self, session: Session, now: float) -> None:
+        if session.paused_by and session.paused_since_s == now:
+            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)

@@ -1,0 +1,94 @@
+"""The turn: what came in is sent to all consumers that can take it. The tick: consumers are looked at besides."""
+
+from __future__ import annotations
+
+from headway.core.base import WorkSteps
+from headway.core.clients import Queues
+from headway.core.consumer import SharedReader
+from headway.core.delivery import Fanout
+from headway.core.governance.governor import Governor
+from headway.core.routing import Registry
+
+POLICY_WORK = 4
+"""Work of giving a consumer another policy."""
+
+
+class Turn:
+    """Carries out, at the end of a turn, the consequences of its commands."""
+
+    def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor) -> None:
+        self._registry = registry
+        self._fanout = fanout
+        self._queues = queues
+        self._governor = governor
+        self._pools = registry.distinct_pools()
+
+    def flush(self, now: float) -> None:
+        """Ends a turn: sends new records to all consumers that can take them."""
+        registry, fanout = self._registry, self._fanout
+        if registry.deferred.begun:
+            registry.deferred.turn(now)
+        if fanout.again or fanout.unfinished:
+            fanout.go_on(now)
+        dirty, registry.dirty = registry.dirty, {}
+        for feed in dirty:
+            if feed.queues:
+                registry.ready_queues |= feed.listening
+                registry.ready_queues |= feed.limited
+            else:
+                fanout.flush(feed, now)
+                feed.settle_down()
+        for overdue in (registry.returning, registry.overdue):
+            if overdue.begun:
+                registry.ready_queues = overdue.turn() | registry.ready_queues
+        if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
+            self._hand_out(now)
+        if self._governor.sweeping:
+            self._governor.go_on(now)
+        for pool in self._pools:
+            if pool.strained:
+                self._governor.relief.relieve(now)
+                break
+
+    def _hand_out(self, now: float) -> None:
+        """Dispatches the ready queues, and tidies up after queues that have changed."""
+        left, self._registry.left = self._registry.left, {}
+        for feed in left:
+            self._registry.ungate(feed, now)
+        ready, self._registry.ready_queues = self._registry.ready_queues, {}
+        for queue in ready:
+            queue.dispatch(now)
+        self._registry.cuts.clear()
+        self._queues.tidy(now)
+        renamed, self._registry.renamed = self._registry.renamed, {}
+        if renamed:
+            self._registry.deferred.begin(self._change_policies(renamed), now)
+        for feed in {queue.feed: None for queue in ready}:
+            feed.settle_down()
+
+    def _change_policies(self, queues: dict[SharedReader, None]) -> WorkSteps:
+        """Gives the members of queues the policies for the queues' present names."""
+        for queue in queues:
+            for member in list(queue.members):
+                if not member.ended:
+                    self._governor.change_policy(member, self._registry.deferred.now)
+                yield POLICY_WORK
+
+    @property
+    def has_work(self) -> bool:
+        """Tells whether another flush is needed at once."""
+        registry = self._registry
+        return bool(registry.dirty or registry.ready_queues or self._fanout.again or self._fanout.unfinished
+                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues
+                    or self._governor.sweeping)
+
+    def tick(self, now: float, late_s: float = 0.0) -> None:
+        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest
+        time that clients had to wait for the loop since the last tick."""
+        self._registry.timers.run(now)
+        self.flush(now)  # so that no consumer is judged by records that became due only now
+        shares = self._governor.sweep(now, late_s)
+        if self._registry.observer is not None:
+            self._registry.observer.tick(now, shares)
+        self._governor.relief.relieve(now)
+        self.flush(now)

@@ -191,12 +191,12 @@ def test_who_stands_in_is_gone_with_the_first_consumer_and_comes_back_with_the_l
     queue = stage.queue("q")
     (placeholder,) = queue.placeholder.here
     assert placeholder.case.slow
-    assert stage.broker.registry.slow == 1
+    assert stage.broker.registry.totals.slow == 1
     reader = stage.peer("reader")
     reader.consume("q")
     stage.run(1)
     assert not queue.placeholder.here
-    assert stage.broker.registry.slow == 0
+    assert stage.broker.registry.totals.slow == 0
     reader.cancel("q")
     publisher.publish("q", 50, 50)
     stage.run(1)

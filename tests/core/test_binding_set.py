@@ -81,8 +81,8 @@ def test_names_of_lanes_that_are_gone_are_forgotten() -> None:
         mqtt.subscribe(f"t/{number}")
         stage.broker.unsubscribe(mqtt.session, f"t/{number}", stage.now)
         stage.turn()
-    assert len(stage.broker.registry.consumers) <= 3
-    assert not stage.broker.registry.slow_consumers
+    assert len(stage.broker.registry.totals.consumers) <= 3
+    assert not stage.broker.registry.totals.slow_consumers
 
 
 def test_the_name_says_what_there_is_whatever_there_was() -> None:

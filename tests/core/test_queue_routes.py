@@ -147,7 +147,7 @@ def test_a_queue_bound_to_all_topics_is_not_told_of_the_brokers_own(stage: Queue
     peer.bind("all", "amq.topic", "#")
     peer.declare("own")
     peer.bind("own", "amq.topic", "$SYS.headway.slow.#")
-    stage.broker._advisories.tell("slow", "somebody", stage.now, text="")
+    stage.broker.intake.advisories.tell("slow", "somebody", stage.now, text="")
     assert stage.queue("all").backlog.lag_records == 0
     assert stage.queue("own").backlog.lag_records == 1
 

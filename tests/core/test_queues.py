@@ -377,9 +377,9 @@ def test_nothing_is_left(stage: QueueStage, peer: Peer) -> None:
     assert not registry.ready_queues
     assert not registry.unused
     assert not registry.watched
-    assert set(registry.consumers.elements()) == {"$SYS/headway/#"}
+    assert set(registry.totals.consumers.elements()) == {"$SYS/headway/#"}
     assert isinstance(stage.broker.queues, Queues)
-    assert not stage.broker.queues._homes
+    assert not stage.broker.queues.feeds.homes
     assert registry.router.exchanges.bound_to(Destination("queue", "a")) == []
     assert Binding("amq.topic", Destination("queue", "a"), "x") not in registry.router.exchanges.by_name[
         "amq.topic"

@@ -137,9 +137,9 @@ def nothing_is_left(world: World) -> None:
     if pool.memory_bytes:  # last words to who does not read
         house.pass_time(LINGER_S)
     assert pool.memory_bytes == 0
-    for place in (registry.watched, registry.ready_queues, registry.dirty, registry.unused, house.broker.queues._homes):
+    for place in (registry.watched, registry.ready_queues, registry.dirty, registry.unused, house.broker.queues.feeds.homes):
         assert not place
-    assert not +registry.consumers
-    assert not +registry.slow_consumers
+    assert not +registry.totals.consumers
+    assert not +registry.totals.slow_consumers
     for name, found in router.exchanges.by_name.items():
         assert all(binding.destination.kind == "exchange" for binding in found.bindings.all), name

@@ -121,10 +121,10 @@ def test_others_are_served_in_the_middle_of_a_run_for_many_lanes(house: House, c
     other = Client(house, "other")
     registry = house.broker.registry
     send(client, *(frame for number in range(5000) for frame in message(1, "k", b"%d" % number, "amq.direct")))
-    before, steps = registry.published_records, []
+    before, steps = registry.totals.published_records, []
     while house.pretended.once():
-        steps.append(registry.published_records - before)
-        before = registry.published_records
+        steps.append(registry.totals.published_records - before)
+        before = registry.totals.published_records
     assert sum(steps) == 5000
     assert max(steps) <= SLICE_WORK
     other.say(Basic.Consume(queue="q7", no_ack=True))
@@ -139,12 +139,12 @@ def test_a_client_that_is_gone_in_the_middle_publishes_no_more(house: House, cli
     house.run()
     assert client.connection.reading_paused_by
     client.connection.close(Reason.CLIENT_GONE)
-    published = house.broker.registry.published_records
+    published = house.broker.registry.totals.published_records
     assert 0 < published < COUNT
     for queue in house.queues.values():
         purged(queue)
     house.pass_time(1)
-    assert house.broker.registry.published_records == published
+    assert house.broker.registry.totals.published_records == published
 
 
 # -- transactions, and much that is settled ----------------------------------------------------------------------------

@@ -284,8 +284,8 @@ def ended(world: World) -> None:
     assert not registry.sessions
     assert not registry.router.feeds
     assert not registry.watched
-    assert not registry.consumers
-    assert not registry.slow_consumers
+    assert not registry.totals.consumers
+    assert not registry.totals.slow_consumers
     assert not any(world.broker.fanout.again)
     assert not registry.dirty
     states = sum(state.bytes for state in registry.router.states)

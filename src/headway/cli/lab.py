@@ -21,6 +21,8 @@ from headway.server.loop import called_as
 from headway.store.toml import read_text
 
 if TYPE_CHECKING:
+    from headway.pipeline.lab.plans.candidates import Plan
+    from headway.pipeline.lab.run import LabResult
     from headway.pipeline.lab.score import Score
 
 SHOWN_MAX = 12
@@ -86,11 +88,7 @@ def run(
 
     plan = load_plan(candidates)
     if cut_stuck is not None:
-        try:
-            seconds = parse_duration(cut_stuck)
-        except ConfigError as error:
-            raise ConfigError(f"--cut-stuck: {error}") from None
-        plan = msgspec.structs.replace(plan, goal=msgspec.structs.replace(plan.goal, cut_stuck_s=seconds))
+        plan = _with_goal(plan, cut_stuck)
     served = None if config is None else read_text(config)
     if served is not None:
         with_policies(served, plan.candidates[-1])  # a mistake is told before the work
@@ -99,6 +97,19 @@ def run(
         raise ConfigError(f"--out {out}: is not a folder")
     with open_session("headway lab", master=master, memory=memory, verbose=verbose) as spark:
         found = run_lab(spark, lake, plan, out, served)
+    _print(found)
+
+
+def _with_goal(plan: Plan, cut_stuck: str) -> Plan:
+    """Returns the plan with the goal of ``--cut-stuck``."""
+    try:
+        seconds = parse_duration(cut_stuck)
+    except ConfigError as error:
+        raise ConfigError(f"--cut-stuck: {error}") from None
+    return msgspec.structs.replace(plan, goal=msgspec.structs.replace(plan.goal, cut_stuck_s=seconds))
+
+
+def _print(found: LabResult) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)

@@ -73,11 +73,9 @@ def verdicts(
       headway verdicts --config headway.toml --since 2d         no broker has to run
     """
     now = time.time()
-    query = Query(
-        since_s=parse_moment(since, now), until_s=parse_moment(until, now) if until else None, client=client,
-        cause=_cause(cause), action=action,
-        kinds=(EntryKind.VERDICT, EntryKind.END) if ends else (EntryKind.VERDICT,),
-    )  # fmt: skip
+    kinds = (EntryKind.VERDICT, EntryKind.END) if ends else (EntryKind.VERDICT,)
+    until_s = parse_moment(until, now) if until else None
+    query = Query(parse_moment(since, now), until_s, client, cause=_cause(cause), action=action, kinds=kinds)
     most = last if as_json and last is not None else ENTRIES_MAX
     folder = _folder(config, path)
     found = _in_files(folder, query, most) if folder is not None else _from_broker(AdminClient(admin), query, most)
@@ -89,9 +87,9 @@ def verdicts(
     if as_json:
         for _, line in reversed(found):
             typer.echo(json.dumps(json.loads(line)))  # in ASCII: nothing in it can steer the terminal
-        return
-    rows = to_rows((entry for entry, _ in reversed(found)), fold=not all)
-    show(Console(), rows[-last:] if last is not None else rows, now)
+    else:
+        rows = to_rows((entry for entry, _ in reversed(found)), fold=not all)
+        show(Console(), rows[-last:] if last is not None else rows, now)
 
 
 # -- where from -------------------------------------------------------------------------------------------------------

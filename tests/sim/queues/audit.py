@@ -188,7 +188,7 @@ def settled(world: World) -> None:
         _promised(world, model, lost)
     assert world.pool.memory_bytes == world.pool.disk_bytes == 0
     registry = world.broker.registry
-    assert not registry.slow
+    assert not registry.totals.slow
     lagging = [subscription.filter for subscription in registry.watched if subscription.has_more]
     assert not lagging
 
@@ -209,11 +209,11 @@ def ended(world: World) -> None:
     assert not registry.router.feeds
     assert not registry.router.queues
     for table in (registry.watched, registry.dirty, registry.ready_queues, registry.unused, registry.owned,
-                  registry.paused, registry.cuts, world.broker.queues._homes, world.broker.fanout.again):
+                  registry.paused, registry.cuts, world.broker.queues.feeds.homes, world.broker.fanout.again):
         assert not table, table
-    assert not registry.consumers
-    assert not registry.slow_consumers
-    assert not registry.slow
+    assert not registry.totals.consumers
+    assert not registry.totals.slow_consumers
+    assert not registry.totals.slow
     assert pool.memory_bytes == pool.disk_bytes == pool.spilling_bytes == 0
     assert not world.disk.held, "files nobody needs are kept"
     assert not registry.router.exchanges.queues

@@ -44,9 +44,9 @@ class Ending:
         if session.subscriptions.get(subscription.request.key) is subscription:
             del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
-        registry.count_consumer(feed.key.filter, -1)
+        registry.totals.count_consumer(feed.key.filter, -1)
         if subscription.case.slow:
-            registry.count_slow(subscription, -1)
+            registry.totals.count_slow(subscription, -1)
         shared = subscription.reader.queue
         queue = None if shared is None else queue_of(shared)
         if queue is not None:
@@ -55,7 +55,7 @@ class Ending:
                 subscription.channel.members.pop(subscription, None)
         else:
             self._write_off(subscription, reason)
-        registry.count(subscription)
+        registry.totals.count(subscription)
         if queue is None:
             self.set_free(subscription)
             subscription.cursor.close()

@@ -15,7 +15,7 @@ class Intake:
         self._registry = registry
         self._publishing = publishing
         self._fanout = fanout
-        self._advisories = advisories
+        self.advisories = advisories
         self._pools = registry.distinct_pools()
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
@@ -49,7 +49,7 @@ class Intake:
             return True
         waits = self._publishing.must_wait(session, run, now)
         if waits and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+            self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         return waits
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
@@ -78,4 +78,4 @@ class Intake:
 
     def _tell(self, session: Session, now: float) -> None:
         if session.paused_by and session.paused_since_s == now:
-            self._advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+            self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)

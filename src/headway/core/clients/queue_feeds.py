@@ -26,7 +26,7 @@ class QueueFeeds:
         self._exchanges = registry.router.exchanges
         self._replays = 0
         self._queues_bytes = 0
-        self._homes: dict[Queue, tuple[Dialect, Pool]] = {}
+        self.homes: dict[Queue, tuple[Dialect, Pool]] = {}
         self._bound: dict[Queue, BindingSet] = {}
         self._router.called = self._called
 
@@ -36,19 +36,19 @@ class QueueFeeds:
 
     def add(self, queue: Queue, dialect: Dialect, pool: Pool) -> None:
         """Adds a new queue that reads its ``first`` feed."""
-        self._homes[queue], self._bound[queue] = (dialect, pool), BindingSet(queue.name)
+        self.homes[queue], self._bound[queue] = (dialect, pool), BindingSet(queue.name)
         queue.filters = self._bound[queue].filters()
         self._queues_bytes += queue_cost(queue.name, queue.terms)
         self.count_declared()
 
     def remove(self, queue: Queue) -> None:
-        del self._homes[queue], self._bound[queue]
+        del self.homes[queue], self._bound[queue]
         self._queues_bytes -= queue_cost(queue.name, queue.terms)
         self.count_declared()
 
     def home(self, queue: Queue) -> tuple[Dialect, Pool]:
         """Returns the dialect and the pool of a queue's lanes."""
-        return self._homes[queue]
+        return self.homes[queue]
 
     def named(self, name: str) -> Queue | None:
         found = self._router.queues.get(name)
@@ -99,7 +99,7 @@ class QueueFeeds:
     def read_first(self, name: str, replay: Replay) -> None:
         """Lets a queue read recorded records before those that are to come."""
         queue = queue_of(self._router.queues[name])
-        dialect, pool = self._homes[queue]
+        dialect, pool = self.homes[queue]
         self._replays += 1
         key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, name)
         feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
@@ -131,7 +131,7 @@ class QueueFeeds:
         bound = self._bound[queue]
         queue.filters = bound.filters()
         self._registry.renamed[queue] = None
-        dialect, pool = self._homes[queue]
+        dialect, pool = self.homes[queue]
         feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
         if feed is not queue.feed:
             queue.read(feed)

@@ -56,8 +56,8 @@ class Queues(Consuming):
         self._exchanges = registry.router.exchanges
         self._fanout = fanout
         self._watch = watch
-        self._feeds = QueueFeeds(registry)
-        self.rebind = self._feeds.rebind
+        self.feeds = QueueFeeds(registry)
+        self.rebind = self.feeds.rebind
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Queues(Consuming):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
-            self._feeds.count_declared()
+            self.feeds.count_declared()
             self._metadata.exchange(exchange)
             self._router.forget()
         elif difference := known.difference(exchange):
@@ -103,13 +103,13 @@ class Queues(Consuming):
             return  # it was deleted with its last binding, and declared again
         self._metadata.exchange_ended(exchange)
         self._exchanges.remove(name)
-        self._feeds.count_declared()
+        self.feeds.count_declared()
         self._router.forget()
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
     def queue(self, session: Session, name: str) -> Queue:
-        found = self._feeds.named(name)
+        found = self.feeds.named(name)
         if found is None or (found.owner is not None and found.owner.ended):
             self._refuse_deleted(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
@@ -119,7 +119,7 @@ class Queues(Consuming):
 
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
         """Returns the queue of this name, and makes it if there is none."""
-        known = self._feeds.named(name)
+        known = self.feeds.named(name)
         if known is not None and known.owner is not None and known.owner.ended:
             self.delete(known, now)  # deferred work would delete it later
             known = None
@@ -152,11 +152,11 @@ class Queues(Consuming):
         return queue
 
     def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
-        feed = self._feeds.first(name, terms, dialect, pool)
+        feed = self.feeds.first(name, terms, dialect, pool)
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
-        self._feeds.add(queue, dialect, pool)
+        self.feeds.add(queue, dialect, pool)
         self._router.forget()
         queue.used_s = now
         if terms.durable and not terms.exclusive:
@@ -166,7 +166,7 @@ class Queues(Consuming):
 
     def _placeholder(self, queue: Queue, now: float) -> Subscription:
         """Makes a placeholder for the members of a durable queue that has none."""
-        dialect, pool = self._feeds.home(queue)
+        dialect, pool = self.feeds.home(queue)
         name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
@@ -197,7 +197,7 @@ class Queues(Consuming):
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
             queue.owner.holdings.note(queue, 0, 0)
         self._exchanges.remove_queue(queue.name)
-        self._feeds.remove(queue)
+        self.feeds.remove(queue)
         self._metadata.queue_ended(queue)
         self._router.forget()
         queue.drops.forget()
@@ -257,11 +257,11 @@ class Queues(Consuming):
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         self._registry.declared.check(binding.size)
-        replay = None if options.start == "end" else self._feeds.replay_of(binding, options, now)
-        if self._feeds.change(binding, there=True):
+        replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
+        if self.feeds.change(binding, there=True):
             self._metadata.binding(binding, there=True)
         if replay is not None:
-            self._feeds.read_first(binding.destination.name, replay)
+            self.feeds.read_first(binding.destination.name, replay)
 
     def unbind(self, session: Session, binding: Binding) -> None:
         if not binding.source:
@@ -269,7 +269,7 @@ class Queues(Consuming):
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
         self._metadata.binding(binding, there=False)
-        self._feeds.change(binding, there=False)
+        self.feeds.change(binding, there=False)
 
     def outlives(self, binding: Binding) -> bool:
         """Tells whether the binding is durable."""

@@ -41,7 +41,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
-        slow_fraction=registry.slow_fraction(subscription.feed.key.filter),
+        slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
     )
     return subscription.case.meter.observe(now, figures)
 

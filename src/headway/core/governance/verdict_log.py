@@ -22,7 +22,7 @@ class VerdictLog:
             self._registry.observer.verdict(verdict, subscription)
         fires = verdict.kind is DecisionKind.FIRE
         if fires and subscription.case.meter.mark_slow(now):
-            self._registry.count_slow(subscription, 1)
+            self._registry.totals.count_slow(subscription, 1)
             self._watchlist.add(subscription)  # until it has recovered
         elif not fires:
             self.recover(subscription, now)
@@ -35,4 +35,4 @@ class VerdictLog:
     def recover(self, subscription: Subscription, now: float) -> None:
         """Stops counting the consumer as slow, if it has recovered."""
         if subscription.case.recover(now):
-            self._registry.count_slow(subscription, -1)
+            self._registry.totals.count_slow(subscription, -1)

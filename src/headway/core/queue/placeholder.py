@@ -40,7 +40,7 @@ class Placeholder:
             placeholder.become(ENDED)
             self._registry.watched.pop(placeholder, None)
             if placeholder.case.slow:
-                self._registry.count_slow(placeholder, -1)
+                self._registry.totals.count_slow(placeholder, -1)
             self._registry.ready_queues[self._queue] = None
 
     def close(self) -> None:

@@ -165,8 +165,8 @@ class Publishing:
         registry, count = self._registry, len(run)
         first = registry.sequence + 1
         registry.sequence += count
-        registry.published_records += count
-        registry.published_bytes += len(run.data)
+        registry.totals.published_records += count
+        registry.totals.published_bytes += len(run.data)
         if session is not None:
             run.publisher = session.number
             session.published_records += count

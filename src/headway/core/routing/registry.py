@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +15,7 @@ from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, po
 from headway.core.routing.ended_publishers import EndedPublishers
 from headway.core.routing.overdue import Overdue
 from headway.core.routing.router import Router
+from headway.core.routing.totals import Totals
 
 if TYPE_CHECKING:
     from headway.core.consumer import Observer, SharedReader
@@ -123,34 +123,17 @@ class Registry:
         """Records as cut by envelopes in this flush; members that get the same records share them."""
         self.watched: dict[Subscription, None] = {}
         """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
-        self.consumers: Counter[str] = Counter()
-        self.slow_consumers: Counter[str] = Counter()
-        """The number of subscriptions, and of slow ones, by filter."""
-        self.slow = 0
-        """The number of slow subscriptions."""
         self.observer: Observer | None = None
         """Records telemetry; None if telemetry is off."""
         self.ledger: Ledger | None = None
         """Collects entries for the journal; None if there is no journal."""
         self.archive: RecordedTopics | None = None
         """The recorded topics; None if there is no journal."""
+        self.totals = Totals()
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
         self.sequence = 0
         self.session_number = 0
-        self.published_records = 0
-        self.published_bytes = 0
-        self.gap_records: Counter[Reason] = Counter()
-        self.delivered_records = 0
-        self.delivered_bytes = 0
-        """Totals of all subscriptions, also ended ones. Each counts as of its last ``count``."""
-
-    def count(self, subscription: Subscription) -> None:
-        """Brings the totals up to date with one subscription."""
-        new = subscription.counters.add_to_total(subscription.delivered, self.gap_records)
-        self.delivered_records += new.records
-        self.delivered_bytes += new.bytes
-
     @property
     def journaled(self) -> int:
         """The sequence up to which all entries of the journal are on disk."""
@@ -192,31 +175,18 @@ class Registry:
     def moved(self, subscription: Subscription, feed: Feed) -> None:
         """Moves a queue's member to the feed that the queue reads now."""
         old, slow = subscription.feed, subscription.case.slow
-        self.count_consumer(old.key.filter, -1)
-        self.count_consumer(feed.key.filter, 1)
+        self.totals.count_consumer(old.key.filter, -1)
+        self.totals.count_consumer(feed.key.filter, 1)
         if slow:
-            self.count_slow(subscription, -1)
+            self.totals.count_slow(subscription, -1)
         del old.subscriptions[subscription]
         feed.subscriptions[subscription] = None
         subscription.feed = feed
         if slow:
-            self.count_slow(subscription, 1)
+            self.totals.count_slow(subscription, 1)
 
     def policy_named(self, name: str) -> Policy | None:
         return policy_named(self.policies, name)
-
-    def slow_fraction(self, filter: str) -> float:
-        return self.slow_consumers[filter] / max(1, self.consumers[filter])
-
-    def count_consumer(self, filter: str, change: int) -> None:
-        """Counts one subscription more (1) or less (-1)."""
-        _count(self.consumers, filter, change)
-
-    def count_slow(self, subscription: Subscription, change: int) -> None:
-        """Counts a subscription that is marked slow (1) or no longer is (-1)."""
-        _count(self.slow_consumers, subscription.feed.key.filter, change)
-        subscription.feed.slow += change
-        self.slow += change
 
     def lost(self, losses: dict[int, int], reason: Reason) -> None:
         """Adds records that a consumer did not get to the counters of their publishers."""
@@ -270,9 +240,3 @@ class Registry:
             if not session.paused_by:
                 session.stalled_s += now - session.paused_since_s
                 self.effects.append(Resume(session))
-
-
-def _count(counts: Counter[str], filter: str, change: int) -> None:
-    counts[filter] += change
-    if not counts[filter]:
-        del counts[filter]  # clients choose filters, so there may be any number of them

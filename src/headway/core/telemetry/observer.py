@@ -170,7 +170,7 @@ class LakeObserver:
             _ms(sample.lag_age), sample.drain_rate, sample.offered_rate, sample.offered_burst, _ms(sample.blocked_time),
             _ms(sample.credit_exhausted_time), _ms(sample.ack_age), sample.in_flight,
             subscription.prefetch, sample.slow_count, sample.pool_share,
-            self._registry.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
+            self._registry.totals.slow_fraction(feed.key.filter), sample.held_bytes, _ms(stall_s(subscription, now)),
             _ms(sample.usual_pause), sample.drain_share, most, _ms(now - most_at_s), least, _ms(now - least_at_s),
             _ms(sample.patience_left) if sample.excused else 0.0,
             "\n".join(subscription.reader.names(subscription)[:TOPICS_MAX]) if subscription.reader.queue else "",
@@ -239,11 +239,11 @@ class LakeObserver:
         for subscription, trail in islice(self._trails.items(), ROWS_PER_TICK):
             books = account(subscription)
             self._count(subscription, trail, books.drained_records, books.drained_bytes)
-        registry, turns = self._registry, self._turns
+        registry, totals, turns = self._registry, self._registry.totals, self._turns
         pools = registry.distinct_pools()
         self._recorder.add("broker_samples", (
             self._run, self._broker, self._time(now), self._broker_rows, len(registry.sessions), len(self._trails),
-            len(registry.watched), registry.slow, registry.published_records, registry.published_bytes,
+            len(registry.watched), totals.slow, totals.published_records, totals.published_bytes,
             self._delivered_records, self._delivered_bytes, self._gap_records, turns.count, _ms(turns.quantile(0.5)),
             _ms(turns.quantile(0.99)), _ms(turns.longest_s), _ms(late_s),
             sum(pool.memory_bytes for pool in pools), sum(pool.memory_limit for pool in pools),

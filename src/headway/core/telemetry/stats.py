@@ -164,7 +164,7 @@ class Census:
         self.consumers.sort(key=most_lag_first)
 
     def _count(self, subscription: Subscription) -> None:
-        self._broker.registry.count(subscription)
+        self._broker.registry.totals.count(subscription)
         self.subscriptions += 1
         self.states[state_of(subscription)] += 1
         lag_bytes = subscription.lag_bytes
@@ -275,10 +275,10 @@ def whole(broker: StatsSource, census: Census | None = None) -> BrokerStats:
         deque(census.slices(), maxlen=0)
     return BrokerStats(
         sessions=len(registry.sessions), subscriptions=census.subscriptions, lanes=len(registry.router.feeds),
-        watched=len(registry.watched), published_records=registry.published_records,
-        published_bytes=registry.published_bytes,
-        delivered_records=registry.delivered_records, delivered_bytes=registry.delivered_bytes,
-        gap_records={str(reason): count for reason, count in registry.gap_records.items() if count},
+        watched=len(registry.watched), published_records=registry.totals.published_records,
+        published_bytes=registry.totals.published_bytes,
+        delivered_records=registry.totals.delivered_records, delivered_bytes=registry.totals.delivered_bytes,
+        gap_records={str(reason): count for reason, count in registry.totals.gap_records.items() if count},
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
         verdicts=broker.governor.book.made, pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip

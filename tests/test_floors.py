@@ -53,6 +53,7 @@ ROOMS = {
         "http", "streams", "admin",
     ],
     "core.policy": ["meters"],
+    "core.consumer": ["progress"],
     "core.clients": ["durability"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
@@ -64,6 +65,10 @@ BESIDE = {
     "core.policy": {
         "action", "case", "causes", "condition", "decision", "evaluation", "flap", "policy", "rule", "table", "trial",
         "verdict",
+    },
+    "core.consumer": {
+        "channel", "conflation", "effects", "feed", "life", "observing", "options", "outlet", "poll", "reader",
+        "session", "shared_reader", "subscription",
     },
     "core.clients": {
         "admission", "consuming", "ending", "intake", "polls", "queue_feeds", "queues", "restoring", "starts",

@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.conflation import Conflation
-from headway.core.consumer.counters import Counters
+from headway.core.consumer.progress.counters import Counters
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ def nothing_is_left(world: World) -> None:
     if pool.memory_bytes:  # last words to who does not read
         house.pass_time(LINGER_S)
     assert pool.memory_bytes == 0
-    for place in (registry.watched, registry.ready_queues, registry.dirty, registry.unused, house.broker.queues.feeds.homes):
+    homes = house.broker.queues.feeds.homes
+    for place in (registry.watched, registry.ready_queues, registry.dirty, registry.unused, homes):
         assert not place
     assert not +registry.totals.consumers
     assert not +registry.totals.slow_consumers

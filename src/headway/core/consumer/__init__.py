@@ -20,10 +20,10 @@ from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
+from headway.core.consumer.progress import Predicate, Skip
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.consumer.shared_reader import SharedReader
-from headway.core.consumer.skip import Predicate, Skip
 from headway.core.consumer.subscription import Subscription
 
 __all__ = [

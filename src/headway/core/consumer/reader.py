@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from headway.core.consumer.conflation import EVERY_RECORD
-from headway.core.consumer.counters import Volume
+from headway.core.consumer.progress import Volume
 
 if TYPE_CHECKING:
+    from headway.core.consumer.progress import Skip
     from headway.core.consumer.shared_reader import SharedReader
-    from headway.core.consumer.skip import Skip
     from headway.core.consumer.subscription import Subscription
     from headway.core.log import DurablePosition
 

@@ -11,14 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, moved, stop
-from headway.core.consumer.backfill import Backfill, BackfillSource
 from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
-from headway.core.consumer.counters import Counters, Volume
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
-from headway.core.consumer.skip import Skip
 from headway.core.log import Cursor, OutOfOrderProgress, StatePass
 from headway.core.message import Gap
 from headway.core.policy import Case

@@ -1,0 +1,7 @@
+"""How far a subscription is: what it counts, what it leaves out, and what it reads before its lane."""
+
+from headway.core.consumer.progress.backfill import Backfill, BackfillSource
+from headway.core.consumer.progress.counters import Counters, Volume
+from headway.core.consumer.progress.skip import Predicate, Skip
+
+__all__ = ["Backfill", "BackfillSource", "Counters", "Predicate", "Skip", "Volume"]

@@ -12,8 +12,9 @@ from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.broker import POLICY_WORK, Broker
+from headway.core.broker import Broker
 from headway.core.consumer.effects import Resume
+from headway.core.governance.turn import POLICY_WORK
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK

@@ -47,3 +47,4 @@ class Placeholder:
         """Removes the placeholder for good."""
         self.make = lambda now: None
         self.dismiss()
+        del self._queue

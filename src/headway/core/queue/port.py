@@ -8,9 +8,6 @@ from headway.core.consumer import SharedReader
 
 
 class QueuePort(SharedReader, Protocol):
-    @property
-    def ended(self) -> bool: ...
-
     def moved_on(self) -> None:
         """Called when the backlog has gone on to another lane."""
 

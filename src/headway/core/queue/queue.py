@@ -149,6 +149,7 @@ class Queue:
         self.drops.stop()
         self._dispatch.stop()
         self.placeholder.close()
+        self.unsettled.stop()
         self._registry.ready_queues.pop(self, None)
         self.backlog.close()
 

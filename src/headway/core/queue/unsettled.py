@@ -20,19 +20,27 @@ class Unsettled:
 
     def __init__(self, queue: QueuePort, backlog: Backlog, drops: Drops, registry: Registry) -> None:
         self._queue = queue
+        self._ended = False
+        self._terms = queue.terms
+        self._ends_with_members = queue.ends_with_members
         self._backlog = backlog
         self._drops = drops
         self._registry = registry
+
+    def stop(self) -> None:
+        """Requeues nothing any more, because the queue has ended."""
+        self._ended = True
+        del self._queue
 
     def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
         """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
         back too often. ``late`` says that its member may still settle it."""
         cursor, chunk = delivery.cursor, delivery.chunk
-        if self._queue.ended:
+        if self._ended:
             return
         assert isinstance(cursor, QueueCursor)
         assert chunk is not None
-        returns, limit = delivery.returns + 1, self._queue.terms.returns_max
+        returns, limit = delivery.returns + 1, self._terms.returns_max
         if limit is not None and returns > limit:
             self._drops.give_up(chunk, delivery.index)
             self._backlog.free(cursor, delivery.number)
@@ -50,13 +58,13 @@ class Unsettled:
 
     def withdraw(self, delivery: Delivery) -> None:
         """Drops a record that its member settled after it timed out, if no other member has it yet."""
-        if not self._queue.ended and isinstance(delivery.cursor, QueueCursor):
+        if not self._ended and isinstance(delivery.cursor, QueueCursor):
             self._backlog.withdraw(delivery.cursor, delivery.number)
 
     def reject(self, delivery: Delivery) -> None:
         """Drops a record that a member rejected."""
         cursor, chunk = delivery.cursor, delivery.chunk
-        if self._queue.ended:
+        if self._ended:
             return
         assert isinstance(cursor, QueueCursor)
         assert chunk is not None
@@ -66,7 +74,7 @@ class Unsettled:
     def requeue_late(self, member: Subscription, before_s: float) -> int:
         """Requeues the member's unsettled records that were sent before ``before_s``. They still use up the member's
         credit. Returns how many there were."""
-        if self._queue.ends_with_members:
+        if self._ends_with_members:
             return 0  # MQTT: a member keeps its deliveries until its session ends
         flight = member.channel.in_flight.items()
         old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]

@@ -87,8 +87,10 @@ class Engine:
             self.journal.pulse = self.pulse
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
-        self._spilling = Spilling(settings, self.broker, self.journal, loop, self.now, self.pulse, self.turn_soon)
-        self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop, self.now)
+        self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
+                                  self.turn_soon)
+        self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
+                                        lambda: self.now())
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Connections with more to do than one turn allows, in the order of their turns."""

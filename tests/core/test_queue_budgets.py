@@ -12,9 +12,8 @@ from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.broker import Broker
 from headway.core.consumer.effects import Resume
-from headway.core.governance.turn import POLICY_WORK
+from headway.core.governance.turn import POLICY_WORK, Turn
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
@@ -30,14 +29,14 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], list
 
     def watch(figure: Callable[[], int]) -> list[int]:
         changes, last = [0], [figure()]
-        flush = Broker.flush
+        flush = Turn.flush
 
-        def counted(self: Broker, now: float) -> None:
+        def counted(self: Turn, now: float) -> None:
             flush(self, now)
             changes.append(figure() - last[0])
             last[0] = figure()
 
-        monkeypatch.setattr(Broker, "flush", counted)
+        monkeypatch.setattr(Turn, "flush", counted)
         return changes
 
     return watch

@@ -3,9 +3,11 @@ broker that has deleted some of what it recorded."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,9 +18,11 @@ from tests.interop.test_interop_records import recording
 from tests.interop.waiting import until
 from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster
+from tests.pipeline.pages import AT, Page, table
 
 from headway.core.base.errors import ConfigError
 from headway.pipeline.java import check_java
+from headway.pipeline.report.lab import lab_report
 from headway.pipeline.session import open_session
 
 STARTUP = Path(__file__).with_name("startup")
@@ -61,3 +65,16 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with start_cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Callable[..., Page]:
+    def make(candidates: list[dict[str, Any]], outcomes: list[dict[str, Any]] | None = None, **about: Any) -> Page:
+        curve = [
+            {"candidate": row["candidate"], "time": AT + dt.timedelta(seconds=s), "memory_bytes": s * 1000}
+            for row in candidates for s in range(5)
+        ]  # fmt: skip
+        tables = table("candidates", *candidates), table("outcomes", *outcomes or []), table("curve", *curve)
+        return Page(lab_report(*tables, about, tmp_path / "lab.html"))
+
+    return make

@@ -1,79 +1,24 @@
-"""The reports: readable, complete, sufficient to themselves, and safe with names that strangers chose."""
+"""Reports on health: what every page keeps to, and what the page of health says."""
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pipeline.pages import AT, Page, candidate, table, unpacked
 
 from headway.core.base.errors import ConfigError
 from headway.pipeline.report import words
 from headway.pipeline.report.health import health_report
-from headway.pipeline.report.lab import lab_report
 
-AT = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 EVIL = "</script><script>alert(1)</script>"
 EVIL_LINK = "<a href='http://evil.example/'>x</a>\n\x1b[31m"
-VOID = {"meta", "br", "link", "img", "hr", "input"}
-TEXT, NUMBER, SHARE, TIME, FLAG = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC"), pa.bool_()
-SCHEMAS: dict[str, dict[str, pa.DataType]] = {
-    "slow_episodes": {
-        "run": TEXT, "broker": TEXT, "client": TEXT, "filter": TEXT, "lane": TEXT, "subscription": NUMBER,
-        "start": TIME, "end": TIME, "open": FLAG, "cause": TEXT, "reason": TEXT, "action": TEXT,
-        "lag_records_peak": NUMBER, "lag_bytes_peak": NUMBER, "lag_age_peak_ms": SHARE, "held_byte_seconds": SHARE,
-        "stall_ms": SHARE, "records_skipped": NUMBER, "ended": TEXT,
-    },
-    "offenders": {
-        "client": TEXT, "filter": TEXT, "episodes": NUMBER, "slow_ms": SHARE, "lag_bytes_peak": NUMBER,
-        "held_byte_seconds": SHARE, "stall_ms": SHARE, "verdicts": NUMBER, "disconnects": NUMBER,
-        "records_skipped": NUMBER, "share_of_cost": SHARE, "last_seen": TIME,
-    },
-    "costs": {
-        "run": TEXT, "client": TEXT, "filter": TEXT, "hour": TIME, "held_byte_seconds": SHARE, "stall_ms": SHARE,
-        "skipped_records": NUMBER,
-    },
-    "isolation": {
-        "run": TEXT, "seconds_with": NUMBER, "seconds_without": NUMBER, "p50_with_ms": SHARE, "p99_with_ms": SHARE,
-        "max_with_ms": SHARE, "p50_without_ms": SHARE, "p99_without_ms": SHARE, "max_without_ms": SHARE,
-        "ratio_p99": SHARE,
-    },
-    "forecast": {
-        "run": TEXT, "kind": TEXT, "client": TEXT, "filter": TEXT, "used_bytes": NUMBER, "limit_bytes": NUMBER,
-        "growth_bytes_per_s": SHARE, "seconds_to_limit": SHARE,
-    },
-    "candidates": {
-        "candidate": TEXT, "kind": TEXT, "consumers": NUMBER, "hit": NUMBER, "noticed": NUMBER, "by_pressure": NUMBER,
-        "false_verdicts": NUMBER, "find_ms": SHARE, "find_worst_ms": SHARE, "cut_stuck_worst_ms": SHARE,
-        "false_positives": NUMBER, "unknown": NUMBER, "missed": NUMBER, "records_lost": NUMBER,
-        "records_conflated": NUMBER, "memory_peak_bytes": NUMBER, "disk_peak_bytes": NUMBER, "producer_stall_ms": SHARE,
-        "within_goal": FLAG, "recommended": FLAG, "pareto": FLAG, "policy": TEXT,
-    },
-    "outcomes": {
-        "candidate": TEXT, "run": TEXT, "client": TEXT, "filter": TEXT, "subscription": NUMBER, "time": TIME,
-        "action": TEXT, "reason": TEXT, "policy": TEXT, "rule": NUMBER, "records_lost": NUMBER,
-        "records_conflated": NUMBER, "stall_ms": SHARE, "would_catch_up": TEXT, "lag_bytes_peak": NUMBER,
-        "by_pressure": FLAG, "extrapolated": FLAG,
-    },
-    "curve": {"candidate": TEXT, "time": TIME, "memory_bytes": NUMBER, "disk_bytes": NUMBER},
-}  # fmt: skip
-EMPTY = {TEXT: "", NUMBER: 0, SHARE: 0.0, TIME: AT, FLAG: False}
 HEALTH = ("slow_episodes", "offenders", "costs", "isolation", "forecast")
-
-
-def table(name: str, *rows: dict[str, Any]) -> pa.Table:
-    """A table of made-up rows; what is not given is nought."""
-    schema = pa.schema(SCHEMAS[name])
-    assert all(set(row) <= set(schema.names) for row in rows)
-    return pa.Table.from_pylist([{f.name: row.get(f.name, EMPTY[f.type]) for f in schema} for row in rows], schema)
 
 
 def health_tables(clients: list[str], **isolation: Any) -> dict[str, pa.Table]:
@@ -107,79 +52,10 @@ def health_tables(clients: list[str], **isolation: Any) -> dict[str, pa.Table]:
     }  # fmt: skip
 
 
-def candidate(name: str, kind: str = "grid", **given: Any) -> dict[str, Any]:
-    return {"candidate": name, "kind": kind, "policy": f'[[policy]]\nname = "{kind}"\n', "within_goal": True} | given
-
-
-class Page(HTMLParser):
-    """What a reader's browser makes of a report."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.open: list[str] = []
-        self.sections: dict[str, str] = {}
-        self.scripts: list[str] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(path.read_text(encoding="utf-8"))
-        self.close()
-        assert not self.open, f"left open: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {key: value or "" for key, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "script" in self.open:
-            self.scripts[-1] += data
-            return
-        if "style" in self.open:
-            return
-        self.text += data
-        if "h2" in self.open:
-            self.sections[data] = ""
-        elif self.sections:
-            self.sections[next(reversed(self.sections))] += data
-        if self.open and self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
-
-    @property
-    def plots(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.scripts[0])
-        return found
-
-    def row(self, first: str) -> list[str]:
-        return next(row for row in self.rows if row and row[0] == first)
-
-
 @pytest.fixture
 def health(tmp_path: Path) -> Callable[..., Page]:
     def make(tables: dict[str, pa.Table], **about: Any) -> Page:
         return Page(health_report(tables, about, tmp_path / "health.html"))
-
-    return make
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Callable[..., Page]:
-    def make(candidates: list[dict[str, Any]], outcomes: list[dict[str, Any]] | None = None, **about: Any) -> Page:
-        curve = [
-            {"candidate": row["candidate"], "time": AT + dt.timedelta(seconds=s), "memory_bytes": s * 1000}
-            for row in candidates for s in range(5)
-        ]  # fmt: skip
-        tables = table("candidates", *candidates), table("outcomes", *outcomes or []), table("curve", *curve)
-        return Page(lab_report(*tables, about, tmp_path / "lab.html"))
 
     return make
 
@@ -348,96 +224,6 @@ def test_where_there_is_nothing_it_says_so(health: Callable[..., Page]) -> None:
     ):  # fmt: skip
         assert said in page.sections[section]
     assert not page.scripts
-
-
-# -- lab ------------------------------------------------------------------------------------------------------------
-
-BEST = candidate(
-    "cut: for=2s",
-    hit=3,
-    false_positives=1,
-    memory_peak_bytes=40_000_000,
-    records_lost=12,
-    recommended=True,
-    pareto=True,
-)
-RAN = candidate("as it ran", "ran", hit=12, false_positives=4, memory_peak_bytes=130_000_000, disk_peak_bytes=2_000_000)
-
-
-def test_the_lab_report_recommends_and_compares(lab: Callable[..., Page]) -> None:
-    page = lab([BEST, RAN, candidate("xap", "preset", hit=20)], goal={"memory_bytes": 64_000_000, "stall_ms": 0.0},
-               check={"verdicts_alike": 7})  # fmt: skip
-    assert "Take “cut: for=2s”: it hits 3 consumers, 1 of them wrongly, and holds at most 40 MB in memory." in page.text
-    assert (
-        "What ran hit 12 consumers, 4 of them wrongly, and held at most 130 MB in memory and 2 MB on disk." in page.text
-    )
-    assert "memory at most 64 MB, stall at most 0 s" in page.text
-    assert "verdicts alike 7" in page.text
-    assert page.row("consumers hit") == ["consumers hit", "12", "3", "9 fewer (75 %)"]
-    assert page.row("records lost") == ["records lost", "0", "12", "12 more"]
-    assert page.row("most held on disk")[-1] == "2 MB less (100 %)"
-    assert 'name = "grid"' in page.sections["Recommended, and what ran"]
-    assert 'name = "ran"' in page.sections["Recommended, and what ran"]
-
-
-def test_the_trade_off_shows_every_candidate_where_it_lies(lab: Callable[..., Page]) -> None:
-    page = lab([BEST, RAN, candidate("xap", "preset", hit=20, memory_peak_bytes=10_000_000)])
-    marks = {
-        (x, y) for trace in page.plots[0]["data"] if trace.get("customdata") for x, y in points(trace)
-    }  # fmt: skip
-    assert marks == {(40.0, 3.0), (132.0, 12.0), (10.0, 20.0)}
-    (star,) = [trace for trace in page.plots[0]["data"] if trace.get("name") == "recommended"]
-    assert points(star) == [(40.0, 3.0)]
-    labels = " ".join(text for trace in page.plots[0]["data"] for text in trace.get("text") or [])
-    assert all(label in labels for label in ("recommended", "as it ran", "xap"))
-
-
-def points(trace: dict[str, Any]) -> list[tuple[float, float]]:
-    """The points of a trace; plotly packs long numeric columns as base64."""
-    x, y = (unpacked(trace[axis]) for axis in "xy")
-    return list(zip(x, y, strict=True))
-
-
-def unpacked(values: Any) -> list[float]:
-    if not isinstance(values, dict):
-        return [float(value) for value in values]
-    return [float(value) for value in np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])]
-
-
-def test_those_hit_wrongly_come_first(lab: Callable[..., Page]) -> None:
-    outcomes = [
-        {"candidate": BEST["candidate"], "client": client, "action": "disconnect", "would_catch_up": would}
-        for client, would in (("dead", "no"), ("odd", "unknown"), ("innocent", "yes"))
-    ]
-    page = lab([BEST, RAN], outcomes)
-    clients = [row[0] for row in page.rows if row[0] in ("dead", "odd", "innocent")]
-    assert clients == ["innocent", "odd", "dead"]
-    assert page.row("innocent")[5] == "yes: a false positive"
-    assert "As it ran: nobody was hit." in page.sections["Who would have been hit"]
-
-
-@pytest.mark.parametrize(
-    ("candidates", "said"),
-    [
-        ([], "There was no candidate to try."),
-        ([RAN | {"recommended": True}], "Keep what ran: no candidate does better."),
-        ([candidate("x", within_goal=False), RAN | {"within_goal": False}], "None of the candidates keeps to the goal"),
-        (
-            [BEST | {"within_goal": False}, RAN],
-            "None of the candidates keeps to the goal. The nearest is “cut: for=2s”",
-        ),
-        ([BEST | {"hit": 0, "false_positives": 0}], "it hits nobody and holds"),
-    ],
-)
-def test_other_answers(lab: Callable[..., Page], candidates: list[dict[str, Any]], said: str) -> None:
-    assert said in lab(candidates).text
-
-
-def test_many_candidates_are_counted_and_the_recommended_stands_out(lab: Callable[..., Page]) -> None:
-    page = lab([*(candidate(f"c{number}", hit=number) for number in range(2000)), BEST, RAN])
-    assert "and 1,962 others." in page.text
-    marked = [attrs for tag, attrs in page.tags if tag == "tr" and attrs.get("class") == "marked"]
-    assert len(marked) == 1
 
 
 # -- words ----------------------------------------------------------------------------------------------------------

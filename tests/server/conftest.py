@@ -1,9 +1,13 @@
-"""A broker over pretended sockets and two AMQP clients of it; files that need others have their own by these names."""
+"""A broker over pretended sockets with two AMQP clients, and one with canned answers; some files have their own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from threading import Thread
+
 import pytest
 from tests.server.amqp_stage import Client, House
+from tests.server.canned import ANSWERS, Canned
 
 
 @pytest.fixture
@@ -23,3 +27,14 @@ def client(house: House) -> Client:
 def other(house: House, client: Client) -> Client:
     """After ``client``, whose queue it may use."""
     return Client(house, "other")
+
+
+@pytest.fixture
+def broker() -> Iterator[Canned]:
+    server = Canned(ANSWERS)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -17,7 +17,7 @@ from tests.interop.amqp_pika import Pika
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-from tests.server.test_cli import Ran
+from tests.server.canned import Ran
 
 from headway.cli.export import ExportProgress
 from headway.wire.mqtt.packets import TopicRequest

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.server.test_cli import Ran
+from tests.server.canned import Ran
 
 from headway.cli.episodes import to_rows
 from headway.core.base import Cause

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.server.test_config import mistakes
+from tests.server.configs import mistakes
 
 from headway.server.config.description import describe
 from headway.server.config.fields import Keep

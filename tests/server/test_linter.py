@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.server.test_cli import Canned, Ran, broker  # noqa: F401  a fixture
+from tests.server.canned import Canned, Ran
 from tests.server.test_docs import BLOCKS
 
 from headway.core.policy import Sample, parse_policies
@@ -344,7 +344,7 @@ def test_check_warns_and_strict_refuses(tmp_path: Path) -> None:
     assert Ran("check", "--strict", str(file)).code == 0
 
 
-def test_check_against_a_broker_names_who_would_have_no_policy(tmp_path: Path, broker: Canned) -> None:  # noqa: F811
+def test_check_against_a_broker_names_who_would_have_no_policy(tmp_path: Path, broker: Canned) -> None:
     file = tmp_path / "headway.toml"
     file.write_text(named("p", '["a/#"]') + ALL)
     rows = [{"client": f"c{number}", "filter": "$queue/x"} for number in range(12)]

@@ -177,7 +177,7 @@ def test_a_removed_exchange_leads_nowhere_and_nothing_leads_to_it() -> None:
     made.remove("b")
     assert made.route("a", "k", {}).queues == ()
     assert not made.by_name["a"].bindings.all
-    assert made.bound_to(queue("q")) == []
+    assert made.leading_to.get(queue("q"), {}) == {}
 
 
 def test_routes_are_forgotten_when_bindings_change() -> None:

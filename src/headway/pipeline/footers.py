@@ -5,7 +5,6 @@ Only the last bytes of each file are read, many files at once: tens of thousands
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,11 +28,9 @@ class TableInfo(NamedTuple):
 
 
 class LakeInfo(NamedTuple):
-    """The extent of a lake; ``first`` and ``last``: the times of its first and its last row (UTC)."""
+    """The extent of a lake."""
 
     tables: dict[str, TableInfo]
-    first: dt.datetime | None
-    last: dt.datetime | None
 
     @property
     def files(self) -> int:
@@ -42,12 +39,6 @@ class LakeInfo(NamedTuple):
     @property
     def rows(self) -> int:
         return sum(table.rows for table in self.tables.values())
-
-
-class _Footer(NamedTuple):
-    rows: int
-    first: dt.datetime | None
-    last: dt.datetime | None
 
 
 def check_lake(lake: str | Path) -> LakeInfo:
@@ -62,18 +53,13 @@ def check_lake(lake: str | Path) -> LakeInfo:
             f"{folder} holds no telemetry: there is no {CONSUMER_SAMPLES.name}/date=…/*.parquet in it "
             "(a broker writes it where [telemetry] says)"
         )
-    found: dict[str, list[_Footer]] = {table: [] for table in TABLES}
+    found: dict[str, list[int]] = {table: [] for table in TABLES}
     with progress("Checking the lake") as tell, ThreadPoolExecutor(THREADS) as pool:
-        for number, ((table, _), footer) in enumerate(zip(files, pool.map(_read, files), strict=True), 1):
-            if footer is not None:
-                found[table].append(footer)
+        for number, ((table, _), rows) in enumerate(zip(files, pool.map(_rows_of, files), strict=True), 1):
+            if rows is not None:
+                found[table].append(rows)
             tell(f"{number} of {len(files)} files")
-    all_footers = [footer for footers in found.values() for footer in footers]
-    return LakeInfo(
-        {table: TableInfo(len(footers), sum(one.rows for one in footers)) for table, footers in found.items()},
-        min((one.first for one in all_footers if one.first is not None), default=None),
-        max((one.last for one in all_footers if one.last is not None), default=None),
-    )
+    return LakeInfo({table: TableInfo(len(rows), sum(rows)) for table, rows in found.items()})
 
 
 def check_folder(folder: Path) -> None:
@@ -92,8 +78,8 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _read(file: tuple[str, Path]) -> _Footer | None:
-    """Reads a footer; None if the broker has deleted the file meanwhile."""
+def _rows_of(file: tuple[str, Path]) -> int | None:
+    """Reads the number of rows in a file's footer; None if the broker has deleted the file meanwhile."""
     table, path = file
     try:
         footer = pq.read_metadata(path, memory_map=False)
@@ -111,12 +97,5 @@ def _read(file: tuple[str, Path]) -> _Footer | None:
         raise ConfigError(f"{path} is of schema {int(version)}; this Headway reads up to {VERSION}: upgrade")
     if "time" not in footer.schema.names:
         raise ConfigError(f"{path} was altered: it has no times; remove it")
-    return _Footer(footer.num_rows, *_times(footer, footer.schema.names.index("time")))
-
-
-def _times(footer: pq.FileMetaData, column: int) -> tuple[dt.datetime | None, dt.datetime | None]:
-    groups = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
-    known = [one for one in groups if one is not None and one.has_min_max]
-    if not known:
-        return None, None
-    return min(one.min for one in known), max(one.max for one in known)
+    rows: int = footer.num_rows
+    return rows

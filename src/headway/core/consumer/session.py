@@ -93,7 +93,6 @@ class Session:
     __slots__ = (
         "channel",
         "client",
-        "connected_s",
         "durable",
         "expiry",
         "expiry_s",
@@ -226,7 +225,6 @@ class Session:
         self.stop_timers()
         self.pending_will: Will | None = None
         """A will to be published when its delay is over, unless the client comes back before."""
-        self.connected_s = now
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = self.ready[subscription] = None

@@ -78,7 +78,7 @@ class Exchanges:
     def __init__(self) -> None:
         self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
         self.queues: dict[str, None] = {}
-        self._leading_to: dict[Destination, dict[Binding, None]] = {}
+        self.leading_to: dict[Destination, dict[Binding, None]] = {}
         self.bytes = 0
         """The bytes that all exchanges and bindings take up."""
         self.visited = 0
@@ -100,7 +100,7 @@ class Exchanges:
         """Adds a binding, both ends of which must exist. Returns False if it was there already."""
         if not self.by_name[binding.source].bindings.add(binding):
             return False
-        self._leading_to.setdefault(binding.destination, {})[binding] = None
+        self.leading_to.setdefault(binding.destination, {})[binding] = None
         self.bytes += binding.size
         return True
 
@@ -110,10 +110,10 @@ class Exchanges:
         source = self.by_name.get(binding.source)
         if source is None or not source.bindings.remove(binding):
             return False
-        leading = self._leading_to[binding.destination]
+        leading = self.leading_to[binding.destination]
         del leading[binding]
         if not leading:
-            del self._leading_to[binding.destination]
+            del self.leading_to[binding.destination]
         self.bytes -= binding.size
         if source.auto_delete and self.ends_unused and not source.bindings.all:
             self.remove(source.name)
@@ -127,7 +127,7 @@ class Exchanges:
         self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
         for binding in list(exchange.bindings.all):
             exchange.bindings.remove(binding)
-            self._leading_to[binding.destination].pop(binding, None)
+            self.leading_to[binding.destination].pop(binding, None)
         self._forget(Destination("exchange", name))
 
     def remove_queue(self, name: str) -> None:
@@ -135,11 +135,8 @@ class Exchanges:
         self._forget(Destination("queue", name))
 
     def _forget(self, destination: Destination) -> None:
-        for binding in list(self._leading_to.get(destination, ())):
+        for binding in list(self.leading_to.get(destination, ())):
             self.unbind(binding)
-
-    def bound_to(self, destination: Destination) -> list[Binding]:
-        return list(self._leading_to.get(destination, ()))
 
     def looks_at(self, first: str) -> frozenset[str]:
         """Returns the names of the headers that decide where a message goes that is published to an exchange."""

@@ -48,10 +48,6 @@ class MqttDialect(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 2
 
-    def qos_of(self, qos: int) -> int:
-        """Returns the QoS at which a record of that QoS is delivered; 0 needs no delivery id."""
-        return min(qos, self.qos)
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         if run.form is not None and run.form == self.form:
             return EncodedRun(run.data, run.ends)
@@ -136,7 +132,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         redelivered: bool = False,
         gap: Gap | None = None,
     ) -> bytes:
-        """Returns a complete frame, without holes. At QoS 0 (see ``qos_of``) ``delivery_id`` is not used."""
+        """Returns a complete frame, without holes. At QoS 0 ``delivery_id`` is not used."""
         qos = min(record.qos, self.qos) if delivery_id else 0
         first = 0x30 | qos << 1 | retain | (8 if redelivered and qos else 0)
         before = write_text(record.topic) + (delivery_id.to_bytes(2, "big") if qos else b"")

@@ -8,7 +8,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.test_idle import steps
 
-from headway.core.clients.queues import Queues
+from headway.core.clients.queue_feeds import QueueFeeds
 from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.bindings import Binding, Destination
 
@@ -65,8 +65,8 @@ def test_what_waits_is_not_followed_by_a_cursor_for_each_change() -> None:
 def test_an_exchange_that_goes_changes_a_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, peer = bound(FEW)
     rebound: list[object] = []
-    rebind = Queues._rebind
-    monkeypatch.setattr(Queues, "_rebind", lambda self, queue: rebound.append(queue) or rebind(self, queue))
+    rebind = QueueFeeds._rebind
+    monkeypatch.setattr(QueueFeeds, "_rebind", lambda self, queue: rebound.append(queue) or rebind(self, queue))
     list(peer.broker.queues.delete_exchange("e", if_unused=False))
     assert len(rebound) == 1
 

@@ -54,7 +54,7 @@ class Agreement(NamedTuple):
     neither: int
     both: int
     near: int
-    """Of both: not further apart than ``NEAR_S``."""
+    """Verdicts of both that are not further apart than ``NEAR_S``."""
     differences: list[Difference]
 
     @property

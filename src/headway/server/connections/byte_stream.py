@@ -37,7 +37,7 @@ class StreamError(ConnectionError):
 
 
 class Opening(Protocol):
-    """Whoever waits for a stream to get ready: the connection, or the stream above."""
+    """The waiter for a stream to get ready: the connection, or the stream above."""
 
     def opened(self) -> None: ...
     def close(self, reason: Reason, text: str = "") -> None: ...

@@ -8,6 +8,7 @@ import pytest
 from tests.pipeline.recordings import client, rate, replay, samples, total, trace
 
 from headway.pipeline.lab.replays.lateness import RecordedLateness, late_stretches
+from headway.pipeline.lab.replays.reach import Reach
 
 BLOCKED = {"when": {"blocked_time": "5s"}, "then": "disconnect"}
 
@@ -142,3 +143,66 @@ def test_a_step_ends_where_the_usual_pause_says() -> None:
     late = replay(one, {"when": {"blocked_time": "5.3s"}, "then": "notify"})
     assert 15.3 <= late.events[0].time <= 15.6
     assert one.at(15.55)[2] == pytest.approx(one.at(10.1)[2], abs=200), "nothing is taken up to then"
+
+
+def test_what_reached_a_client_went_up_where_it_was_seen_to_step() -> None:
+    """It steps at 1.2 s, and at 3.1 s and 3.5 s; a sample each second tells when it did last."""
+    rows = stuck(1, 2, 0.8, 1.8, 0.5, 1.5)
+    for one, (given, under_way) in zip(
+        rows, [(2000, 1000), (2000, 1000), (3000, 1000), (3000, 1000), (5000, 1000), (5000, 1000)], strict=True
+    ):
+        one |= {"drained_bytes": given, "unacknowledged_bytes": under_way, "usual_pause_ms": 400.0}
+    reach = Reach([dict(one, time=float(at)) for at, one in enumerate(rows)], lambda time: time)
+    reached = [round(reach._at(time)) for time in (0.9, 1.1, 1.2, 2.9, 3.0, 3.1, 3.4, 3.5, 4.9)]
+    assert reached == [1000, 1000, 2000, 2000, 2000, 3000, 3000, 4000, 4000]
+    assert reach.unacknowledged(1.5) == 500  # half of what it was given in that second
+    assert reach.unacknowledged(5.0) == 1000
+
+
+def test_the_governor_looked_whenever_it_took_a_sample() -> None:
+    """The first row shows a lag of which little is left soon; rows are 1.03 s apart, and looks are 0.2 s."""
+    rows = samples(total(lambda t: 500, rate(100)), rate(5000), 10.3, every=1.03)
+    rows[0] |= {"lag_age_ms": 30.0}
+    replayed = trace(rows)
+    found = replay(replayed, {"when": {"lag_records": 300}, "then": "notify"})
+    assert found.found is not None
+    assert found.found.time == 0.0
+    slow = trace(samples(rate(100), rate(50), 10.3, every=1.03))
+    looks = [time for block in client(slow)._base(slow, slow.begin).blocks for time, _ in block.looks()]
+    assert set(slow.seen[1:]) <= set(looks)
+    assert 45 <= len(looks) <= 65
+
+
+def test_who_acknowledges_late_is_looked_at_though_nothing_ever_waits() -> None:
+    rows = samples(rate(10), rate(10), 40)
+    for at, one in enumerate(rows[5:]):
+        one |= {"ack_age_ms": 1000.0 * (at % 8), "in_flight": 10 * (at % 8)}
+    late = replay(trace(rows), {"when": {"ack_age": "5500ms"}, "then": "notify"}).events
+    assert [event.kind for event in late][:3] == ["fire", "clear", "fire"]
+    assert late[0].time == pytest.approx(11, abs=0.5)
+
+
+def test_a_member_that_ends_leaves_a_lag_that_was_not_its_own() -> None:
+    """What it had not acknowledged waits again: nobody looked at it any more."""
+    rows = samples(rate(100), rate(100), 20, filter="$queue/q", protocol="amqp", ended="client_gone")
+    rows[-1] |= {"lag_records": 500, "lag_bytes": 50_000, "offered_records": 2500, "offered_bytes": 250_000}
+    assert not replay(trace(rows), {"when": {"lag_records": 50}, "then": "notify"}).events
+    full = [dict(one, credit_exhausted_ms=max(0.0, at - 5) * 1000.0, lag_records=9, lag_bytes=900, lag_age_ms=10.0)
+            for at, one in enumerate(rows)]  # fmt: skip
+    full[-1] |= {"credit_exhausted_ms": 14_000.0}  # as of the last look
+    assert trace(full).credit.since(19.9) == pytest.approx(5.0)
+
+
+def test_a_last_sample_has_the_ages_of_the_last_look() -> None:
+    rows = stuck(0, 1, 2, 3, 4, 4, ended="client_gone")
+    assert trace(rows).blocked.since(4.9) == pytest.approx(0.0)
+
+
+def test_who_fell_behind_just_before_a_sample_kept_up_until_then() -> None:
+    for thousandths in range(100, 200, 7):  # whatever the rounding
+        rows = [one for at, one in enumerate(samples(rate(107), rate(107), 11)) if at in (0, 10, 11)]
+        for one, age_ms in zip(rows[1:], (thousandths, 1000 + thousandths), strict=True):
+            lag = one["offered_bytes"] - rows[1]["offered_bytes"] + 113 * thousandths
+            one |= {"lag_records": lag // 100, "lag_bytes": lag, "lag_age_ms": age_ms, "blocked_ms": age_ms}
+            one |= {"drained_bytes": one["offered_bytes"] - lag}
+        assert trace(rows).falls_behind(0.0) == pytest.approx(10 - thousandths / 1000)

@@ -27,7 +27,7 @@ from headway.core.governance import SWEEP_S
 from headway.pipeline.lab.plans.candidates import Candidate, as_recorded
 from headway.pipeline.lab.replays.candidate_replay import HITS
 from headway.pipeline.lab.replays.lateness import late_stretches
-from headway.pipeline.lab.replays.trace import COLUMNS
+from headway.pipeline.lab.replays.trace import COLUMNS, HELD_MS
 from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, RecordedRun, pools, replays
 from headway.pipeline.lake import READ, read_table, spark_schema
 
@@ -76,7 +76,7 @@ def lagging_clients(samples: DataFrame) -> DataFrame:
     """Returns (run, client) of those for which records waited at some time, or were left out by a policy, or who were
     late to acknowledge."""
     waited = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0) | (F.col("most_lag_bytes") > 0)
-    lagged = waited | (F.col("ack_age_ms") > 0)
+    lagged = waited | (F.col("ack_age_ms") >= HELD_MS)
     return samples.where(lagged).select("run", "client").distinct()
 
 

@@ -170,7 +170,7 @@ class Base:
                     break
                 since, reached = replay.time, replay.reached
                 replay.advance(time)
-                last, pace = replay.sample(), (replay.reached - reached) / (time - since)
+                last, pace = replay.sample(), (replay.reached - reached) / (time - since) if time > since else pace
                 samples.append(last)
                 paces.append(pace)
                 self.times.append(time)

@@ -46,6 +46,8 @@ class ConsumerReplay:
         late = begin > trace.begin
         self.position = self.end if late else trace.start_bytes
         self.meter = Meter(begin if late else trace.times[0], int(self.position), trace.lateness)
+        self._looked = late
+        """Whether the governor has looked at it; it did when the first sample was taken."""
         self.conflating = False
         self.lost = 0.0
         """Records it was not given, by discards."""
@@ -124,20 +126,29 @@ class ConsumerReplay:
         return count
 
     def next_look(self, sweep_s: float) -> float | None:
-        """Returns when the governor looks at it next; None: never again."""
+        """Returns when the governor looks at it next; None: never again. It looked whenever it recorded a sample."""
+        trace, since = self.trace, self.time
+        if self.waiting_bytes >= NOTHING and not self._looked:
+            return since
         if self.waiting_bytes >= NOTHING:
-            due = self.time + sweep_s
-        elif self.trace.in_flight[self._index] or self.away:
-            due = self.time + max(sweep_s, STEP_S)
+            due = since + sweep_s
+        elif trace.in_flight[self._index] or self.away:
+            due = since + max(sweep_s, STEP_S)
         else:
-            behind = self.trace.falls_behind(self.time)
-            if behind is None:
+            behind, holds = trace.falls_behind(since), trace.holds_from(since)
+            if behind is None and holds is None:
                 return None
-            due = behind + sweep_s
-        return self.trace.lateness.next_sweep(due, sweep_s)
+            since = min(time for time in (behind, holds) if time is not None)
+            due = since + (sweep_s if since == behind else max(sweep_s, STEP_S))
+        due = trace.lateness.next_sweep(due, sweep_s)
+        looked = trace.looked_after(since)
+        in_time = looked is not None and trace.lateness.next_sweep(looked, 0.0) == looked < due + sweep_s / 2
+        return looked if in_time else due
 
     def next_corner(self) -> float:
         """Returns how far ahead everything goes on evenly, in steps of ``STEP_S`` at most."""
+        if not self._looked:
+            return self.time
         ahead = self.trace.corner_after(self.time) - self.time
         return self.time + ahead / ceil(ahead / STEP_S - 1e-6)
 
@@ -171,10 +182,11 @@ class ConsumerReplay:
     @property
     def reached(self) -> float:
         """Bytes of those it was given that its host has acknowledged."""
-        return self.taken - self.trace.unacknowledged(self.time)
+        return self.taken - self.trace.reach.unacknowledged(self.time)
 
     def sample(self) -> Sample:
         """One look by the broker's meter."""
+        self._looked = True
         trace, time, index = self.trace, self.time, self._index
         waiting = self.waiting_bytes
         lag_records, oldest = 0, None
@@ -193,8 +205,8 @@ class ConsumerReplay:
             oldest_time_s=oldest,
             blocked_since=trace.blocked.since(time) if there else None,
             usual_pause=trace.usual_pause(time) if there else 0.0,
-            unacknowledged_bytes=trace.unacknowledged(time) if there else 0,
-            lump_bytes=trace.lump(time) if there else 0.0,
+            unacknowledged_bytes=trace.reach.unacknowledged(time) if there else 0,
+            lump_bytes=trace.reach.lump(time) if there else 0.0,
             connected=there,
             credit_exhausted_since=trace.credit.since(time) if there else None,
             oldest_unacked_s=trace.unacked_since(time),

@@ -38,6 +38,7 @@ STEP_S = 0.01
 """How long a step lasts, in the curves."""
 FADED = 1.025
 """A usual pause is recorded up to a second after it ended, and may have been longer by so much (docs/POLICIES.md)."""
+ROUNDING_S = 1e-6
 SEEN_S = 1.0
 """A lag that lasts longer than this has a sample of its own."""
 
@@ -224,7 +225,7 @@ def _kept_up(
         slope = (high - low) / (until - since) - pace
         missing = target - pace * (t1 - since) - low
         x = since + missing / slope if slope > 0 else since
-        if since < x <= until:
+        if since - ROUNDING_S < x <= until + ROUNDING_S:
             kept = low + (high - low) * (x - since) / (until - since) - start.offered
             return [(x, kept), (t1, taken)] if x < t1 else [(t1, taken)]
     return [(t1, taken)]

@@ -12,8 +12,9 @@ from typing import Any
 
 from headway.core.base import Reason
 from headway.core.message import parse_shared_filter
-from headway.pipeline.lab.replays.curves import STUCK_S, curves, gone_on, next_tight, went_on
-from headway.pipeline.lab.replays.lateness import ON_TIME, RecordedLateness, on_the_clock
+from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, curves, gone_on, next_tight, went_on
+from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
+from headway.pipeline.lab.replays.reach import SAME_LOOK_S, Reach
 
 COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "protocol", "durable", "policy_asked",
@@ -33,6 +34,8 @@ CUT_BY_BROKER = frozenset(
     }
 )  # fmt: skip
 """Reasons of ends that a policy or a pool brought about; under another they might not have come."""
+HELD_MS = 1000.0
+"""Who acknowledges sooner than this is in time for any policy."""
 _SAME_S = 0.05
 """The most by which two samples of one blocked stretch differ in its beginning."""
 
@@ -43,11 +46,13 @@ class Stretches:
     def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
         """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
         stays so up to ``end``; any other stretch ends where the consumer went on, or at the last row that says so."""
+        self._seen = [row["time"] for row in rows]
         self._since: list[float] = []
         self._until: list[float] = []
         before: Mapping[str, Any] | None = None
         for row in rows:
             moved = went_on(before, row) if before is not None and column == "blocked_ms" else None
+            of_last_look = row["ended"] and before is not None and 0 < before[column] <= row[column]
             before = row
             if moved is not None and self._until:
                 self._until[-1] = max(self._until[-1], moved)
@@ -55,7 +60,7 @@ class Stretches:
                 continue
             time = row["time"]
             since = time - row[column] / 1000
-            if self._since and since <= self._since[-1] + _SAME_S:
+            if self._since and (since <= self._since[-1] + _SAME_S or of_last_look):
                 self._until[-1] = time
             else:
                 self._since.append(since)
@@ -66,6 +71,11 @@ class Stretches:
     def since(self, time: float) -> float | None:
         """Returns since when it has been so at that time; None if it is not."""
         k = bisect_right(self._since, time) - 1
+        following = k + 1
+        if following < len(self._since) and self._since[following] <= time + SAME_LOOK_S:
+            seen = bisect_left(self._seen, time - ROUNDING_S)
+            if self._seen[seen] > self._since[following]:
+                return self._since[following]  # the look that saw it begin, and none that did not yet
         return self._since[k] if k >= 0 and time <= self._until[k] else None
 
 
@@ -78,7 +88,9 @@ class ConsumerTrace:
         """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends; ``lateness``: of
         the broker that recorded them."""
         self.lateness = lateness
-        left_out = is_shared(rows[0]) or bool(rows[0].get("conflates"))
+        shared = is_shared(rows[0])
+        left_out = shared or bool(rows[0].get("conflates"))
+        rows = [*rows[:-1], _left(rows[-2], rows[-1])] if shared and len(rows) > 1 and rows[-1]["ended"] else rows
         rows = on_the_clock(rows, lateness)
         self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if left_out else []
         rows = [_as_taken(row) for row in rows] if left_out else rows
@@ -111,12 +123,12 @@ class ConsumerTrace:
         self.blocked = Stretches(rows, "blocked_ms", self.end)
         self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
         self._usual_pause = [(row.get("usual_pause_ms") or 0.0) / 1000 for row in rows]
-        self._unacknowledged = [float(row.get("unacknowledged_bytes") or 0) for row in rows]
-        self._lumps = [row.get("lump_bytes") or 0.0 for row in rows]
         self._excused = [(row.get("excused_ms") or 0.0) / 1000 for row in rows]
         self._unacked: list[float | None] = [
             row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
         ]
+        self._held = [at for at, row in enumerate(rows) if row["ack_age_ms"] >= HELD_MS]
+        """The samples at which something was unacknowledged for long."""
 
         points = curves(rows)
         if self.extrapolated:
@@ -127,6 +139,7 @@ class ConsumerTrace:
         self.records = [point.records for point in points]
         self.capacity = [point.capacity for point in points]
         self._tight = next_tight(points)
+        self.reach = Reach(rows, lambda time: self.at(time)[2])
 
     def at(self, time: float) -> tuple[float, float, float]:
         """Returns (bytes offered, records offered, bytes that could have been taken) until then."""
@@ -159,6 +172,16 @@ class ConsumerTrace:
         """Returns the index of the last sample not after that time (0 before the first)."""
         return max(0, bisect_right(self.seen, time) - 1)
 
+    def looked_after(self, time: float) -> float | None:
+        """Returns when, after that time, the next sample was taken; None: none was before its end."""
+        k = bisect_right(self.seen, time + 1e-6)
+        return self.seen[k] if k < len(self.seen) - bool(self.ended) else None
+
+    def holds_from(self, time: float) -> float | None:
+        """Returns from when on, after that time, it is next seen to hold something unacknowledged for long."""
+        k = bisect_left(self._held, time + 1e-6, key=self.seen.__getitem__)
+        return None if k == len(self._held) else max(time, self._unacked[self._held[k]] or time)
+
     def unacked_since(self, time: float) -> float | None:
         """Returns when the oldest record in flight was sent; at least as long ago as the next sample says."""
         k = min(bisect_left(self.seen, time), len(self.seen) - 1)
@@ -184,14 +207,6 @@ class ConsumerTrace:
             if since is not None and since <= time:
                 return self._usual_pause[following]
         return self._usual_pause[self.sample_at(time)]
-
-    def unacknowledged(self, time: float) -> int:
-        """Returns how many of the bytes that it was given its host had not acknowledged about that time."""
-        return int(_value(self._unacknowledged, *_place(self.seen, time)))
-
-    def lump(self, time: float) -> float:
-        """Returns how many of these bytes it may have read all the same."""
-        return self._lumps[self.sample_at(time)]
 
     def takes_nothing_since(self) -> float:
         """Returns since when it takes nothing any more; the end of the recording if it takes something up to there."""
@@ -227,6 +242,14 @@ def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:
 def is_shared(row: Mapping[str, Any]) -> bool:
     """Tells whether it is a sample of one of the members of a group or a queue, who all have its lag."""
     return parse_shared_filter(row["filter"]) is not None or row["protocol"].startswith("amqp")
+
+
+def _left(before: Mapping[str, Any], last: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the last sample of a group's member with the figures of the one before: what it held and had not
+    acknowledged waits for the others again, and it was not looked at any more."""
+    passed_ms = (last["time"] - before["time"]) * 1000
+    ages = {name: before[name] + passed_ms for name in AGES if before[name] > 0}
+    return {**before, **ages, **{name: last[name] for name in ("time", "seq", "ended", "connected")}}
 
 
 def _own_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:

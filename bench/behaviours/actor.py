@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -31,6 +31,8 @@ class Actor:
     def __init__(self, stage: Stage, kind: Kind, name: str, random: Random) -> None:
         self.stage, self.kind, self.name, self.random = stage, kind, name, random
         self._opened: list[Link] = []
+        self.receive_buffer: int | None = None
+        """Of its next connections; None: the default of the kernel, or now and then 64 KiB."""
         self.label = self.labelled(name)
 
     @property
@@ -69,16 +71,16 @@ class Actor:
 
     async def mqtt(
         self, *, version: int = 5, qos: int = 0, window: int = 65_535, expiry_s: int = 0, fresh: bool = True,
-        subscribe: bool = True, conflate: str | None = None,
+        subscribe: bool = True, conflate: str | None = None, client: str = "", filters: Sequence[str] = (),
     ) -> MqttLink:  # fmt: skip
-        """Connects and subscribes to the actor's topic."""
-        buffer = self.random.choice((None, None, 65_536))
+        """Connects, and subscribes to the actor's topic or to these filters."""
+        buffer = self.receive_buffer or self.random.choice((None, None, 65_536))
 
         def work() -> MqttLink:
-            sock = connect.connect_mqtt(self.stage.instance.port, self.name, version=version, window=window,
+            sock = connect.connect_mqtt(self.stage.instance.port, client or self.name, version=version, window=window,
                                         expiry_s=expiry_s, fresh=fresh, receive_buffer=buffer)  # fmt: skip
-            if subscribe:
-                connect.subscribe_mqtt(sock, self.topic, version=version, qos=qos, conflate=conflate)
+            for filter in (filters or (self.topic,)) if subscribe else ():
+                connect.subscribe_mqtt(sock, filter, version=version, qos=qos, conflate=conflate)
             return MqttLink(sock, version)
 
         return self.opened(await asyncio.to_thread(work))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import heapq
 import socket
 import struct
 from collections import deque
@@ -89,18 +90,45 @@ class Link:
     def close(self) -> None:
         self.sock.close()
 
+    def kill(self) -> None:
+        """Ends the connection as the kernel does when a process is killed that has bytes to read: with a reset."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
 
 class MqttLink(Link):
-    """Acknowledges deliveries at QoS 1 as they come, unless ``silent``."""
+    """Acknowledges deliveries at QoS 1 as they come, unless ``silent``; or one after the other, each after
+    ``handle_s``; or all together every ``ack_every_s``."""
 
     def __init__(self, sock: socket.socket, version: int) -> None:
         super().__init__(sock)
         self.silent = False
+        self.handle_s = self.ack_every_s = 0.0
         self._frames = MqttFrames(version)
+        self._held: deque[int] = deque()
+        self._began = self._told = 0.0
 
     def took(self, data: bytes) -> None:
         ids = self._frames.feed(data)
-        if ids and not self.silent:
+        if self.handle_s or self.ack_every_s:
+            self._held.extend(ids)
+        elif not self.silent:
+            self._acknowledge(ids)
+
+    def settle(self, now: float) -> None:
+        if not self._held or self.silent:
+            self._began = now
+        elif self.ack_every_s:
+            if now - self._told >= self.ack_every_s:
+                self._told = now
+                self._acknowledge([self._held.popleft() for _ in range(len(self._held))])
+        else:
+            done = min(len(self._held), int((now - self._began) / self.handle_s))
+            self._began += done * self.handle_s
+            self._acknowledge([self._held.popleft() for _ in range(done)])
+
+    def _acknowledge(self, ids: list[int]) -> None:
+        if ids:
             with suppress(BlockingIOError):
                 self.sock.send(b"".join(encode_ack(4, packet_id) for packet_id in ids))
 
@@ -120,15 +148,17 @@ class AmqpLink(Link):
 
     def settle(self, now: float) -> None:
         for channel, job in self.jobs.items():
-            tag = job.done(now)
-            if tag:
+            while tag := job.done(now):
                 with suppress(BlockingIOError):
-                    self.sock.send(method(channel, 60, 80, struct.pack(">QB", tag, 1)))
+                    self.sock.send(method(channel, 60, 80, struct.pack(">QB", tag, job.upto)))
 
 
 class Job:
     """How one worker works. ``job_s`` inf: it never is done. ``hold_s``: it holds each record at least so long, and all
     it holds at the same time."""
+
+    upto = True
+    """It acknowledges all up to the last one."""
 
     def __init__(self, job_s: float = 0.0, hold_s: float = 0.0, ack_every: int = 1, ack_every_s: float = 0.0) -> None:
         self.job_s, self.hold_s, self.ack_every, self.ack_every_s = job_s, hold_s, ack_every, ack_every_s
@@ -166,3 +196,21 @@ class Job:
         self._first, tag = None, self.waiting[-1]
         self.waiting.clear()
         return tag
+
+
+class ManyJobs(Job):
+    """A worker that has all that it holds at work at the same time, each for ``job_s``. The first takes ``first_s``, so
+    that it is acknowledged after others."""
+
+    upto = False
+
+    def __init__(self, job_s: float, first_s: float | None = None) -> None:
+        super().__init__(job_s)
+        self._first_s = job_s if first_s is None else first_s
+        self._due: list[tuple[float, int]] = []
+
+    def done(self, now: float) -> int:
+        while self.waiting:
+            heapq.heappush(self._due, (now + self._first_s, self.waiting.popleft()))
+            self._first_s = self.job_s
+        return heapq.heappop(self._due)[1] if self._due and self._due[0][0] <= now else 0

@@ -26,7 +26,10 @@ from bench.errors import PeerFailed
 from bench.peers.peer import Running
 
 START_WITHIN_S = 5.0
-STALL_S = 2.0
+STALL_S = (2.0, 6.0)
+THROTTLED_S = 10.0
+"""For so long the broker gets half of the time, a piece after the other."""
+PIECE_S = 0.4
 LATE_LOOK_S = 0.05
 
 
@@ -71,7 +74,8 @@ async def perform(
         living = [asyncio.create_task(_live(actor, random.uniform(0, START_WITHIN_S), failed)) for actor in actors]
         beside = [asyncio.create_task(work) for work in (
             publisher.run(), listener.read(stage.end + 60), trials.ask_again_and_again(), lags.watch(),
-            lateness.watch(), _pause(running, random.uniform(0.3, 0.6) * seconds),
+            lateness.watch(), _pause(running, random.uniform(0.3, 0.6) * seconds, random.uniform(*STALL_S)),
+            _throttle(running, random.uniform(0.7, 0.9) * seconds),
         )]  # fmt: skip
         while loop.time() < stage.end:
             running.check()
@@ -115,18 +119,25 @@ async def _live(actor: Actor, delay_s: float, failed: list[str]) -> None:
         label.began_s = label.began_s or actor.label.began_s
 
 
-async def _pause(running: Running, after_s: float) -> None:
+async def _pause(running: Running, after_s: float, seconds: float) -> None:
     """Stops the broker's process for a moment: everybody lags then, and nobody is to blame."""
     await asyncio.sleep(after_s)
     pids = running.process.pids
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(STALL_S)
+        await asyncio.sleep(seconds)
     finally:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+async def _throttle(running: Running, after_s: float) -> None:
+    """Makes the broker slow for a while, as one is that pages, or whose processor is not its own."""
+    await asyncio.sleep(after_s)
+    for _ in range(round(THROTTLED_S / (2 * PIECE_S))):
+        await _pause(running, PIECE_S, PIECE_S)
 
 
 class _Lateness:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bench.behaviours.actor import Actor, kind
-from bench.behaviours.labels import READS_NOTHING
+from bench.behaviours.labels import OVER_SUBSCRIPTION, READS_NOTHING
 from bench.errors import PeerFailed
+
+EVERY_S = (2.0, 5.0, 9.0, 13.0)
 
 
 @kind("a cursor that moves on", protocol="http")
@@ -32,6 +34,32 @@ async def staying(me: Actor) -> None:
     while me.now < me.end:
         await _report(me, topic, offset)
         await me.sleep(1)
+
+
+@kind("a cursor that comes once in 2 to 15 s", count=4, protocol="http")
+async def seldom(me: Actor) -> None:
+    topic = f"recorded/{me.name}"
+    me.feed(me.between(10e3, 40e3), topic=topic)
+    await me.sleep(2)
+    every_s, offset = EVERY_S[int(me.name.rsplit("-", 1)[1]) % len(EVERY_S)], 1
+    while me.now < me.end:
+        offset = await _report(me, topic, offset)
+        await me.sleep(every_s * me.between(0.8, 1.2))
+
+
+@kind("a cursor that falls behind", protocol="http")
+async def falling_behind(me: Actor) -> None:
+    """It reads half of what comes."""
+    topic = f"recorded/{me.name}"
+    rate = me.between(20e3, 60e3)
+    me.feed(rate, 500, topic=topic)
+    await me.sleep(2)
+    me.label.trouble(OVER_SUBSCRIPTION)
+    began, offset = me.now, 1
+    while me.now < me.end:
+        await _report(me, topic, offset)
+        await me.sleep(me.between(0.5, 2))
+        offset = max(1, int(rate * 0.5 * (me.now - began) / 500))
 
 
 async def _report(me: Actor, topic: str, offset: int) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bench.behaviours.actor import KINDS, Kind
-from bench.behaviours.kinds import cursors, healthy, troubled, workers
+from bench.behaviours.kinds import cursors, healthy, jobs, paces, sessions, troubled, troubled_others, workers
 
-__all__ = ["EVERY", "Kind", "cursors", "healthy", "troubled", "workers"]
+__all__ = [
+    "EVERY", "Kind", "cursors", "healthy", "jobs", "paces", "sessions", "troubled", "troubled_others", "workers",
+]
 
 EVERY = KINDS

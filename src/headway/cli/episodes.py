@@ -52,6 +52,7 @@ class Row:
         return self._causes.most_common(1)[0][0] if self._causes else ""
 
     def step_back(self, clear: HistoryEntry) -> None:
+        self.count += max(0, clear.relapses - self.last.relapses)  # those that the broker has folded
         self.seconds, self.ended_s = clear.held_s, clear.wall_s
         self.open, self.cleared = False, True
 

@@ -64,7 +64,8 @@ def explain(
     if decision.kind is DecisionKind.CLEAR:
         was = "" if decision.enforced else "would be "
         return (
-            f"{_who(client, filter)}: back within limits after {format_duration(decision.held_s)}, {_state(sample)}; "
+            f"{_who(client, filter)}: back within limits after {format_duration(decision.held_s)}"
+            f"{_times(', having relapsed', decision.relapses)}, {_state(sample)}; "
             f"{was}no longer {_undone(decision.action)} ({by}{_dry(decision)})"
         )
     plugged = decision.action.kind is ActionKind.PLUGIN
@@ -131,6 +132,8 @@ def _findings(decision: Decision, sample: Sample) -> str:
         text += ", for {} (limit {})".format(*_apart(format_duration, decision.held_s, decision.window_s))
     if decision.times > 1:
         text += f", for the {_ordinal(decision.times)} time"
+    if decision.relapses:
+        text += f", for the {_ordinal(decision.relapses + 1)} time of late"
     told = any(METERS[reading.meter].tells_lag for reading in ordered)
     return text if told or not sample.lag_records else f"{text} while {waiting(sample)} waited"
 
@@ -219,6 +222,11 @@ def _state(sample: Sample) -> str:
         return "nothing waiting"
     taking = f", {format_rate(sample.drain_rate)} taken" if sample.drain_rate else ""
     return f"{waiting(sample)} waiting{taking}"
+
+
+def _times(words: str, count: int) -> str:
+    """Returns the words with the count; nothing for none."""
+    return f"{words} {'once' if count == 1 else f'{count} times'}" if count else ""
 
 
 def _who(client: str, filter: str) -> str:

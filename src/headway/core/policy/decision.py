@@ -35,6 +35,8 @@ class Decision(msgspec.Struct, frozen=True):
     times: int = 1
     """The rule's ``times``: how many separate times the condition held."""
     rule_name: str = ""
+    relapses: int = 0
+    """How often the condition has held anew since the rule began to waver (rule_state.py)."""
     moves: tuple[Move, ...] | None = None
     """The answer of a plugged-in action; for a clear, its answer when the rule fired. None: it was not called, or it
     failed."""

@@ -16,9 +16,10 @@ and leaves the doing to the caller. Each rule goes through these phases, indepen
    times are separate if the rule has stepped back in between. With **within**, only times that began so recently count.
 4. **Stepping back**: a rule with ``until`` steps back when ``until`` holds and ``when`` does not. Without ``until``, it
    steps back when ``when`` fails even with its thresholds eased by a fifth. Then an action that lasts gets a ``clear``
-   decision; an action that is done once gets none.
+   decision; an action that is done once gets none. A consumer that goes to and fro is judged once, and has to be well
+   for longer each time (rule_state.py).
 5. **An idle consumer is never slow**: while nothing waits and nothing is in flight, no ``when`` holds and every rule
-   steps back. So no consumer stays marked after it has recovered.
+   steps back, at once unless it wavers. So no consumer stays marked after it has recovered.
 6. **Clocks restart when the lag was gone**, even if it was gone only between two looks: a condition that needs lag has
    held no longer than records have waited (``Sample.waited``).
 7. **Dry run**: ``enforce = false`` changes nothing but ``Decision.enforced``.
@@ -32,41 +33,18 @@ The caller looks at a consumer for as long as it lags or its state is not ``sett
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 
 from headway.core.policy.action import Action, ActionKind, Move
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meters import Sample
 from headway.core.policy.policy import Policy
 from headway.core.policy.rule import Rule
+from headway.core.policy.rule_state import Phase, RuleState
 
 EASE = 0.2
 """The share of its threshold by which a value must be back on the right side before a rule steps back."""
 _SLACK_S = 1e-6
 """Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
-
-
-class _Phase(Enum):
-    IDLE = 0
-    PENDING = 1
-    COUNTED = 2
-    ACTIVE = 3
-
-
-class _RuleState:
-    """The state of one rule for one consumer."""
-
-    __slots__ = ("fired_at", "moves", "next_test", "onsets", "phase", "since", "tests")
-
-    def __init__(self) -> None:
-        self.phase = _Phase.IDLE
-        self.since = 0.0
-        self.fired_at = 0.0
-        self.next_test = 0.0
-        self.tests = 0
-        self.onsets: list[float] = []
-        self.moves: tuple[Move, ...] = ()
-        """The answer of its plugged-in action when it fired."""
 
 
 class PolicyState:
@@ -75,7 +53,7 @@ class PolicyState:
     __slots__ = ("_rules", "late_s", "minds_acks", "plugged")
 
     def __init__(self, policy: Policy) -> None:
-        self._rules = [_RuleState() for _ in policy.rules]
+        self._rules = [RuleState() for _ in policy.rules]
         self.late_s: float | None = None
         """The broker's summed lateness when the clocks were last moved; None: they never ran."""
         self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
@@ -87,17 +65,17 @@ class PolicyState:
     def settled(self) -> bool:
         """Tells whether no clock runs and no rule is active. Then there is nothing to evaluate until the consumer lags.
         """
-        return all(state.phase is _Phase.IDLE for state in self._rules)
+        return all(state.phase is Phase.IDLE for state in self._rules)
 
     @property
     def steady(self) -> bool:
         """Tells whether each rule is idle or active, so that no clock runs. A look changes nothing until a ``when``
         becomes true or an active rule steps back."""
-        return all(state.phase in (_Phase.IDLE, _Phase.ACTIVE) for state in self._rules)
+        return all(state.phase in (Phase.IDLE, Phase.ACTIVE) for state in self._rules)
 
     def active(self) -> Iterator[int]:
         """Yields the indexes of the rules that have fired and not stepped back."""
-        return (index for index, state in enumerate(self._rules) if state.phase is _Phase.ACTIVE)
+        return (index for index, state in enumerate(self._rules) if state.phase is Phase.ACTIVE)
 
     def hold(self, index: int, moves: tuple[Move, ...]) -> None:
         """Remembers the answer of a rule's plugged-in action."""
@@ -106,7 +84,7 @@ class PolicyState:
     def lasting(self, policy: Policy) -> Iterator[Action]:
         """Yields the actions in force: the enforced actions of active rules."""
         for rule, state in zip(policy.rules, self._rules, strict=True):
-            if state.phase is _Phase.ACTIVE and rule.enforce:
+            if state.phase is Phase.ACTIVE and rule.enforce:
                 if rule.then.kind is ActionKind.PLUGIN:
                     yield from (move.action for move in state.moves if move.action is not None)
                 else:
@@ -122,10 +100,7 @@ class PolicyState:
     def shift(self, seconds: float) -> None:
         """Moves all running clocks by so many seconds, which were the broker's own fault."""
         for state in self._rules:
-            state.since += seconds
-            state.fired_at += seconds
-            state.next_test += seconds
-            state.onsets = [onset + seconds for onset in state.onsets]
+            state.shift(seconds)
 
 
 def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
@@ -145,9 +120,9 @@ def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> l
     decisions = [
         _clear(index, rule, rule_state, sample, now)
         for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True))
-        if rule_state.phase is _Phase.ACTIVE and rule.then.kind.stateful
+        if rule_state.phase is Phase.ACTIVE and rule.then.kind.stateful
     ]
-    state._rules = [_RuleState() for _ in policy.rules]
+    state._rules = [RuleState() for _ in policy.rules]
     return decisions
 
 
@@ -162,32 +137,30 @@ def replace_policy(
         if same:
             taken.add(same[0])
             fresh._rules[index] = state._rules[same[0]]
-            state._rules[same[0]] = _RuleState()
+            state._rules[same[0]] = RuleState()
     return fresh, release(old, state, sample, now)
 
 
-def _look(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision | None:
+def _look(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision | None:
     holds = not sample.idle and rule.when.holds(sample)
-    if state.phase is _Phase.ACTIVE:
-        if not _steps_back(rule, sample, holds):
+    if state.phase is Phase.ACTIVE:
+        if not state.steps_back(rule.then, holds, _is_gone(rule, sample, holds), now):
             return None
-        decision = _clear(index, rule, state, sample, now) if rule.then.kind.stateful else None
-        state.phase = _Phase.IDLE
-        return decision
-    if state.phase is not _Phase.IDLE:
+        return _clear(index, rule, state, sample, now) if rule.then.kind.stateful else None
+    if state.phase is not Phase.IDLE:
         waiting_since = now - sample.waited if sample.waited is not None else state.since
         lag_was_gone = rule.when.needs_lag and waiting_since > state.since + _SLACK_S
-        if lag_was_gone or sample.idle or (state.phase is _Phase.COUNTED and _steps_back(rule, sample, holds)):
-            state.phase = _Phase.IDLE
-    if state.phase is _Phase.IDLE and holds:
-        state.phase, state.since, state.tests = _Phase.PENDING, now, 0
+        if lag_was_gone or sample.idle or (state.phase is Phase.COUNTED and _is_gone(rule, sample, holds)):
+            state.phase = Phase.IDLE
+    if state.phase is Phase.IDLE and holds:
+        state.phase, state.since, state.tests = Phase.PENDING, now, 0
         state.next_test = now + (rule.for_s / rule.retries if rule.retries else 0.0)
-    if state.phase is not _Phase.PENDING or not _held_long_enough(rule, state, holds, now):
+    if state.phase is not Phase.PENDING or not _held_long_enough(rule, state, holds, now):
         return None
     return _count(index, rule, state, sample, now)
 
 
-def _held_long_enough(rule: Rule, state: _RuleState, holds: bool, now: float) -> bool:
+def _held_long_enough(rule: Rule, state: RuleState, holds: bool, now: float) -> bool:
     """Applies rules 1 and 2 of this file. The rule goes back to IDLE if its condition fails."""
     if rule.retries:
         if now + _SLACK_S < state.next_test:
@@ -196,21 +169,21 @@ def _held_long_enough(rule: Rule, state: _RuleState, holds: bool, now: float) ->
         state.tests += 1
         state.next_test = max(state.next_test + step, now + step / 2)
     if not holds:
-        state.phase = _Phase.IDLE
+        state.phase = Phase.IDLE
         return False
     return state.tests >= rule.retries if rule.retries else now - state.since + _SLACK_S >= rule.for_s
 
 
-def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision | None:
+def _count(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision | None:
     """Applies rule 3 of this file: counts one more time, and fires if that makes enough."""
     state.onsets.append(state.since)
     if rule.within_s:
         state.onsets = [onset for onset in state.onsets if now - onset <= rule.within_s]
     if len(state.onsets) < rule.times:
-        state.phase = _Phase.COUNTED
+        state.phase = Phase.COUNTED
         return None
-    state.onsets, state.moves = [], ()
-    state.phase, state.fired_at = _Phase.ACTIVE, now
+    state.onsets = []
+    state.fire(now)
     return Decision(
         rule=index,
         kind=DecisionKind.FIRE,
@@ -222,10 +195,11 @@ def _count(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
         tests=rule.retries,
         times=rule.times,
         rule_name=rule.name,
+        relapses=state.relapses,
     )
 
 
-def _steps_back(rule: Rule, sample: Sample, holds: bool) -> bool:
+def _is_gone(rule: Rule, sample: Sample, holds: bool) -> bool:
     """Applies rules 4 and 5 of this file."""
     if sample.idle:
         return True
@@ -234,7 +208,7 @@ def _steps_back(rule: Rule, sample: Sample, holds: bool) -> bool:
     return not rule.when.holds(sample, EASE)
 
 
-def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float) -> Decision:
+def _clear(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision:
     readings = rule.when.readings(sample, EASE) if rule.until is None else rule.until.readings(sample)
     return Decision(
         rule=index,
@@ -246,4 +220,5 @@ def _clear(index: int, rule: Rule, state: _RuleState, sample: Sample, now: float
         held_s=max(0.0, now - state.fired_at),
         rule_name=rule.name,
         moves=state.moves,
+        relapses=state.relapses,
     )

@@ -55,6 +55,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     sample: Sample
     text: str
     """One sentence for people."""
+    relapses: int = 0
+    """How often the consumer has relapsed since it began to go to and fro, also where no verdict said so."""
 
 
 def judge(
@@ -76,7 +78,7 @@ def judge(
         rule=decision.rule + 1, kind=decision.kind, action=decision.action, reason=find_reason(decision),
         cause=find_cause(sample, broker_late=broker_late) if decision.kind is DecisionKind.FIRE else None,
         enforced=decision.enforced, readings=decision.readings, window_s=decision.window_s, held_s=decision.held_s,
-        sample=sample,
+        sample=sample, relapses=decision.relapses,
         text=explain(decision, sample, client=client, filter=filter, policy=policy, broker_late=broker_late),
     )  # fmt: skip
 

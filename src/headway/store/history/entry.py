@@ -57,6 +57,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     window_s: float = 0.0
     held_s: float = 0.0
     """For a fire, how long the condition had held; for a clear, how long the rule was active."""
+    relapses: int = 0
+    """How often the consumer has relapsed since it began to go to and fro."""
     address: str = ""
     lasted_s: float = 0.0
     """How long the connection lasted."""
@@ -77,7 +79,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
             "filter": self.filter, "listener": self.listener, "policy": self.policy, "rule": self.rule,
             "kind": self.decision, "action": {"kind": kind, "which": self.which or None, "name": name},
             "reason": self.reason, "cause": self.cause, "enforced": self.enforced is not False,
-            "readings": self.readings, "window_s": self.window_s, "held_s": self.held_s, "text": self.text,
+            "readings": self.readings, "window_s": self.window_s, "held_s": self.held_s, "relapses": self.relapses,
+            "text": self.text,
             "run": self.run,
         }  # fmt: skip
 
@@ -98,7 +101,7 @@ def verdict_entry(verdict: Verdict, user: str, run: str) -> HistoryEntry:
         filter=verdict.filter[:FILTER_CHARS_MAX], policy=verdict.policy, rule=verdict.rule, action=verdict.action.word,
         which=verdict.action.which or "", enforced=verdict.enforced, cause=verdict.cause, reason=verdict.reason,
         readings=verdict.readings, window_s=verdict.window_s, held_s=round(verdict.held_s, 3),
-        text=verdict.text[:TEXT_CHARS_MAX],
+        relapses=verdict.relapses, text=verdict.text[:TEXT_CHARS_MAX],
     )  # fmt: skip
 
 

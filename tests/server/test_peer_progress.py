@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 
+from headway.core.policy import RARE_S
 from headway.server.connections.peer_progress import (
     LOSS_WINDOW_S,
     PIECES_A_S,
     PIECES_MAX,
     SMALL_BYTES,
     TRIED_BYTES,
-    USUAL_MAX_S,
     PeerProgress,
     PieceBudget,
     TcpInfo,
@@ -88,7 +88,7 @@ def test_a_long_stop_does_not_make_long_stops_usual(pair: Pair) -> None:
     progress = PeerProgress()
     for number in range(200):
         progress.look(info_of(pair, acked_bytes=1000 if number < 199 else 2000), number / 2, 0.0)
-    assert progress.usual_pause_s == USUAL_MAX_S
+    assert progress.usual_pause_s == RARE_S
 
 
 def test_after_a_time_without_looks_nothing_is_known(pair: Pair) -> None:

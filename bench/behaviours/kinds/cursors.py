@@ -54,12 +54,12 @@ async def falling_behind(me: Actor) -> None:
     rate = me.between(20e3, 60e3)
     me.feed(rate, 500, topic=topic)
     await me.sleep(2)
+    first = offset = await _report(me, topic, 1)
     me.label.trouble(OVER_SUBSCRIPTION)
-    began, offset = me.now, 1
     while me.now < me.end:
-        await _report(me, topic, offset)
+        latest = await _report(me, topic, offset)
+        offset = max(offset, (first + latest) // 2)
         await me.sleep(me.between(0.5, 2))
-        offset = max(1, int(rate * 0.5 * (me.now - began) / 500))
 
 
 async def _report(me: Actor, topic: str, offset: int) -> int:

@@ -53,7 +53,7 @@ async def due_later(me: Actor) -> None:
 
 @kind("works off what was there before it", count=2, protocol="amqp")
 async def late_comer(me: Actor) -> None:
-    job_s = me.between(0.01, 0.04)
+    job_s = me.between(0.06, 0.15)
     await me.worker(0, Job(inf))  # it declares the queue ...
     me.close()  # ... and goes
     feed = me.feed(0, JOB_BYTES)

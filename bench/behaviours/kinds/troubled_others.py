@@ -102,12 +102,13 @@ async def dead_peer(me: Actor) -> None:
 
 @kind("frozen with a window (QoS 1)", stuck=True)
 async def frozen_window(me: Actor) -> None:
-    me.feed(me.between(20e3, 60e3), 500, qos=1)
-    link = await me.mqtt(qos=1, window=me.random.choice((1, 2, 5, 20)))
+    window = me.random.choice((1, 2, 5, 20))
+    me.feed(500 * min(100, 6 * window), 500, qos=1)
+    link = await me.mqtt(qos=1, window=window)
     await link.read(me.now + me.between(20, 40))
     me.label.trouble(READS_NOTHING)
     await me.sleep(me.between(25, 40))
-    await link.read(me.now + 4)
+    await link.read(me.now + 15)
     me.label.well()
     await link.read(me.end)
 

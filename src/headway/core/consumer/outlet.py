@@ -26,6 +26,8 @@ class Pace(NamedTuple):
     """Bytes that were taken from here and have not reached the client."""
     lump_bytes: float = 0.0
     """So much may the client have read of what it has not acknowledged."""
+    settles: bool = False
+    """What it acknowledges says too little of what it reads, for now."""
 
 
 class Outlet(ABC):

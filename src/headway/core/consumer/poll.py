@@ -5,7 +5,8 @@ no records in memory for it and sends none to it. Its lag is the part of the arc
 is like any consumer: the governor looks at it and judges it, it shows up in statistics, and it can be disconnected. Its
 offset outlives the process, and the archive keeps the records that it still needs.
 
-- Its *blocked* time is the time since it last moved on while there were records to read.
+- Its *blocked* time is the time since it last moved on while there were records to read. Its usual pause is that
+  between two moves, and ``UNKNOWN_PAUSE_S`` as long as it has moved once at most.
 - Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound,
   because the filter may match only some of these records.
 - Of the actions of a policy, ``discard`` of the oldest moves its offset. Conflating it, sending its chunks to disk and
@@ -20,13 +21,15 @@ from typing import NamedTuple, Protocol
 from headway.core.base import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.outlet import Outlet, PeerState
+from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.reader import Reader
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle
 from headway.core.message import Gap
-from headway.core.policy import Action, Case, Which
+from headway.core.policy import Action, Case, UsualPause, Which
+
+UNKNOWN_PAUSE_S = 6.0
 
 
 class ArchiveLag(NamedTuple):
@@ -50,11 +53,12 @@ class ConnectionlessOutlet(Outlet):
     """The outlet of a client without a connection, such as one that calls over HTTP. It takes nothing. ``last_word``
     is why the broker ended the session, for the client's next call."""
 
-    __slots__ = ("last_word",)
+    __slots__ = ("_pause", "last_word")
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
         self.blocked = True
+        self._pause = UsualPause(UNKNOWN_PAUSE_S)
         self.last_word: tuple[Reason, str] | None = None
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
@@ -65,6 +69,16 @@ class ConnectionlessOutlet(Outlet):
 
     def wait_writable(self) -> None:
         return
+
+    def moved(self, size: int, now: float) -> None:
+        """Notes that the client has read so many bytes more."""
+        if self.taken_bytes:
+            self._pause.note(now - self.progress_s, now)
+        self.progress_s = now
+        self.taken_bytes += size
+
+    def pace(self, now: float) -> Pace:
+        return Pace(self.progress_s, self._pause.seconds(self.progress_s))
 
     def peer(self) -> PeerState:
         return PeerState()
@@ -147,8 +161,7 @@ class Poll(Subscription):
         self.counters.handed_bytes += size
         self.counters.write(records, size)
         if records and isinstance(self.session.outlet, ConnectionlessOutlet):
-            self.session.outlet.progress_s = now
-            self.session.outlet.taken_bytes += size
+            self.session.outlet.moved(size, now)
 
     def discard(self, action: Action) -> None:
         """Moves past the oldest records until no more wait than the action allows."""

@@ -29,6 +29,7 @@ from headway.core.policy.flap import FlapControl
 from headway.core.policy.meters import (
     METERS,
     PAUSES,
+    RARE_S,
     RATE_WINDOW_S,
     UNSEEN_S,
     Figures,
@@ -38,6 +39,7 @@ from headway.core.policy.meters import (
     MeterInfo,
     PluggedMeter,
     Sample,
+    UsualPause,
     plugged_meter,
 )
 from headway.core.policy.policy import (
@@ -59,6 +61,7 @@ __all__ = [
     "FlapControl", "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo",
     "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "parse_policies", "parse_policy",
     "parse_trials", "PAUSES", "plugged_action", "plugged_meter", "PluggedAction", "PluggedMeter", "Policy",
-    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule",
-    "Sample", "STEADY_SHARE", "tell", "Trial", "try_out", "UNSEEN_S", "Verdict", "VerdictBook", "Which",
+    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading",
+    "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "Trial", "try_out", "UNSEEN_S", "UsualPause", "Verdict",
+    "VerdictBook", "Which",
 ]

@@ -94,11 +94,12 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.APPLICATION, f"it is at a long job, with patience for {format_duration(sample.patience_left)} more"
     if sample.credit_exhausted and (_no_credit(sample) or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
-    if sample.in_flight and (sample.ack_age >= LATE_ACK_S or (sample.ack_age and not sample.lag_records)):
+    steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)
+    steady = steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate
+    if sample.in_flight and (_late_ack(sample, steady) or (sample.ack_age and not sample.lag_records)):
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
-    steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)
-    if steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate:
+    if steady:
         takes = f"it takes {format_rate(sample.drain_rate)} of the {format_rate(sample.offered_rate)} offered"
         if sample.offered_burst > BURST_FACTOR:
             return Cause.PRODUCER_BURST, f"{takes}, {sample.offered_burst:.1f} times the usual"
@@ -116,8 +117,18 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
 
 def _no_credit(sample: Sample) -> bool:
     """Tells whether the window has been full for too long for a worker that takes one record after another."""
+    if sample.usual_pause:
+        return sample.credit_exhausted_time >= max(NO_CREDIT_S, PAUSES * sample.usual_pause)
     since_lag = sample.waited is not None and 2 * sample.credit_exhausted_time >= sample.waited
     return since_lag or sample.credit_exhausted_time >= NO_CREDIT_S
+
+
+def _late_ack(sample: Sample, steady: bool) -> bool:
+    """Tells whether the oldest acknowledgement is late: later than that of the last of all jobs that it has, done one
+    after the other at its pace. What a steady reader has not acknowledged yet may be on its way to it."""
+    if sample.credit_exhausted:
+        return sample.ack_age >= max(LATE_ACK_S, PAUSES * sample.usual_pause * sample.in_flight)
+    return sample.ack_age >= LATE_ACK_S and not steady
 
 
 def _findings(decision: Decision, sample: Sample) -> str:

@@ -71,7 +71,7 @@ class PolicyState:
     def steady(self) -> bool:
         """Tells whether each rule is idle or active, so that no clock runs. A look changes nothing until a ``when``
         becomes true or an active rule steps back."""
-        return all(state.phase in (Phase.IDLE, Phase.ACTIVE) for state in self._rules)
+        return all(state.steady for state in self._rules)
 
     def active(self) -> Iterator[int]:
         """Yields the indexes of the rules that have fired and not stepped back."""

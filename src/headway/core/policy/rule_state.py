@@ -54,6 +54,11 @@ class RuleState:
         """The condition was gone at some look since the rule fired or relapsed."""
         self._calm_since: float | None = None
 
+    @property
+    def steady(self) -> bool:
+        """Tells whether no clock of it runs."""
+        return self.phase is Phase.IDLE or (self.phase is Phase.ACTIVE and not self._calm)
+
     def fire(self, now: float) -> None:
         """Makes the rule active."""
         self.phase, self.fired_at, self.moves = Phase.ACTIVE, now, ()

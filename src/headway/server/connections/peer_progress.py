@@ -10,12 +10,12 @@ Two things follow:
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
    call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, and only while the
-   pace of a peer is not known: when it has stood still for ``STILL_S``, and in the first ``NEW_S`` of its connection,
-   when it may get much at once. (A receive buffer holds fewer small pieces than large ones, so a client that reads
+   pace of a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its
+   connection or of a burst. (A receive buffer holds fewer small pieces than large ones, so a client that reads
    seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
    connections together have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
-   if that is longer. It fades by half in ``FADES_S``. How long a consumer stands still is compared with that
+   if that is longer (``core/policy/meters/usual_pause.py``). How long a consumer stands still is compared with that
    (``core/policy/meters/meter.py``).
 
 Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
@@ -27,15 +27,21 @@ import socket
 import struct
 
 from headway.core.consumer import PeerState
+from headway.core.policy import UsualPause
 
 FINE_BYTES = 384 * 1024
 TRIED_BYTES = 96 * 1024
 ROOM_BYTES = 48 * 1024
 """A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
 SMALL_BYTES = 1024
+SMALL_TAKES = 2.3
+"""Linux takes so many times the memory for a byte in a small piece as for one in a large piece."""
 LUMP_BYTES = 17 * SMALL_BYTES
 FULL_LUMP_BYTES = 112 * 1024
 NEW_S = 2.0
+BURST_BYTES = 64 * 1024
+AGAIN_S = 30.0
+"""A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
@@ -43,8 +49,6 @@ PIECES_A_S = 2000
 """Pieces in a second, for all connections together."""
 PIECES_MAX = 500
 """Pieces at once: they take some 5 to 10 ms, for which everybody else waits."""
-USUAL_MAX_S = 10.0
-FADES_S = 30.0
 UNSEEN_S = 1.0
 """After a time without looks longer than this, nobody knows when the peer moved."""
 LOSS_WINDOW_S = 5.0
@@ -115,9 +119,10 @@ class PeerProgress:
         "_losses",
         "_lossy",
         "_sent",
-        "_usual_at_s",
+        "_settled_bytes",
+        "_small_since_bytes",
+        "_usual",
         "_usual_bytes",
-        "_usual_s",
         "moved_s",
     )
 
@@ -126,8 +131,10 @@ class PeerProgress:
         """When the peer was last seen to have acknowledged more."""
         self._acked_bytes = -1
         self._looked_s = float("-inf")
-        self._usual_s = self._usual_at_s = 0.0
+        self._usual = UsualPause()
         self._usual_bytes = 0.0
+        self._small_since_bytes = self._settled_bytes = -1
+        """The acknowledged bytes when small pieces began, and when all that was sent before them has been read."""
         self._sent = (0, 0)
         """Bytes sent, and bytes sent again, at the last look."""
         self._losses = (float("inf"), 0, 0)
@@ -159,12 +166,24 @@ class PeerProgress:
             self._losses = (now, 0, 0)
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:
+        usual_s = pause_s
         if pause_s >= LUMPS_S:
-            pause_s *= max(1.0, FULL_LUMP_BYTES / step_bytes)
+            usual_s *= max(1.0, FULL_LUMP_BYTES / step_bytes)
             step_bytes = max(step_bytes, FULL_LUMP_BYTES)
-        pause_s = min(pause_s, USUAL_MAX_S)
-        if pause_s >= self.usual_pause_s:
-            self._usual_s, self._usual_bytes, self._usual_at_s = pause_s, step_bytes, self.moved_s
+        if self._usual.note(pause_s, self.moved_s, usual_s):
+            self._usual_bytes = step_bytes
+
+    def change_over(self, info: TcpInfo) -> None:
+        """Notes that small pieces are sent after large ones. Until the peer has read the large ones, it acknowledges
+        less than it reads: the small ones take up more of its buffer."""
+        if self._small_since_bytes < 0 or info.acked_bytes > self._small_since_bytes + 4 * FINE_BYTES:
+            self._small_since_bytes = info.acked_bytes
+            self._settled_bytes = info.acked_bytes + int(min(info.acked_bytes, FINE_BYTES) / SMALL_TAKES)
+
+    @property
+    def settles(self) -> bool:
+        """Tells whether the peer still reads large pieces, and its buffer fills up with small ones."""
+        return self._acked_bytes < self._settled_bytes
 
     def stands_since_s(self, taken_s: float) -> float:
         """Returns since when the peer has taken nothing. ``taken_s``: when our kernel last took bytes; this counts
@@ -175,7 +194,7 @@ class PeerProgress:
     def usual_pause_s(self) -> float:
         """Returns the longest of the peer's last pauses between two steps. Older ones fade with each step; a pause that
         goes on does not make others less usual."""
-        return self._usual_s * 0.5 ** ((self.moved_s - self._usual_at_s) / FADES_S) if self._usual_s else 0.0
+        return self._usual.seconds(self.moved_s)
 
     @property
     def has_pace(self) -> bool:
@@ -184,7 +203,7 @@ class PeerProgress:
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""
-        return self._usual_bytes if self._usual_s else LUMP_BYTES
+        return self._usual_bytes or LUMP_BYTES
 
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.

@@ -6,8 +6,9 @@ from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.look import Look
 from headway.core.policy.meters.meter import UNSEEN_S, Meter
 from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.usual_pause import RARE_S, USUAL_MAX_S, UsualPause
 
 __all__ = [
     "Figures", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "PAUSES", "plugged_meter", "PluggedMeter",
-    "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S", "waiting",
+    "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S", "USUAL_MAX_S", "UsualPause", "waiting",
 ]

@@ -159,7 +159,7 @@ METERS: Names[MeterInfo] = Names("meter", {
         needs_lag=True,
     ),
     "credit_exhausted_time": MeterInfo(
-        attrgetter("credit_exhausted_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window",
+        attrgetter("overdue_credit_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window",
         lambda value, limit, sample:
             f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
         needs_lag=True,

@@ -17,12 +17,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The time when the oldest waiting record was appended."""
     blocked_since: float | None = None
     """The time when the client last took a byte; None: the socket is writable."""
+    moved_since: float | None = None
+    """The time of its last acknowledgement, while its window is full and the socket writable."""
     usual_pause: float = 0.0
     """Seconds for which the client usually stands still in between."""
     unacknowledged_bytes: int = 0
     """Bytes before the position that have not reached the client."""
     lump_bytes: float = 0.0
     """Bytes that the client may have read unseen."""
+    settles: bool = False
+    """Its pace cannot be told yet: what it has acknowledged says too little of what it has read."""
     connected: bool = True
     credit_exhausted_since: float | None = None
     """The time when the client's window became full; None: it has room."""
@@ -39,6 +43,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     slow_fraction: float = 0.0
     peer_window_closed: bool = False
     retransmitting: bool = False
+
+    def moved(self, now: float) -> float:
+        """Returns when the client last took something."""
+        since = self.moved_since if self.blocked_since is None else self.blocked_since
+        return now if since is None else since
 
     @property
     def waiting_bytes(self) -> int:

@@ -27,6 +27,9 @@ Rules that keep the figures fair:
    subscription, not from the day on which a record was published.
 8. *A client that asked for patience is not late while that lasts.* ``ack_age`` begins to count when it is over, and so
    does every time if it is the job that keeps the consumer from taking more (*excused*). Its rates are not judged then.
+9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
+   measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
+   (``Sample.overdue_credit_time``).
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -36,9 +39,12 @@ from __future__ import annotations
 import copy
 import math
 
+import msgspec
+
 from headway.core.policy.meters.figures import Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.usual_pause import UsualPause
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -48,6 +54,8 @@ UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
+RARE_JOB_S = 10.0
+USUAL_JOB_MAX_S = 20.0
 SHARE_WINDOW_S = 30.0
 CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
@@ -59,8 +67,9 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks", "_offers",
-        "_rates", "_shares", "_since", "_skipped", "_slow_since", "_waiting_since", "slow_count",
+        "_ack_pause", "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks",
+        "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since", "_starved_since", "_waiting_since",
+        "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -70,6 +79,10 @@ class Meter:
         self._skipped = 0
         self._excused_upto = -math.inf
         """When it was last excused (rule 8)."""
+        self._ack_pause: UsualPause | None = None
+        """Its usual pause between two acknowledgements while its window is full; None: there was none (rule 9)."""
+        self._starved_since: float | None = None
+        """When its window became full, as far as the last look knows; None: it had room."""
         self._waiting_since: float | None = None
         self._slow_since: float | None = None
         self._looks: list[tuple[float, float, int]] = []
@@ -125,6 +138,7 @@ class Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
         other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.copy()
+        other._ack_pause = copy.copy(self._ack_pause)
         return other
 
     # -- the look ---------------------------------------------------------------------------------------------------
@@ -132,8 +146,12 @@ class Meter:
     def observe(self, now: float, of: Figures) -> Sample:
         """Takes one sample."""
         drained, waits = of.position_bytes - self._skipped, of.lag_records > 0
+        of = self._at_its_jobs(now, of)
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
+        if of.settles:
+            self._looks.clear()
+            self._shares.clear()
         if of.excused:
             self._excuse(now, of.patient_until)
         if not of.connected:
@@ -200,11 +218,25 @@ class Meter:
             self._looks.clear()
             self._shares.clear()
 
+    def _at_its_jobs(self, now: float, of: Figures) -> Figures:
+        """Returns the figures with the pace of a client whose window is full: that of its acknowledgements (rule 9)."""
+        since = of.credit_exhausted_since if of.lag_records > 0 else None
+        before, self._starved_since = self._starved_since, since
+        if before is not None and since != before and of.lag_records > 0:
+            acked_s = now if since is None else since
+            if self._ack_pause is None:
+                self._ack_pause = UsualPause(most_s=USUAL_JOB_MAX_S, rare_s=RARE_JOB_S)
+            self._ack_pause.note(self._span(before, acked_s), acked_s)
+        if since is None or of.blocked_since is not None:
+            return of
+        usual_s = 0.0 if self._ack_pause is None else self._ack_pause.seconds(since)
+        return msgspec.structs.replace(of, moved_since=since, usual_pause=usual_s)
+
     # -- measuring --------------------------------------------------------------------------------------------------
 
     def _measure(self, now: float, of: Figures, drained: int) -> None:
         """Takes the rates of this look, and remembers it."""
-        moved, reached = now if of.blocked_since is None else of.blocked_since, drained - of.unacknowledged_bytes
+        moved, reached = of.moved(now), drained - of.unacknowledged_bytes
         self._rates = (*self._drain(now, moved, reached, of.usual_pause), *self._offered(now, of.end_bytes))
         if of.lag_records > 0:
             self._keep_look(now, moved, reached, of.usual_pause)

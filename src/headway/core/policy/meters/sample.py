@@ -30,7 +30,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     blocked_time: float = 0.0
     """Seconds for which bytes have waited and the client took none."""
     usual_pause: float = 0.0
-    """Seconds for which the client usually stands still between two steps; 0: not known."""
+    """Seconds for which the client usually stands still between two steps, or two acknowledgements while its window is
+    full; 0: not known."""
     drain_share: float = 1.0
     """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
     catching_up: float = 0.0
@@ -82,6 +83,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def overdue_time(self) -> float:
         """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
         return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0
+
+    @property
+    def overdue_credit_time(self) -> float:
+        """Returns ``credit_exhausted_time`` likewise."""
+        return self.credit_exhausted_time if self.credit_exhausted_time >= PAUSES * self.usual_pause else 0.0
 
     @property
     def rate_judged(self) -> bool:

@@ -126,19 +126,22 @@ class Starts:
     def give_state(self, subscription: Subscription) -> None:
         """Finds or makes the state for a subscription that needs one, now or for a later action of its policy."""
         options, policy = subscription.request.options, subscription.case.policy
+        rules = [rule for rule in policy.rules if rule.then.needs_state]
         wanted = (
             options.conflate_s is not None
             or options.snapshot
             or options.start not in ("end", "earliest")
-            or any(rule.then.needs_state for rule in policy.rules)
+            or any(not rule.keyed for rule in rules)
         )
-        if not wanted or subscription.conflation.state is not None:
+        if not (wanted or rules) or subscription.conflation.state is not None:
             return
         filter = subscription.feed.key.filter
         states = self._registry.router.states
         fitting = [s for s in states if covers(s.filter, filter) and (options.key is None or s.key.text == options.key)]
         fitting.sort(key=lambda s: not s.declared)
-        state = next((s for s in fitting if s.declared or s.filter == filter), None)
+        state = next((s for s in fitting if s.declared or (wanted and s.filter == filter)), None)
+        if state is None and not wanted:
+            return  # the rules that need it are for topics with a state only
         if state is None:
             state = State(filter, compile_key(options.key or "topic"), subscription.session.pool)
             self._registry.router.add_state(state)

@@ -194,6 +194,12 @@ class Subscription:
         return next((w.exhausted_since_s for w in windows if w.exhausted_since_s is not None), None)
 
     @property
+    def keyed(self) -> bool:
+        """Tells whether the latest record per key of its topics is kept for all, and it is not owed every record."""
+        state, reader = self.conflation.state, self.reader
+        return state is not None and state.declared and not (self.durable or reader.queue or reader.reads_itself)
+
+    @property
     def prefetch(self) -> int:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0

@@ -122,6 +122,7 @@ class Governor:
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
         case = subscription.case
         case.state.keep_up(self.late_s)
+        case.state.keyed = subscription.keyed
         sample = observe(self._registry, subscription, now, shares)
         if case.tried is not self._registry.trials:
             self.trials.assign(subscription, self.late_s)

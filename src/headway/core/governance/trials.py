@@ -32,6 +32,7 @@ class Trials:
         """Lets the consumer's trials judge the sample."""
         session = subscription.session
         for trial in subscription.case.trials:
+            trial.state.keyed = subscription.keyed
             for decision in trial.evaluate(sample, now, late_s, connected=session.connected):
                 self.made += 1
                 verdict = judge(

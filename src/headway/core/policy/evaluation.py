@@ -50,10 +50,12 @@ _SLACK_S = 1e-6
 class PolicyState:
     """The states of a policy's rules for one consumer."""
 
-    __slots__ = ("_rules", "late_s", "minds_acks", "plugged")
+    __slots__ = ("_rules", "keyed", "late_s", "minds_acks", "plugged")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [RuleState() for _ in policy.rules]
+        self.keyed = False
+        """The consumer is one for whom rules with ``keyed`` are. Set before each look."""
         self.late_s: float | None = None
         """The broker's summed lateness when the clocks were last moved; None: they never ran."""
         self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
@@ -107,6 +109,8 @@ def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> 
     """Returns the policy's decisions about one consumer now, in the order of its rules."""
     decisions: list[Decision] = []
     for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
+        if rule.keyed and not state.keyed and rule_state.phase is not Phase.ACTIVE:
+            continue
         decision = _look(index, rule, rule_state, sample, now)
         if decision is not None:
             decisions.append(decision)

@@ -11,6 +11,7 @@ A rule as it is written::
     then = "disconnect"                   the action, or with options:
     then = { action = "discard", which = "oldest", keep_records = 50 }
     enforce = false                       a dry run: everything happens but the action
+    keyed = true                          only for transient subscriptions to topics of a [[topic]], which have a key
     name = "too slow for too long"        shown beside the number
 
 A rule that makes no sense is refused when the config is read: one that would act on a consumer for what others do, a
@@ -46,9 +47,11 @@ class Rule(msgspec.Struct, frozen=True):
     until: Condition | None = None
     enforce: bool = True
     name: str = ""
+    keyed: bool = False
+    """The rule is only for subscriptions of which the latest record per key is kept anyway."""
 
 
-_RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "name"]
+_RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "keyed", "name"]
 
 
 def parse_rule(mapping: object) -> Rule:
@@ -73,6 +76,7 @@ def parse_rule(mapping: object) -> Rule:
         until=until,
         enforce=read_flag(mapping, "enforce", True),
         name=read_text(mapping, "name"),
+        keyed=read_flag(mapping, "keyed", False),
     )
     _check(rule)
     return rule

@@ -52,6 +52,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
                 instant[id(policy)] = at_once(policy)
             sample = peek(registry, subscription, now, {})
             state = PolicyState(instant[id(policy)])
+            state.keyed = subscription.keyed
             if state.plugged:
                 governor = engine.broker.governor
                 wall_s = now + registry.wall_offset_s

@@ -14,6 +14,8 @@ from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import SpillHandle
 from headway.server.connections.byte_stream import Buffer, ByteStream, StreamError
 from headway.server.connections.peer_progress import (
+    AGAIN_S,
+    BURST_BYTES,
     FINE_BYTES,
     NEW_S,
     ROOM_BYTES,
@@ -37,7 +39,10 @@ class OutletHost(Protocol):
 
 
 class SocketOutlet(Outlet):
-    __slots__ = ("_fine_bytes", "_fine_until_s", "_progress", "_writing", "host", "open", "sock", "state", "stream")
+    __slots__ = (
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_progress", "_writing", "host", "open", "sock", "state",
+        "stream",
+    )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
         super().__init__(now)
@@ -51,7 +56,8 @@ class SocketOutlet(Outlet):
         """Whether the connection is not closed yet."""
         self._writing = False
         """Whether the loop will say when the socket is writable."""
-        self._fine_until_s = now + NEW_S
+        self._fine_since_s, self._fine_until_s = now, now + NEW_S
+        """When small pieces last began, and when they end."""
         self._fine_bytes = FINE_BYTES
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
         self._progress: PeerProgress | None = None
@@ -71,7 +77,7 @@ class SocketOutlet(Outlet):
     def send(self, views: Sequence[Buffer], total: int) -> int:
         stream = self.stream
         try:
-            if self._fine_bytes > 0:
+            if self._fine_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow()):
                 if self._sends_small(total):
                     taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
                     self._fine_bytes -= taken
@@ -88,6 +94,14 @@ class SocketOutlet(Outlet):
         if stream.unsent:
             self.wait_writable()
         return taken
+
+    def _may_be_slow(self) -> bool:
+        """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
+        now = self.host.now()
+        if now - self._fine_since_s < AGAIN_S or (self._progress is not None and self._progress.has_pace):
+            return False
+        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, now + NEW_S
+        return True
 
     def _sends_small(self, total: int) -> bool:
         """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
@@ -168,9 +182,13 @@ class SocketOutlet(Outlet):
         progress.look(info, now, self.progress_s)
         since = self.blocked_since_s
         if since is not None and now - since > STILL_S and not progress.has_pace:
-            self._fine_bytes, self._fine_until_s = FINE_BYTES, inf
+            if self._fine_bytes <= 0:
+                progress.change_over(info)
+            self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, inf
         unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
-        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
+        if since is None:
+            return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
+        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), progress.settles)
 
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""

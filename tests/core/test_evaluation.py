@@ -13,6 +13,7 @@ from headway.core.policy.evaluation import PolicyState, evaluate, release, repla
 from headway.core.policy.meters.catalogue import METERS
 from headway.core.policy.meters.sample import Sample
 from headway.core.policy.policy import Policy
+from headway.core.policy.rule_state import CALM_MAX_S
 
 
 def told(decisions: list[Decision]) -> list[str]:
@@ -308,6 +309,7 @@ def test_an_idle_look_settles_everything(story):
         clock += wait
         evaluate(MANY, state, sample, clock)
     evaluate(MANY, state, Sample(slow_fraction=1.0), clock + 1)
+    evaluate(MANY, state, Sample(slow_fraction=1.0), clock + 1 + CALM_MAX_S)  # who goes to and fro has to be calm
     assert state.settled
 
 

@@ -87,7 +87,7 @@ def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair) -> None:
 def test_a_long_stop_does_not_make_long_stops_usual(pair: Pair) -> None:
     progress = PeerProgress()
     for number in range(200):
-        progress.look(info_of(pair, acked_bytes=1000 if number < 199 else 2000), number / 2, 0.0)
+        progress.look(info_of(pair, acked_bytes=1000 if number < 199 else 200_000), number / 2, 0.0)
     assert progress.usual_pause_s == RARE_S
 
 

@@ -53,12 +53,14 @@ class ConnectionlessOutlet(Outlet):
     """The outlet of a client without a connection, such as one that calls over HTTP. It takes nothing. ``last_word``
     is why the broker ended the session, for the client's next call."""
 
-    __slots__ = ("_pause", "last_word")
+    __slots__ = ("_lump_bytes", "_pause", "last_word")
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
         self.blocked = True
         self._pause = UsualPause(UNKNOWN_PAUSE_S)
+        self._lump_bytes = 0
+        """What it took in its last step but the first; 0: it has taken one at most."""
         self.last_word: tuple[Reason, str] | None = None
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
@@ -74,11 +76,13 @@ class ConnectionlessOutlet(Outlet):
         """Notes that the client has read so many bytes more."""
         if self.taken_bytes:
             self._pause.note(now - self.progress_s, now)
+            self._lump_bytes = max(1, size)
         self.progress_s = now
         self.taken_bytes += size
 
     def pace(self, now: float) -> Pace:
-        return Pace(self.progress_s, self._pause.seconds(self.progress_s))
+        pause_s, lump_bytes = self._pause.seconds(self.progress_s), self._lump_bytes
+        return Pace(self.progress_s, pause_s, lump_bytes=lump_bytes, settles=not lump_bytes)
 
     def peer(self) -> PeerState:
         return PeerState()

@@ -6,9 +6,10 @@ have a dead network, or an application that does not read. The cause is the firs
 1. the broker's own loop was late                                         -> broker
 2. bytes sent are lost, or their acknowledgements stay away               -> network
 3. it is at a long job, and the patience that it asked for is not over;
-   its credit is used up, and has been for ``NO_CREDIT_S`` or most of
-   the time since records wait; or its acknowledgements are later than
-   ``LATE_ACK_S``                                                         -> application
+   its credit is used up, and has been for ``NO_CREDIT_S`` and
+   ``PAUSES`` of its usual pauses, or, where these are not known, most
+   of the time since records wait; or its acknowledgements are later
+   than ``LATE_ACK_S`` and its pace explain                               -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
    twentieth of what is offered or more):
    offered over three times the long run, or less than it drains now      -> producer_burst
@@ -33,6 +34,8 @@ from headway.core.policy.meters import METERS, PAUSES, Sample, records, waiting
 
 NO_CREDIT_S = 1.0
 LATE_ACK_S = 5.0
+ON_ITS_WAY_BYTES = 1_000_000
+"""What a record may have before it, in the buffers of both kernels."""
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
 BLOCKED_S = 1.0
@@ -96,7 +99,7 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
     steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)
     steady = steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate
-    if sample.in_flight and (_late_ack(sample, steady) or (sample.ack_age and not sample.lag_records)):
+    if sample.in_flight and (_late_ack(sample) or (sample.ack_age and not sample.lag_records)):
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
     if steady:
@@ -123,12 +126,12 @@ def _no_credit(sample: Sample) -> bool:
     return since_lag or sample.credit_exhausted_time >= NO_CREDIT_S
 
 
-def _late_ack(sample: Sample, steady: bool) -> bool:
-    """Tells whether the oldest acknowledgement is late: later than that of the last of all jobs that it has, done one
-    after the other at its pace. What a steady reader has not acknowledged yet may be on its way to it."""
+def _late_ack(sample: Sample) -> bool:
+    """Tells whether the oldest acknowledgement is late: later than if it did all its jobs one after the other at its
+    pace, or read all that the kernels can hold of it at the rate at which it reads."""
     if sample.credit_exhausted:
         return sample.ack_age >= max(LATE_ACK_S, PAUSES * sample.usual_pause * sample.in_flight)
-    return sample.ack_age >= LATE_ACK_S and not steady
+    return sample.ack_age >= max(LATE_ACK_S, ON_ITS_WAY_BYTES / sample.drain_rate if sample.drain_rate else 0.0)
 
 
 def _findings(decision: Decision, sample: Sample) -> str:

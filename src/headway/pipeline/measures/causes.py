@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headway.core.base import Cause
-from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, NO_CREDIT_S, PAUSES, STEADY_SHARE
+from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, NO_CREDIT_S, ON_ITS_WAY_BYTES, PAUSES, STEADY_SHARE
 
 NOT_TOLD = "network_or_application"
 
@@ -19,10 +19,14 @@ def find_cause() -> Column:
     """Finds where the trouble lies in one sample: a ``Cause``, or NOT_TOLD."""
     drains, offered = F.col("drain_rate"), F.col("offered_rate")
     blocked_ms = F.col("blocked_ms")
-    late = (F.col("ack_age_ms") >= LATE_ACK_S * 1000) & (F.col("in_flight") > 0)
-    exhausted_ms = F.col("credit_exhausted_ms")
-    no_credit = (exhausted_ms >= NO_CREDIT_S * 1000) | ((exhausted_ms > 0) & (drains <= 0))
     usual_ms = F.coalesce(F.col("usual_pause_ms"), F.lit(0.0))  # null in lakes of before
+    exhausted_ms, in_flight = F.col("credit_exhausted_ms"), F.col("in_flight")
+    on_its_way_ms = F.when(exhausted_ms > 0, usual_ms * PAUSES * in_flight).otherwise(
+        F.when(drains > 0, F.lit(ON_ITS_WAY_BYTES * 1000) / drains).otherwise(0.0)
+    )
+    late = (F.col("ack_age_ms") >= F.greatest(F.lit(LATE_ACK_S * 1000), on_its_way_ms)) & (in_flight > 0)
+    full_ms = F.greatest(F.lit(NO_CREDIT_S * 1000), usual_ms * PAUSES)
+    no_credit = (exhausted_ms >= full_ms) | ((exhausted_ms > 0) & (drains <= 0))
     stands = blocked_ms >= F.greatest(F.lit(BLOCKED_S * 1000), usual_ms * PAUSES)
     steady = (drains > 0) & ~stands & (drains >= offered * STEADY_SHARE)
     return (

@@ -166,11 +166,11 @@ class PeerProgress:
             self._losses = (now, 0, 0)
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:
-        usual_s = pause_s
+        times = 1.0
         if pause_s >= LUMPS_S:
-            usual_s *= max(1.0, FULL_LUMP_BYTES / step_bytes)
+            times = max(1.0, FULL_LUMP_BYTES / step_bytes)
             step_bytes = max(step_bytes, FULL_LUMP_BYTES)
-        if self._usual.note(pause_s, self.moved_s, usual_s):
+        if self._usual.note(pause_s, self.moved_s, times):
             self._usual_bytes = step_bytes
 
     def change_over(self, info: TcpInfo) -> None:

@@ -22,14 +22,12 @@ class UsualPause:
         self._unknown_s, self._most_s, self._rare_s = unknown_s, most_s, rare_s
         self._seconds = self._at_s = 0.0
 
-    def note(self, pause_s: float, now: float, usual_s: float | None = None) -> bool:
-        """Notes a pause that has just ended, or what stands for it: ``usual_s``. Returns whether it is the longest."""
-        before_s = self.seconds(now)
-        noted_s = pause_s if usual_s is None else usual_s
-        if pause_s >= max(self._rare_s, PAUSES * before_s):
-            noted_s = self._rare_s
-        noted_s = min(noted_s, self._most_s)
-        if self._seconds and noted_s < before_s:
+    def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
+        """Notes a pause that has just ended; it counts so many ``times``. Returns whether it is the longest."""
+        before_s = self.seconds(now - pause_s)
+        noted_s = self._rare_s if pause_s >= max(self._rare_s, PAUSES * before_s) else pause_s
+        noted_s = min(noted_s * times, self._most_s)
+        if self._seconds and noted_s < self.seconds(now):
             return False
         self._seconds, self._at_s = noted_s, now
         return True

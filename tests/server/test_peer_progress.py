@@ -135,3 +135,37 @@ def test_small_pieces_are_few_for_all_together() -> None:
     assert not budget.take(TRIED_BYTES, 10.0)
     assert sum(budget.take(TRIED_BYTES, 10.1) for _ in range(1000)) - PIECES_A_S // 10 // each in {0, 1}
     assert sum(budget.take(TRIED_BYTES, 99.0) for _ in range(1000)) == PIECES_MAX // each, "not what was saved up"
+
+
+@pytest.mark.parametrize(("retransmits", "usual_s"), [(0, 4.0), (3, 0.5)])
+def test_a_pause_in_which_bytes_are_sent_again_is_no_habit(pair: Pair, retransmits: int, usual_s: float) -> None:
+    progress = PeerProgress()
+    for number in range(17):  # a step of a full lump at each look, then one after 4 s
+        steps = number if number < 8 else 8 if number < 16 else 9
+        info = info_of(pair, acked_bytes=200_000 * steps, retransmits=retransmits if 8 < number < 16 else 0)
+        progress.look(info, number / 2, 0.0)
+    assert progress.moved_s == 8.0
+    assert progress.usual_pause_s == pytest.approx(usual_s, rel=0.2)
+
+
+def test_after_large_pieces_small_ones_tell_too_little_until_those_are_read(pair: Pair) -> None:
+    progress = PeerProgress()
+    progress.look(info_of(pair, acked_bytes=115_000), 1.0, 0.0)
+    assert not progress.settles
+    progress.change_over(info_of(pair, acked_bytes=115_000))
+    assert progress.settles
+    progress.look(info_of(pair, acked_bytes=115_000 + 49_000), 1.5, 0.0)
+    assert progress.settles
+    progress.look(info_of(pair, acked_bytes=115_000 + 51_000), 2.0, 0.0)
+    assert not progress.settles
+    progress.change_over(info_of(pair, acked_bytes=170_000))
+    assert not progress.settles, "all that it has is small"
+
+
+def test_those_who_have_just_come_need_pieces_most() -> None:
+    budget = PieceBudget()
+    assert budget.plenty(0.0)
+    assert all(budget.take(TRIED_BYTES, 0.0) for _ in range(3))
+    assert not budget.plenty(0.0)
+    assert budget.take(TRIED_BYTES, 0.0)
+    assert budget.plenty(1.0)

@@ -60,7 +60,7 @@ class ConnectionlessOutlet(Outlet):
         self.blocked = True
         self._pause = UsualPause(UNKNOWN_PAUSE_S)
         self._lump_bytes = 0
-        """What it took in its last step but the first; 0: it has taken one at most."""
+        """What it takes in a step; 0: it has taken one at most."""
         self.last_word: tuple[Reason, str] | None = None
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
@@ -76,7 +76,7 @@ class ConnectionlessOutlet(Outlet):
         """Notes that the client has read so many bytes more."""
         if self.taken_bytes:
             self._pause.note(now - self.progress_s, now)
-            self._lump_bytes = max(1, size)
+            self._lump_bytes = max(1, size, self._lump_bytes // 2)
         self.progress_s = now
         self.taken_bytes += size
 

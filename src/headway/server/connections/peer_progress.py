@@ -45,7 +45,7 @@ AGAIN_S = 30.0
 STILL_S = 2.0
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
-PIECES_A_S = 2000
+PIECES_A_S = 5000
 """Pieces in a second, for all connections together."""
 PIECES_MAX = 500
 """Pieces at once: they take some 5 to 10 ms, for which everybody else waits."""
@@ -55,6 +55,7 @@ LOSS_WINDOW_S = 5.0
 LOSS_SHARE = 0.03
 """A network that loses more than this share of the bytes is at fault. What a host with full buffers drops is not lost
 on the way, so losses count only while the window is open."""
+RESENT_TRIES = 2
 SILENT_MS = 1000
 SILENT_TRIES = 3
 _INFO_BYTES = 232
@@ -99,10 +100,18 @@ class PieceBudget:
         self._left = float(PIECES_MAX)
         self._refilled_s = 0.0
 
-    def take(self, size: int, now: float) -> bool:
-        """Takes the pieces for so many bytes. Returns False if there are not so many."""
+    def plenty(self, now: float) -> bool:
+        """Tells whether there are pieces to spare: those who have just come need them most."""
+        self._refill(now)
+        return self._left > PIECES_MAX / 2
+
+    def _refill(self, now: float) -> None:
         self._left = min(PIECES_MAX, self._left + (now - self._refilled_s) * PIECES_A_S)
         self._refilled_s = now
+
+    def take(self, size: int, now: float) -> bool:
+        """Takes the pieces for so many bytes. Returns False if there are not so many."""
+        self._refill(now)
         pieces = -(-min(size, TRIED_BYTES) // SMALL_BYTES)
         if pieces > self._left:
             return False
@@ -118,6 +127,7 @@ class PeerProgress:
         "_looked_s",
         "_losses",
         "_lossy",
+        "_resends",
         "_sent",
         "_settled_bytes",
         "_small_since_bytes",
@@ -140,6 +150,8 @@ class PeerProgress:
         self._losses = (float("inf"), 0, 0)
         """(since when, bytes sent, bytes sent again) while the window was open."""
         self._lossy = False
+        self._resends = False
+        """Bytes were sent again more than once since its last step."""
 
     def look(self, info: TcpInfo, now: float, stands_since_s: float) -> None:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
@@ -148,7 +160,11 @@ class PeerProgress:
             self.moved_s = stands_since_s
         elif info.acked_bytes > self._acked_bytes:
             pause_s, self.moved_s = now - self.moved_s, now
-            self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
+            if not self._resends:  # else the pause was the network's
+                self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
+            self._resends = False
+        if info.retransmits >= RESENT_TRIES:
+            self._resends = True
         self._acked_bytes, self._looked_s = info.acked_bytes, now
         self._count_losses(info, now)
 

@@ -100,6 +100,8 @@ class SocketOutlet(Outlet):
         now = self.host.now()
         if now - self._fine_since_s < AGAIN_S or (self._progress is not None and self._progress.has_pace):
             return False
+        if not self.host.pieces.plenty(now):
+            return False
         self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, now + NEW_S
         return True
 

@@ -56,6 +56,8 @@ STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
 RARE_JOB_S = 10.0
 USUAL_JOB_MAX_S = 20.0
+STANDS = 1.5
+"""A client that has not moved for so many of its usual pauses stands still, for a share."""
 SHARE_WINDOW_S = 30.0
 CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
@@ -240,7 +242,8 @@ class Meter:
         self._rates = (*self._drain(now, moved, reached, of.usual_pause), *self._offered(now, of.end_bytes))
         if of.lag_records > 0:
             self._keep_look(now, moved, reached, of.usual_pause)
-            if of.connected and (now - moved < STEP_S or now - moved > of.usual_pause):  # not in the middle of a lump
+            in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
+            if of.connected and not in_a_lump:
                 self._keep_share(now, of.end_bytes, reached)
 
     def _notice_breaks(self, now: float, drained: int) -> None:

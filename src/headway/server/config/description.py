@@ -81,4 +81,5 @@ def _rule_line(rule: Rule) -> str:
     times = f", {rule.times} times" if rule.times > 1 else ""
     dry = "" if rule.enforce else " (dry run)"
     which = f" {rule.then.which}" if rule.then.which else ""
-    return f"{rule.when}{held}{times} -> {rule.then.word}{which}{dry}"
+    keyed = "if there are keys, " if rule.keyed else ""
+    return f"{keyed}{rule.when}{held}{times} -> {rule.then.word}{which}{dry}"

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from headway.core.policy.condition import parse_condition
-from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.meter import Meter
 from headway.core.policy.meters.sample import Sample
 
@@ -97,3 +97,13 @@ def test_who_falls_behind_is_told_from_who_catches_up(rate: int, offered: int, s
 def test_a_share_over_a_short_time_says_nothing() -> None:
     sample = Reader(50_000, 4096, 100_000).looks(14.0)[-1]
     assert (sample.drain_share, sample.catching_up) == (1.0, 0.0)
+
+
+def test_while_nobody_can_tell_the_pace_no_rate_and_no_share_is_judged() -> None:
+    reader = Reader(10_000, 4096, 100_000)
+    reader.looks(30.0)
+    reader.lump = ANY_LUMP_BYTES
+    told = reader.look(30.2)
+    assert (told.drain_share, told.catching_up, told.rate_judged) == (1.0, 0.0, False)
+    reader.lump = 4096
+    assert [reader.look(30.2 + later).drain_share < 0.9 for later in (0.2, 14.0, 20.0)] == [False, False, True]

@@ -25,9 +25,7 @@ class Pace(NamedTuple):
     unacknowledged_bytes: int = 0
     """Bytes that were taken from here and have not reached the client."""
     lump_bytes: float = 0.0
-    """So much may the client have read of what it has not acknowledged."""
-    settles: bool = False
-    """What it acknowledges says too little of what it reads, for now."""
+    """So much may the client have read of what it has not acknowledged; ``ANY_LUMP_BYTES``: nobody can tell."""
 
 
 class Outlet(ABC):

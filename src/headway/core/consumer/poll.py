@@ -27,7 +27,7 @@ from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle
 from headway.core.message import Gap
-from headway.core.policy import Action, Case, UsualPause, Which
+from headway.core.policy import ANY_LUMP_BYTES, Action, Case, UsualPause, Which
 
 UNKNOWN_PAUSE_S = 6.0
 
@@ -81,8 +81,8 @@ class ConnectionlessOutlet(Outlet):
         self.taken_bytes += size
 
     def pace(self, now: float) -> Pace:
-        pause_s, lump_bytes = self._pause.seconds(self.progress_s), self._lump_bytes
-        return Pace(self.progress_s, pause_s, lump_bytes=lump_bytes, settles=not lump_bytes)
+        return Pace(self.progress_s, self._pause.seconds(self.progress_s),
+                    lump_bytes=self._lump_bytes or ANY_LUMP_BYTES)
 
     def peer(self) -> PeerState:
         return PeerState()

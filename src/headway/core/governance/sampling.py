@@ -32,7 +32,6 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         usual_pause=pace.usual_pause_s,
         unacknowledged_bytes=pace.unacknowledged_bytes,
         lump_bytes=pace.lump_bytes,
-        settles=pace.settles,
         connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,

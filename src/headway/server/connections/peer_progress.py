@@ -27,7 +27,7 @@ import socket
 import struct
 
 from headway.core.consumer import PeerState
-from headway.core.policy import UsualPause
+from headway.core.policy import ANY_LUMP_BYTES, UsualPause
 
 FINE_BYTES = 384 * 1024
 TRIED_BYTES = 96 * 1024
@@ -219,7 +219,7 @@ class PeerProgress:
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""
-        return self._usual_bytes or LUMP_BYTES
+        return ANY_LUMP_BYTES if self.settles else self._usual_bytes or LUMP_BYTES
 
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.

@@ -190,7 +190,7 @@ class SocketOutlet(Outlet):
         unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), progress.settles)
+        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
 
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""

@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+ANY_LUMP_BYTES = 1e12
+
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The figures on one consumer at one look that a sample is made of."""
@@ -24,9 +26,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unacknowledged_bytes: int = 0
     """Bytes before the position that have not reached the client."""
     lump_bytes: float = 0.0
-    """Bytes that the client may have read unseen."""
-    settles: bool = False
-    """Its pace cannot be told yet: what it has acknowledged says too little of what it has read."""
+    """Bytes that the client may have read unseen; ``ANY_LUMP_BYTES``: what it has acknowledged tells too little, for
+    now, to say anything about its pace."""
     connected: bool = True
     credit_exhausted_since: float | None = None
     """The time when the client's window became full; None: it has room."""

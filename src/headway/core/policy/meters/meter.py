@@ -41,7 +41,7 @@ import math
 
 import msgspec
 
-from headway.core.policy.meters.figures import Figures
+from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.usual_pause import UsualPause
@@ -151,7 +151,7 @@ class Meter:
         of = self._at_its_jobs(now, of)
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
-        if of.settles:
+        if of.lump_bytes >= ANY_LUMP_BYTES:
             self._looks.clear()
             self._shares.clear()
         if of.excused:

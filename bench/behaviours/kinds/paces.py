@@ -28,9 +28,9 @@ def any_rate(me: Actor, low: float, high: float) -> float:
 @kind("any pace on any buffer", count=4)
 async def any_pace(me: Actor) -> None:
     any_buffer(me)
-    rate = any_rate(me, 2e3, 60e3)
-    me.feed(rate * me.between(0.5, 0.85))
-    link = await me.mqtt(version=me.random.choice((4, 5)))
+    rate, qos = any_rate(me, 2e3, 60e3), me.random.choice((0, 0, 1))
+    me.feed(rate * me.between(0.5, 0.85), qos=qos)
+    link = await me.mqtt(version=me.random.choice((4, 5)), qos=qos)
     await link.read(me.end, rate)
 
 

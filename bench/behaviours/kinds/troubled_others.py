@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.behaviours.actor import Actor, kind
-from bench.behaviours.kinds.paces import any_buffer, any_rate
+from bench.behaviours.kinds.paces import any_buffer, any_rate, member
 from bench.behaviours.labels import (
     ACKNOWLEDGES_NOTHING,
     NETWORK,
@@ -50,12 +50,12 @@ async def over_subscribed(me: Actor) -> None:
     await link.read(me.end, rate)
 
 
-@kind("over-subscribed on a slow line")
+@kind("over-subscribed on a slow line", count=2)
 async def slow_line(me: Actor) -> None:
     any_buffer(me)
-    rate = any_rate(me, 5e3, 30e3)
-    me.feed(rate * me.between(2, 4) + 10e3)
-    link = await me.mqtt()
+    rate, qos = any_rate(me, 5e3, 30e3), member(me)
+    me.feed(rate * me.between(2, 4) + 10e3, qos=qos)
+    link = await me.mqtt(qos=qos)
     me.label.trouble(OVER_SUBSCRIPTION)
     await link.read(me.end, rate)
 

@@ -22,7 +22,7 @@ class Reader:
         self.meter = Meter(0.0)
         self.moved, self.acked, self.pause = 0.0, 0, 0.0
 
-    def look(self, now: float) -> Sample:
+    def look(self, now: float, lump_bytes: float | None = None) -> Sample:
         reached = int(min(now, self.reads_until) * self.rate) // self.lump * self.lump
         if reached > self.acked:
             self.pause = max(self.pause, now - self.moved)
@@ -31,7 +31,8 @@ class Reader:
         end = 2_000_000 + int(now * self.offered)
         figures = Figures(
             position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
-            usual_pause=self.pause, unacknowledged_bytes=taken - self.acked, lump_bytes=self.lump,
+            usual_pause=self.pause, unacknowledged_bytes=taken - self.acked,
+            lump_bytes=self.lump if lump_bytes is None else lump_bytes,
         )  # fmt: skip
         return self.meter.observe(now, figures)
 
@@ -102,8 +103,8 @@ def test_a_share_over_a_short_time_says_nothing() -> None:
 def test_while_nobody_can_tell_the_pace_no_rate_and_no_share_is_judged() -> None:
     reader = Reader(10_000, 4096, 100_000)
     reader.looks(30.0)
-    reader.lump = ANY_LUMP_BYTES
-    told = reader.look(30.2)
+    told = reader.look(30.2, ANY_LUMP_BYTES)
     assert (told.drain_share, told.catching_up, told.rate_judged) == (1.0, 0.0, False)
-    reader.lump = 4096
-    assert [reader.look(30.2 + later).drain_share < 0.9 for later in (0.2, 14.0, 20.0)] == [False, False, True]
+    shares = [reader.look(30.2 + number * SWEEP_S).drain_share for number in range(1, 100)]
+    assert shares[: round(14 / SWEEP_S)] == [1.0] * round(14 / SWEEP_S)
+    assert shares[-1] == pytest.approx(0.1, rel=0.2)

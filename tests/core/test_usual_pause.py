@@ -22,8 +22,9 @@ def paused(*pauses: float) -> tuple[UsualPause, float]:
     pytest.param((2.0, 0.1), 2.0, id="the longest"),
     pytest.param((0.1, 2.0), 2.0, id="a longer one later"),
     pytest.param((0.1, 30.0), RARE_S, id="a long stop is trouble, not a habit"),
-    pytest.param((0.1, 12.0, 12.0), USUAL_MAX_S, id="it comes again: it is a habit"),
+    pytest.param((0.1, 12.0, 12.0), 12.0, id="it comes again: it is a habit"),
     pytest.param((3.0, 8.0), 8.0, id="not out of proportion"),
+    pytest.param((4.9, 14.0, 20.0), USUAL_MAX_S, id="there is a most"),
 ])  # fmt: skip
 def test_what_is_usual(pauses: tuple[float, ...], usual: float) -> None:
     pause, now = paused(*pauses)

@@ -53,14 +53,15 @@ class ConnectionlessOutlet(Outlet):
     """The outlet of a client without a connection, such as one that calls over HTTP. It takes nothing. ``last_word``
     is why the broker ended the session, for the client's next call."""
 
-    __slots__ = ("_lump_bytes", "_pause", "last_word")
+    __slots__ = ("_lump_bytes", "_pause", "_step_bytes", "last_word")
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
         self.blocked = True
         self._pause = UsualPause(UNKNOWN_PAUSE_S)
-        self._lump_bytes = 0
-        """What it takes in a step; 0: it has taken one at most."""
+        self._step_bytes = self._lump_bytes = 0
+        """What it took in its last step, and in its last two: one may be read and not yet reported, and one be read
+        now. 0: it has taken one step at most."""
         self.last_word: tuple[Reason, str] | None = None
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
@@ -76,7 +77,8 @@ class ConnectionlessOutlet(Outlet):
         """Notes that the client has read so many bytes more."""
         if self.taken_bytes:
             self._pause.note(now - self.progress_s, now)
-            self._lump_bytes = max(1, size, self._lump_bytes // 2)
+            self._lump_bytes = max(1, size + self._step_bytes)
+        self._step_bytes = size
         self.progress_s = now
         self.taken_bytes += size
 

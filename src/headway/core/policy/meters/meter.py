@@ -61,8 +61,10 @@ STANDS = 1.5
 SHARE_WINDOW_S = 30.0
 CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
+SHARE_PAUSES = 4.0
+"""A share is taken over so many usual pauses, if that is longer."""
 SHARE_WINDOW_MIN_S = 15.0
-"""A share over less time than this says nothing, and counts as 1."""
+"""A share over less time than this, or less than ``PAUSES`` usual pauses, says nothing, and counts as 1."""
 
 
 class Meter:
@@ -244,7 +246,7 @@ class Meter:
             self._keep_look(now, moved, reached, of.usual_pause)
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
             if of.connected and not in_a_lump:
-                self._keep_share(now, of.end_bytes, reached)
+                self._keep_share(now, of.end_bytes, reached, max(SHARE_WINDOW_S, SHARE_PAUSES * of.usual_pause))
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
@@ -284,7 +286,7 @@ class Meter:
     def _share(self, now: float, of: Figures) -> tuple[float, float]:
         """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6). Of both,
         the most that it may be: a lump is on its way."""
-        if not self._shares or now - self._shares[0][0] < SHARE_WINDOW_MIN_S:
+        if not self._shares or now - self._shares[0][0] < max(SHARE_WINDOW_MIN_S, PAUSES * of.usual_pause):
             return 1.0, 0.0
         upto, end, reached = self._shares[-1]
         _, end_then, reached_then = self._shares[0]
@@ -328,11 +330,11 @@ class Meter:
         while len(self._offers) > 2 and now - self._offers[1][0] >= RATE_WINDOW_S:
             del self._offers[0]
 
-    def _keep_share(self, now: float, end_bytes: int, reached: int) -> None:
+    def _keep_share(self, now: float, end_bytes: int, reached: int, window: float) -> None:
         """Remembers both for longer, an eighth of that window apart."""
-        if not self._shares or now - self._shares[-1][0] >= SHARE_WINDOW_S / 8:
+        if not self._shares or now - self._shares[-1][0] >= window / 8:
             self._shares.append((now, end_bytes, reached))
-        while len(self._shares) > 2 and now - self._shares[1][0] >= SHARE_WINDOW_S:
+        while len(self._shares) > 2 and now - self._shares[1][0] >= window:
             del self._shares[0]
 
     def _span(self, since: float | None, now: float, counted: float = -math.inf) -> float:

@@ -32,7 +32,7 @@ class Actor:
         self.stage, self.kind, self.name, self.random = stage, kind, name, random
         self._opened: list[Link] = []
         self.receive_buffer: int | None = None
-        """Of its next connections; None: the default of the kernel, or now and then 64 KiB."""
+        """The size for the next connections; None: the default of the kernel, or now and then 64 KiB."""
         self.label = self.labelled(name)
 
     @property

@@ -158,7 +158,7 @@ class Job:
     it holds at the same time."""
 
     upto = True
-    """It acknowledges all up to the last one."""
+    """The worker acknowledges all up to the last one."""
 
     def __init__(self, job_s: float = 0.0, hold_s: float = 0.0, ack_every: int = 1, ack_every_s: float = 0.0) -> None:
         self.job_s, self.hold_s, self.ack_every, self.ack_every_s = job_s, hold_s, ack_every, ack_every_s

@@ -49,7 +49,7 @@ async def seldom(me: Actor) -> None:
 
 @kind("a cursor that falls behind", protocol="http")
 async def falling_behind(me: Actor) -> None:
-    """It reads half of what comes."""
+    """A client that reads half of what comes."""
     topic = f"recorded/{me.name}"
     rate = me.between(20e3, 60e3)
     me.feed(rate, 500, topic=topic)

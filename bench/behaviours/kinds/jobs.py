@@ -35,7 +35,7 @@ async def at_once(me: Actor) -> None:
 
 @kind("one long job among quick ones", protocol="amqp")
 async def one_long(me: Actor) -> None:
-    """It acknowledges all but the first."""
+    """A worker that acknowledges all but the first."""
     me.feed(JOB_BYTES * me.between(5, 20), JOB_BYTES)
     link = await me.worker(me.random.choice((10, 20, 50)), ManyJobs(me.between(0.05, 0.3), me.between(60, 120)))
     await link.read(me.end)

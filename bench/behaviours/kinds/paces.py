@@ -57,7 +57,7 @@ async def big_snapshot(me: Actor) -> None:
 
 @kind("its feed comes in waves", count=2)
 async def waves(me: Actor) -> None:
-    """It takes more than comes on the average, and less than comes at the height of a wave."""
+    """A reader that takes more than comes on the average, and less than comes at the height of a wave."""
     usual, half_s = me.between(60e3, 150e3), me.between(8, 14)
     feed = me.feed(usual)
     link = await me.mqtt()
@@ -93,7 +93,7 @@ async def fed_in_lumps(me: Actor) -> None:
 
 @kind("reads once in 3 to 12 s", count=4)
 async def lumps(me: Actor) -> None:
-    """It reads all there is, then nothing for a while."""
+    """A client that reads all there is, then nothing for a while."""
     any_buffer(me)
     every_s = LUMPS_S[member(me) % len(LUMPS_S)] * me.between(0.85, 1.0)
     me.feed(me.between(20e3, 80e3))

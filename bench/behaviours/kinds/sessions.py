@@ -12,7 +12,7 @@ GROUP = 4
 
 @kind("killed, and back at once", count=2)
 async def killed(me: Actor) -> None:
-    """Its process is killed again and again. It comes back while the broker still has the old connection, or later."""
+    """A process that is killed again and again. It is back while the broker still has the old connection, or later."""
     me.feed(me.between(40e3, 120e3), 500, qos=1)
     while me.now < me.end:
         link = await me.mqtt(qos=1, window=200, expiry_s=3600, fresh=False)

@@ -26,7 +26,8 @@ async def stuck(me: Actor) -> None:
 
 @kind("frozen for 15 to 40 s", count=2, stuck=True)
 async def frozen(me: Actor) -> None:
-    """Its receive buffer is fixed. Else the kernel would make it larger when it catches up, and hide the next time."""
+    """A client with a fixed receive buffer. Else the kernel would make it larger when the client catches up, and hide
+    the next time."""
     me.receive_buffer = me.random.choice((65_536, 131_072))
     rate = me.between(150e3, 250e3)
     me.feed(rate)

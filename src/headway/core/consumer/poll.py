@@ -59,9 +59,9 @@ class ConnectionlessOutlet(Outlet):
         super().__init__(now)
         self.blocked = True
         self._pause = UsualPause(UNKNOWN_PAUSE_S)
-        self._step_bytes = self._lump_bytes = 0
-        """What it took in its last step, and in its last two: one may be read and not yet reported, and one be read
-        now. 0: it has taken one step at most."""
+        self._step_bytes, self._lump_bytes = -1, 0
+        """Bytes of its last step (-1: it has taken none), and of its last two (0: it has taken one at most): one may be
+        read and not yet reported, and one be read now."""
         self.last_word: tuple[Reason, str] | None = None
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
@@ -75,7 +75,7 @@ class ConnectionlessOutlet(Outlet):
 
     def moved(self, size: int, now: float) -> None:
         """Notes that the client has read so many bytes more."""
-        if self.taken_bytes:
+        if self._step_bytes >= 0:
             self._pause.note(now - self.progress_s, now)
             self._lump_bytes = max(1, size + self._step_bytes)
         self._step_bytes = size

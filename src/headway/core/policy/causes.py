@@ -35,7 +35,7 @@ from headway.core.policy.meters import METERS, PAUSES, Sample, records, waiting
 NO_CREDIT_S = 1.0
 LATE_ACK_S = 5.0
 ON_ITS_WAY_BYTES = 1_000_000
-"""What a record may have before it, in the buffers of both kernels."""
+"""Bytes that a record may have before it, in the buffers of both kernels."""
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
 BLOCKED_S = 1.0

@@ -84,7 +84,7 @@ class Meter:
         self._excused_upto = -math.inf
         """When it was last excused (rule 8)."""
         self._ack_pause: UsualPause | None = None
-        """Its usual pause between two acknowledgements while its window is full; None: there was none (rule 9)."""
+        """The usual pause between two acknowledgements while the window is full; None: there was none (rule 9)."""
         self._starved_since: float | None = None
         """When its window became full, as far as the last look knows; None: it had room."""
         self._waiting_since: float | None = None

@@ -12,7 +12,7 @@ from headway.core.policy.meters.sample import PAUSES
 FADES_S = 30.0
 RARE_S = 5.0
 USUAL_MAX_S = 15.0
-"""What a full lump takes a reader of 7 kB/s."""
+"""A reader of 7 kB/s takes so long for a full lump."""
 
 
 class UsualPause:

@@ -45,8 +45,8 @@ NAMES_A_PROTOCOL = {
 
 ROOMS = {
     "core": [
-        "base", "message", "selector", "log", "policy", "consumer", "delivery", "routing", "queue", "clients",
-        "governance", "telemetry",
+        "base", "message", "selector", "log", "policy", "consumer", "receipts", "delivery", "routing", "queue",
+        "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", *PROTOCOLS,

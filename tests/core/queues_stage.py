@@ -35,6 +35,7 @@ from headway.core.consumer.options import QueueTerms, SubscribeRequest, Subscrip
 from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
+from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.core.queue.queue import Queue
 from headway.core.routing.bindings import Binding, Destination
@@ -304,8 +305,8 @@ class Peer:
             self.close(number)
 
     def publish(self, key: str, first: int, count: int = 1, *, exchange: str = "", size: int = 20,
-                priority: int | None = None, ttl_s: float | None = None, qos: int = 1, **headers: object
-                ) -> Published | None:
+                priority: int | None = None, ttl_s: float | None = None, qos: int = 1,
+                receipt: ReceiptRequest | None = None, **headers: object) -> Published | None:
         """So many records, numbered; None (and nothing) while the broker does not read this peer."""
         if self.paused:
             return None
@@ -316,6 +317,7 @@ class Peer:
             properties=Properties(user=user, native=native), headers=headers or None,
             expires_s=None if ttl_s is None else self.stage.now + ttl_s, qos=qos,
         )  # fmt: skip
+        run.receipt = receipt
         return self.broker.intake.publish_to(self.session, run, self.stage.now)
 
     # -- reading ----------------------------------------------------------------------------------------------------

@@ -135,20 +135,25 @@ class Client:
         return self.stage.broker.subscribe(self.session, request, self.stage.now)
 
     def publish(self, topic: str, first: int, count: int = 1, *, size: int = 100, key: str = "", qos: int = 0,
-                priority: int | None = None) -> bool:
+                priority: int | None = None, receipt: str | None = None, reply_to: str | None = None,
+                expiry_s: int | None = None) -> bool:
         """So many records, numbered; False (and nothing) while the broker does not read this client."""
         if self.paused:
             return False
         user = () if priority is None else (("priority", str(priority)),)
-        properties = Properties(user=(*user, ("key", key)) if key else user)
+        user += () if receipt is None else (("receipt", receipt),)
+        properties = Properties(user=(*user, ("key", key)) if key else user, response_topic=reply_to,
+                                correlation_data=b"my number" if reply_to else None)
         texts = [f"{number} {key}".encode().ljust(size, b".") for number in range(first, first + count)]
         data = b"".join(
             encode_publish(topic, text, version=self.version, qos=qos, packet_id=number % 65_535 + 1 if qos else 0,
-                           properties=properties)
+                           properties=properties, expiry_s=expiry_s)
             for number, text in enumerate(texts)
         )  # fmt: skip
         runs = [item if isinstance(item, Run) else item.run for item in self._sends.feed(data)
                 if isinstance(item, Run | Publish)]  # fmt: skip
+        for run in runs:
+            run.expires_s = None if expiry_s is None else self.stage.now + expiry_s
         self.stage.broker.publish(self.session, runs, self.stage.now)
         return True
 

@@ -41,6 +41,7 @@ from headway.core.routing import (
     Advisories,
     Limits,
     Publishing,
+    ReceiptReplies,
     RecordedTopics,
     Registry,
 )
@@ -69,7 +70,8 @@ class Broker:
         self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
-        self._turn = Turn(self.registry, self.fanout, self.queues, self.governor)
+        self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
+        self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies)
 
     @property
     def verdicts(self) -> VerdictBook:

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery_limit"
     PURGED = "purged"
+    UNACKNOWLEDGED = "unacknowledged"
 
 
 class Cause(StrEnum):

@@ -205,6 +205,7 @@ class Admission:
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)
+        registry.receipts.publisher_ended(session)
         if session.published_records:
             registry.ended_publishers.add(session)
         will, session.pending_will = session.pending_will, None
@@ -213,10 +214,11 @@ class Admission:
 
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """Ends the subscriptions and the channel of a session that has ended."""
-        deferred = self._registry.deferred
+        registry, deferred = self._registry, self._registry.deferred
         for subscription in list(session.subscriptions.values()):
             self._ending.end(subscription, reason, deferred.now)
             yield END_WORK
+        registry.receipts.cleared(session.channel)
         session.channel.clear()
         yield from self._on_end(session)
         session.tab.close()

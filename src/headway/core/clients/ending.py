@@ -54,6 +54,8 @@ class Ending:
             if subscription.channel.members:
                 subscription.channel.members.pop(subscription, None)
         else:
+            if feed.lane.receipts is not None:
+                feed.lane.receipts.leaving(subscription, reason)
             self._write_off(subscription, reason)
         registry.totals.count(subscription)
         if queue is None:

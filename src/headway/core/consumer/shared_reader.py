@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.consumer.options import QueueTerms
-from headway.core.log import DurablePosition
+from headway.core.log import Cursor, DurablePosition
 from headway.core.message import Run
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ class Waiting(Protocol):
 
     handed_records: int
     handed_bytes: int
+
+    @property
+    def reading(self) -> Cursor:
+        """The cursor that reads what comes next."""
 
     @property
     def lag_bytes(self) -> int: ...

@@ -228,6 +228,9 @@ class Subscription:
         if records <= 0:
             return
         self.counters.gap(records, reason)
+        receipts = self.feed.lane.receipts
+        if receipts is not None and first:  # 0: nobody knows which records these are
+            receipts.lost(self, first, last, reason)
         if reason is Reason.EXPIRED and not self.request.options.expiries:
             return
         old = self.gap

@@ -134,6 +134,9 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
         position = note_in_flight(delivery_id, delivery)
     write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
+    receipts = subscription.feed.lane.receipts
+    if receipts is not None and not retained:
+        receipts.sent(subscription, record.sequence, delivery_id)
     return True
 
 

@@ -7,7 +7,7 @@ from headway.core.clients import Queues
 from headway.core.consumer import SharedReader
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
-from headway.core.routing import Registry
+from headway.core.routing import ReceiptReplies, Registry
 
 POLICY_WORK = 4
 """Work of giving a consumer another policy."""
@@ -16,11 +16,13 @@ POLICY_WORK = 4
 class Turn:
     """Carries out, at the end of a turn, the consequences of its commands."""
 
-    def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor) -> None:
+    def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor,
+                 receipt_replies: ReceiptReplies) -> None:
         self._registry = registry
         self._fanout = fanout
         self._queues = queues
         self._governor = governor
+        self._receipt_replies = receipt_replies
         self._pools = registry.distinct_pools()
 
     def flush(self, now: float) -> None:
@@ -45,6 +47,8 @@ class Turn:
             self._hand_out(now)
         if self._governor.sweeping:
             self._governor.go_on(now)
+        if registry.receipts.due:
+            self._receipt_replies.turn(now)
         for pool in self._pools:
             if pool.strained:
                 self._governor.relief.relieve(now)
@@ -80,7 +84,7 @@ class Turn:
         registry = self._registry
         return bool(registry.dirty or registry.ready_queues or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.overdue.queues or registry.returning.queues
-                    or self._governor.sweeping)
+                    or self._governor.sweeping or registry.receipts.due)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest
@@ -91,4 +95,5 @@ class Turn:
         if self._registry.observer is not None:
             self._registry.observer.tick(now, shares)
         self._governor.relief.relieve(now)
+        self._registry.receipts.tick()
         self.flush(now)

@@ -38,6 +38,9 @@ def write_off(
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
     for delivery_id, _ in in_flight:
         delivery = lose(subscription, delivery_id)
+        receipts = subscription.feed.lane.receipts
+        if receipts is not None and delivery is not None and delivery.cursor is None:
+            receipts.lost(subscription, delivery.sequence, delivery.sequence, reason)
         if delivery is not None and delivery.out_of_order is not None:
             delivery.out_of_order.acknowledge(delivery.sequence)
         if delivery is not None and delivery.cursor is not None:

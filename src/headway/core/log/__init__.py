@@ -6,6 +6,7 @@ from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
 from headway.core.log.lane import SPILL_BYTES_MIN, Lane
 from headway.core.log.ledger import MAIN, CommittedPosition, DurablePosition, JournaledRun, Ledger, MetadataChange
 from headway.core.log.null_position import NOT_DURABLE
+from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
@@ -17,6 +18,9 @@ from headway.core.log.tab import (
     DELIVERY_BYTES,
     LEVEL_BYTES,
     QUEUE_BYTES,
+    RECEIPT_BYTES,
+    RECEIPT_READER_BYTES,
+    RECEIPTS,
     SELECTOR_BYTES,
     SESSION,
     SESSION_BYTES,
@@ -30,10 +34,10 @@ from headway.core.log.tab import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED",
-    "DELIVERY_BYTES", "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
-    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NOT_DURABLE", "OutOfOrderProgress",
-    "Pool", "QUEUE_BYTES", "Retained", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle",
-    "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
-    "WILD_LEVEL_BYTES", "WILL",
+    "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
+    "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
+    "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool",
+    "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "SELECTOR_BYTES", "SESSION",
+    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
+    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

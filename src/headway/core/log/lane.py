@@ -12,6 +12,7 @@ from itertools import accumulate
 from math import isclose
 
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
+from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.pool import GRACE_S, Pool
 from headway.core.message import Dialect, EncodedRun, Run
 
@@ -38,6 +39,7 @@ class Lane:
         "largest",
         "last_sequence",
         "pool",
+        "receipts",
         "report_above_bytes",
         "resident_bytes",
         "spilled_bytes",
@@ -71,6 +73,8 @@ class Lane:
         """The number of cursors with unacknowledged records, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] | None = None
         """The chunks that are the floor of a cursor. None while the lane has only one chunk."""
+        self.receipts: OpenReceipts | None = None
+        """The receipts that are open on records of this lane; None if there are none."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
         """``to_spill``: all chunks in front of it are on disk, or being written."""
 

@@ -28,9 +28,13 @@ SELECTOR_BYTES = 50
 """A character of a selector."""
 DELIVERY_BYTES = 400
 QUEUE_BYTES = 6000
+RECEIPT_BYTES = 2000
+RECEIPT_READER_BYTES = 150
+"""A reader that the record of a receipt is owed to."""
 
-SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED = (
+SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED, RECEIPTS = (
     "session", "subscriptions", "will", "part_packets", "unsent_answers", "declared", "transactions", "unsettled",
+    "receipts",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Messages as records and runs; their topics, filters and keys."""
 
 from headway.core.message.keys import NOT_JSON, BadKey, KeyExtractor, compile_key, field_reader, resolve
+from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.message.record import (
     ACCEPTED,
     JOURNALED,
@@ -39,7 +40,7 @@ from headway.core.message.topics import (
 __all__ = [
     "ACCEPTED", "BadKey", "BadTopic", "compile_key", "covers", "Dialect", "Durability", "EncodedRun", "Envelope",
     "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "JOURNALED", "KeyExtractor", "matcher", "matches",
-    "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_shared_filter", "Properties", "Record", "resolve",
-    "routing_key_of", "Run", "SCAN_MAX", "table_name", "topic_of", "TOPICS", "TopicTree", "TRANSIENT", "TREE_LEVELS",
-    "validate_filter", "validate_topic",
+    "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_shared_filter", "Properties", "receipt_request", "ReceiptRequest",
+    "Record", "resolve", "routing_key_of", "Run", "SCAN_MAX", "table_name", "topic_of", "TOPICS", "TopicTree",
+    "TRANSIENT", "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

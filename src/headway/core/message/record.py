@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from headway.core.message.receipt_request import ReceiptRequest
 
 PROPERTIES_BYTES = 200
 PAIR_BYTES = 150
@@ -123,7 +126,7 @@ class Run:
 
     __slots__ = (
         "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "journaled", "origin",
-        "packet_id", "properties", "publisher", "qos", "retain", "topic",
+        "packet_id", "properties", "publisher", "qos", "receipt", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +167,8 @@ class Run:
         """The writer, batch and row that the run comes from (writers.py); empty if it has no writer."""
         self.packet_id = 0
         """The packet id of an exactly-once publish that its client may send again; 0 for all other runs."""
+        self.receipt: ReceiptRequest | None = None
+        """The publisher's request for a receipt. Such a run has one record."""
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -83,6 +83,11 @@ class Backlog:
         """The cursor that is read now."""
         return self.cursors[0]
 
+    @property
+    def reading(self) -> QueueCursor:
+        """The cursor that reads what comes next, after what waits for the others."""
+        return self.cursors[-1]
+
     def read(self, feed: Feed, source: LaneSource | None = None) -> None:
         """Goes on in another feed's lane, from its end, after the records that wait now. ``source`` fills that lane."""
         if self.cursors:

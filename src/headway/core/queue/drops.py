@@ -56,6 +56,8 @@ class Drops:
     def stop(self) -> None:
         """Stops all timers, because the queue has ended."""
         stop(self._bell)
+        ended = Reason.SUBSCRIPTION_ENDED if self._queue.ends_with_members else Reason.PURGED
+        self._registry.receipts.queue_ended(self._queue, ended)
         self._registry.overdue.forget(self._queue)
         del self._queue
 
@@ -91,6 +93,7 @@ class Drops:
                 self._drop_one(chunk, index, reason)
             return
         self.by_reason[reason] += last - first
+        self._tell_receipts(chunk, first, last, reason)
         self._backlog.handed(last - first, chunk.record_start(last) - chunk.record_start(first))
         if reason is not Reason.PURGED:
             self._registry.lost(chunk.publishers(first, last), reason)
@@ -102,16 +105,26 @@ class Drops:
         self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
+            self._tell_receipts(chunk, index, index + 1, reason)
         elif self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
             self.lose(self._next_member, chunk, index, reason)
 
     def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
         """Counts a record that no member gets, and notes it in the member's gap."""
         sequence = chunk.sequence_of(index)
+        self._tell_receipts(chunk, index, index + 1, reason)
         if member is not None:
             member.note_gap(1, sequence, sequence, reason)
         self.by_reason[reason] += 1
         self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    def _tell_receipts(
+        self, chunk: Chunk, first: int, last: int, reason: Reason, *, dead_letter: bool = False
+    ) -> None:
+        receipts = self._registry.receipts
+        if receipts.open:
+            between = chunk.sequence_of(first), chunk.sequence_of(last - 1)
+            receipts.dropped(self._queue, *between, reason, dead_letter=dead_letter)
 
     def _dead_letter(self, chunk: Chunk, index: int, reason: Reason) -> bool:
         try:
@@ -119,6 +132,7 @@ class Drops:
         except OSError:
             return False
         self.by_reason[reason] += 1
+        self._tell_receipts(chunk, index, index + 1, reason, dead_letter=True)
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
         self._registry.overdue.left -= DEAD_LETTER_WORK
         return True
@@ -127,6 +141,7 @@ class Drops:
         """Drops a record that a member rejected."""
         if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
             self.by_reason[Reason.REJECTED] += 1
+            self._tell_receipts(chunk, index, index + 1, Reason.REJECTED)
 
     def give_up(self, chunk: Chunk, index: int) -> None:
         """Drops a record that members gave back too often."""

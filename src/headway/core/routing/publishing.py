@@ -193,6 +193,9 @@ class Publishing:
                     queue.refuse(run, room, first, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now)
+        if run.receipt is not None and session is not None:
+            asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
+            self._registry.router.searched += asked
         return taken, accepted
 
     def keep(self, state: State, run: Run, first: int, now: float) -> None:

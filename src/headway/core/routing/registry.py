@@ -12,6 +12,7 @@ from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Ses
 from headway.core.log import Lane, Ledger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
+from headway.core.receipts import Receipts
 from headway.core.routing.ended_publishers import EndedPublishers
 from headway.core.routing.overdue import Overdue
 from headway.core.routing.router import Router
@@ -96,6 +97,7 @@ class Registry:
         self.numbers: dict[int, Session] = {}
         self.ended_publishers = EndedPublishers()
         self.timers = Timers()
+        self.receipts = Receipts(self.timers)
         self.deferred = DeferredWork()
         self.lateness = Lateness()
         self.effects: list[Effect] = []

@@ -22,6 +22,9 @@ HELP = {
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
     "plugin_failures": "Exceptions raised by a plugged-in meter or action",
+    "receipts_asked": "Records whose publishers asked for a receipt",
+    "receipts_closed": "Receipts given, by state: complete, timed_out, displaced, publisher_ended, refused",
+    "receipts_open": "Receipts that are not given yet, because consumers have not settled their records",
     # The event loop
     "loop_late_seconds": "Time by which the governor's sweeps came late; consumers are not judged for it",
     "loop_late_longest_seconds": "Longest time by which the event loop was late, since the start",

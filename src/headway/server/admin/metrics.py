@@ -117,6 +117,10 @@ class Metrics:
         yield _counter("protocol_errors", engine.protocol_errors)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
         yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)
+        receipts = engine.broker.registry.receipts
+        yield _counter("receipts_asked", receipts.asked)
+        yield _by(_counter("receipts_closed", labels=["state"]), receipts.closed)
+        yield _gauge("receipts_open", len(receipts.open))
         governor = engine.broker.governor
         made = {label(trial.name): governor.trials.made_by(trial.name) for trial in engine.broker.registry.trials}
         yield _by(_counter("trial_verdicts", labels=["trial"]), made)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from headway.core.consumer import Session
-from headway.core.message import TOPICS, Run, topic_of
+from headway.core.message import TOPICS, Run, receipt_request, topic_of
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.states import CONFIRMS
@@ -19,7 +19,10 @@ from headway.wire.amqp.replies import write_ack, write_method, write_return
 if TYPE_CHECKING:
     from headway.server.amqp.ports import ChannelSide
 
+DEFAULT_EXCHANGE = ""
 REPLY_TO = "amq.rabbitmq.reply-to"
+RECEIPT = "x-headway-receipt"
+"""The header that asks for a receipt."""
 HIDDEN = "BCC"
 HIDDEN_MARK = b"\x03BCC"
 """The header's name as it is encoded in properties."""
@@ -67,6 +70,12 @@ class Publisher:
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
         if facts.expiration_ms is not None:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
+        if RECEIPT in facts.headers:
+            reply_to = topic_of(facts.reply_to) if facts.reply_to else ""
+            correlation = facts.properties.correlation_data
+            run.receipt = receipt_request(
+                facts.headers[RECEIPT], reply_to=reply_to, exchange=DEFAULT_EXCHANGE, correlation=correlation
+            )
         return run
 
     def _read(self, raw: bytes) -> Facts:
@@ -95,8 +104,11 @@ class Publisher:
         peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
         broker, now = peer.engine.broker, peer.engine.now()
         run.confirmed = confirms = self._channel.mode is CONFIRMS
-        if (address.immediate or hidden) and len(run) > 1:  # the fate of each depends on those before it
-            _, work = self.publish(item, part_of(run, start, start + 1))
+        alone = address.immediate or hidden or run.receipt is not None
+        if alone and len(run) > 1:  # the fate of each depends on those before it, or it has a receipt of its own
+            one = part_of(run, start, start + 1)
+            one.receipt = run.receipt
+            _, work = self.publish(item, one)
             return start + 1, work
         if address.immediate and not broker.intake.takes_at_once(run, now):
             self._return(item, run, ReplyCode.NO_CONSUMERS, "nobody takes it at once")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
-from headway.core.message import NO_PROPERTIES, Run
+from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
 from headway.wire.mqtt.codes import ReasonCode
@@ -28,6 +28,8 @@ FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
 """``Run.form`` of frames that can be sent unchanged to any plain QoS 0 subscription of that version."""
 
 _NO_FIELDS = Fields()
+RECEIPT = "receipt"
+"""The user property that asks for a receipt."""
 
 # First bytes: PUBLISH with QoS 0-2 (DUP only from QoS 1), and each other type with the flags it must have.
 _PUBLISH = frozenset({0x30, 0x31, *range(0x32, 0x36), *range(0x3A, 0x3E)})
@@ -200,12 +202,17 @@ class MqttDecoder(Decoder[Item]):
         else:
             topic = read_topic(topic_raw)
         retain = bool(first & 1)
+        receipt = _receipt_request(properties) if properties.user else None
         if qos:
             run = Run(topic, data[pos:end], [end - pos], [0], None, qos, retain, properties)
+            run.receipt = receipt
             items.append(Publish(run, qos, packet_id, bool(first & 8), fields.message_expiry, fields.identifiers))
             self.packets += 1
             return end
-        stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max)
+        if receipt is None:
+            stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max)
+        else:
+            stop, ends, bodies = end, [end - start], [pos - start]
         self.packets += len(ends)
         if fields is _NO_FIELDS:
             items.append(Run(topic, data[start:stop], ends, bodies, None if retain else self._form, 0, retain))
@@ -214,7 +221,8 @@ class MqttDecoder(Decoder[Item]):
         expiry_s, identifiers = fields.message_expiry, fields.identifiers
         fit = fields.topic_alias is None and expiry_s is None and not identifiers and not retain
         run = Run(topic, data[start:stop], ends, bodies, self._form if fit else None, 0, retain, properties)
-        if expiry_s is None and not identifiers:
+        run.receipt = receipt
+        if expiry_s is None and not identifiers and receipt is None:
             items.append(run)
         else:
             items.append(Publish(run, 0, 0, False, expiry_s, identifiers))
@@ -234,3 +242,13 @@ class MqttDecoder(Decoder[Item]):
         if known is None:
             raise violation(f"has the topic alias {alias}, which it never gave a topic")
         return known
+
+
+def _receipt_request(properties: Properties) -> ReceiptRequest | None:
+    """Returns the publisher's request for a receipt, with the response topic and correlation data of the message."""
+    value = properties.user_value(RECEIPT)
+    if value is None:
+        return None
+    return receipt_request(
+        value, reply_to=properties.response_topic or "", correlation=properties.correlation_data
+    )

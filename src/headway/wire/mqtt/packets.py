@@ -54,8 +54,8 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Messages that need more than a run: of QoS 1 or 2 (always one record), or with an expiry (``packet_id`` is 0 at
-    QoS 0).
+    """Messages that need more than a run: of QoS 1 or 2, or with a request for a receipt (always one record), or with
+    an expiry (``packet_id`` is 0 at QoS 0).
 
     The codec has no clock: ``expiry_s`` is the lifetime as published, and the server sets ``run.expires_s``.
     """

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Client, Stage
+from tests.core.test_idle import steps
 
-from headway.core.base.errors import Reason
 from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.receipts import receipts as table
 
@@ -591,5 +591,20 @@ def test_many_readers_are_looked_at_a_part_at_a_time(monkeypatch: pytest.MonkeyP
     nothing_left(stage)
 
 
-def test_a_reason_is_the_word_of_gaps() -> None:
-    assert Reason("unacknowledged") is Reason.UNACKNOWLEDGED
+@pytest.mark.parametrize("qos", [0, 1])
+def test_no_work_per_record_and_consumer(qos: int) -> None:
+    """Also not while receipts are open on the same lane."""
+
+    def of(asked: int) -> int:
+        stage = Stage()
+        stage.consumer("stuck", "t", reads=STUCK, buffer=10)
+        for number in range(5):
+            stage.consumer(f"c{number}", "t", qos=qos)
+        publisher = asks(stage, number=0, receipt="1h")
+        for number in range(asked):
+            asks(stage, number=number, receipt="1h")
+        stage.run(1)
+        return steps(lambda: (publisher.publish("t", 0, 100, qos=qos), stage.broker.flush(stage.now)))
+
+    few, many = of(1), of(50)
+    assert many <= few + 20

@@ -34,7 +34,7 @@ class QueueReceiptWorld(World):
         super().__init__(seed)
         broker = self.broker
         broker._receipt_replies._tell = self._tell  # type: ignore[method-assign]
-        publish, publish_to = broker.publish, broker.publish_to
+        publish, publish_to = broker.publish, broker.intake.publish_to
 
         def asks(session: Session | None, runs: list[Run], now: float) -> int:
             for run in runs:
@@ -47,7 +47,7 @@ class QueueReceiptWorld(World):
             self._refused[int(run.payload(0).split()[0])] += len(run) - published.accepted
             return published
 
-        broker.publish, broker.publish_to = asks, asks_to  # type: ignore[method-assign]
+        broker.publish, broker.intake.publish_to = asks, asks_to  # type: ignore[method-assign]
 
     def publish(self, party: Party | None, exchange: str, key: str, headers: dict[str, object], sizes: list[int],
                 priority: int | None, lifetime_s: float | None, *, as_topic: bool = False) -> None:  # fmt: skip

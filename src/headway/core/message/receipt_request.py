@@ -12,7 +12,7 @@ from headway.core.base import ConfigError, parse_duration
 
 DEFAULT_WAIT_S = 30.0
 WAIT_MAX_S = 3600.0
-"""Who asks for more gets this."""
+"""The longest time; a request for more gets this."""
 _PLAIN = {"", "true", "yes", "on"}
 _TAKES = "it takes a duration such as 30s, or true"
 

@@ -30,9 +30,9 @@ class ReceiptState(StrEnum):
     """No reader is pending."""
     TIMED_OUT = "timed_out"
     DISPLACED = "displaced"
-    """Its publisher has asked for too many others since."""
+    """The publisher, or all of them together, have asked for too many others since."""
     PUBLISHER_ENDED = "publisher_ended"
-    """The session of its publisher has ended."""
+    """The session of the publisher has ended."""
     REFUSED = "refused"
     """The request was not understood, or there was no room."""
 
@@ -44,7 +44,7 @@ class Way(StrEnum):
     STATE = "state"
     """By a pass over a state, because it is conflated."""
     SENT = "sent"
-    """It was sent from the lane and waits for its acknowledgement, also if the subscription is conflated since."""
+    """The record was sent from the lane and waits for its acknowledgement; the subscription may be conflated since."""
 
 
 LANE: Final = Way.LANE
@@ -84,7 +84,7 @@ class Receipt:
         self.text = ""
         """Says why the receipt was closed, if it is not complete."""
         self.closing = False
-        """Its time is over, and its readers are looked at once more."""
+        """Set when the time is over and the readers are looked at once more."""
         self.timer: Timer | None = None
         self.bytes = 0
         """The bytes that it counts for on its publisher's tab."""

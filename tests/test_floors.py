@@ -4,7 +4,8 @@
 - Some floors and rooms have rooms (``ROOMS``). A room imports only from those below it, and only what is in their faces
   (``__init__.py``); so does everybody above. What stands beside the rooms (``core/broker.py``) is above them all.
 - There are no circles, neither among files nor, but for a few aggregates, among what their annotations name.
-- No file has more than ``LINES_MAX`` lines.
+- No file has more than ``LINES_MAX`` lines, no function more than ``FUNCTION_LINES_MAX``, and no folder more than
+  ``FILES_MAX`` files beside its ``__init__.py``.
 - ``core`` and ``wire`` do no I/O and know no clock: what they get is commands and ``now``.
 - What only an extra brings is imported only on the floor that the extra is for.
 - The demo and the bench stand beside the package and are held to the same; nothing in the package imports them.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -91,6 +93,10 @@ ONE_WAY = ["core", "wire", "store", "server"]
 """Floors where annotations make no circles, either."""
 LINES_MAX = 400
 TOO_LONG: set[str] = set()
+"""To be divided."""
+FUNCTION_LINES_MAX = 60
+FILES_MAX = 15
+CROWDED = {"bench.behaviours"}
 """To be divided."""
 
 WIRE_MAY_USE = {"base", "message"}
@@ -303,6 +309,22 @@ def test_what_annotations_name_makes_no_circle(floor: str) -> None:
 def test_no_file_is_too_long() -> None:
     lines = {file: len(path.read_text().splitlines()) for file, path in FILES.items()}
     assert {file for file, count in lines.items() if count > LINES_MAX} == TOO_LONG
+
+
+def test_no_function_is_too_long() -> None:
+    too_long = [
+        f"{FILES[file]}:{node.lineno} {node.name}: {lines} lines"
+        for file, path in FILES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not too_long, "functions to be divided:\n" + "\n".join(too_long)
+
+
+def test_no_folder_has_too_many_files() -> None:
+    counts = Counter(file.rpartition(".")[0] for file, path in FILES.items() if path.stem != "__init__")
+    assert {folder for folder, count in counts.items() if count > FILES_MAX} == CROWDED
 
 
 @pytest.mark.parametrize(

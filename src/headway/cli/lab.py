@@ -86,9 +86,7 @@ def run(
         from headway.pipeline.lab.run import run_lab
         from headway.pipeline.session import open_session
 
-    plan = load_plan(candidates)
-    if cut_stuck is not None:
-        plan = _with_goal(plan, cut_stuck)
+    plan = _with_goal(load_plan(candidates), cut_stuck)
     served = None if config is None else read_text(config)
     if served is not None:
         with_policies(served, plan.candidates[-1])  # a mistake is told before the work
@@ -100,8 +98,10 @@ def run(
     _print(found)
 
 
-def _with_goal(plan: Plan, cut_stuck: str) -> Plan:
-    """Returns the plan with the goal of ``--cut-stuck``."""
+def _with_goal(plan: Plan, cut_stuck: str | None) -> Plan:
+    """Returns the plan with the goal of ``--cut-stuck``, if that is given."""
+    if cut_stuck is None:
+        return plan
     try:
         seconds = parse_duration(cut_stuck)
     except ConfigError as error:

@@ -85,11 +85,15 @@ def verdicts(
         say(f"nothing was decided{_about(query)} since {_when(query.since_s or 0.0, now)}")
         raise typer.Exit(NOTHING_FOUND)
     if as_json:
-        for _, line in reversed(found):
-            typer.echo(json.dumps(json.loads(line)))  # in ASCII: nothing in it can steer the terminal
+        _print_json(line for _, line in reversed(found))
     else:
         rows = to_rows((entry for entry, _ in reversed(found)), fold=not all)
         show(Console(), rows[-last:] if last is not None else rows, now)
+
+
+def _print_json(lines: Iterable[str | bytes]) -> None:
+    for line in lines:
+        typer.echo(json.dumps(json.loads(line)))  # in ASCII: nothing in it can steer the terminal
 
 
 # -- where from -------------------------------------------------------------------------------------------------------

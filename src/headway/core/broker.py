@@ -216,7 +216,6 @@ class Broker:
 
     def written(self, number: int) -> None:
         """Notes that all commits up to this one are on disk."""
-        assert self.registry.ledger is not None
         for session in self.registry.ledger.written(number):
             assert isinstance(session, Session)
             self.fanout.again[session] = None

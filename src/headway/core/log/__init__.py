@@ -4,7 +4,15 @@ from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.cursor import Cursor
 from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
 from headway.core.log.lane import SPILL_BYTES_MIN, Lane
-from headway.core.log.ledger import MAIN, CommittedPosition, DurablePosition, JournaledRun, Ledger, MetadataChange
+from headway.core.log.ledger import (
+    MAIN,
+    CommittedPosition,
+    DurablePosition,
+    JournaledRun,
+    Ledger,
+    MetadataChange,
+    NoLedger,
+)
 from headway.core.log.null_position import NOT_DURABLE
 from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.out_of_order import OutOfOrderProgress
@@ -36,8 +44,8 @@ from headway.core.log.tab import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
-    "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool",
-    "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "SELECTOR_BYTES", "SESSION",
+    "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
+    "Pool", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "SELECTOR_BYTES", "SESSION",
     "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
     "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

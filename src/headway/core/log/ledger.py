@@ -217,6 +217,8 @@ class DurablePosition:
 class Ledger:
     """Collects entries for the journal, and knows which commits are on disk."""
 
+    journals = True
+
     def __init__(self) -> None:
         self.number = 1
         """The number of the commit that is being collected."""
@@ -253,6 +255,10 @@ class Ledger:
 
     def change(self, sequence: int, what: str, name: object, terms: object) -> None:
         self._changes.append(MetadataChange(sequence, what, name, terms))
+
+    def retained_changed(self, topic: str) -> None:
+        """Notes that the retained record of a topic has changed."""
+        self.retained[topic] = None
 
     def add_position(self, cursors: Sequence[Progress], number: int | None = None) -> DurablePosition:
         """Adds a durable position. ``number`` is the number it had before a restart."""
@@ -317,3 +323,15 @@ class Ledger:
         positions = [position for position in self.positions.values() if reads is None or reads(position)]
         found = [cursor.unsettled_sequence() for position in positions for cursor in position.cursors]
         return min((unsettled for unsettled in found if unsettled), default=sequence + 1)
+
+
+class NoLedger(Ledger):
+    """The ledger of a broker without a journal. It collects nothing."""
+
+    journals = False
+
+    def change(self, sequence: int, what: str, name: object, terms: object) -> None:
+        pass
+
+    def retained_changed(self, topic: str) -> None:
+        pass

@@ -116,8 +116,7 @@ class Publishing:
         if run.retain:
             try:
                 self._retained.put(run.record(len(run) - 1, first, now))
-                if self._registry.ledger is not None:
-                    self._registry.ledger.retained[run.topic] = None
+                self._registry.ledger.retained_changed(run.topic)
             except Refused as error:
                 refused = error
         taken, accepted = self._take(session, run, first, route, now)
@@ -176,7 +175,7 @@ class Publishing:
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
         ledger = self._registry.ledger
-        if ledger is not None and (route.stream or (route.durable and run.qos)):
+        if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
                 self._registry.pause(session, ledger, now)

@@ -9,7 +9,7 @@ import msgspec
 
 from headway.core.base import DeferredWork, Reason, Timers, WorkSteps, format_size
 from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
-from headway.core.log import Lane, Ledger, Pool, Tab
+from headway.core.log import Lane, Ledger, NoLedger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
@@ -127,8 +127,8 @@ class Registry:
         """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
         self.observer: Observer | None = None
         """Records telemetry; None if telemetry is off."""
-        self.ledger: Ledger | None = None
-        """Collects entries for the journal; None if there is no journal."""
+        self.ledger: Ledger = NoLedger()
+        """Collects entries for the journal."""
         self.archive: RecordedTopics | None = None
         """The recorded topics; None if there is no journal."""
         self.totals = Totals()
@@ -139,7 +139,7 @@ class Registry:
     @property
     def journaled(self) -> int:
         """The sequence up to which all entries of the journal are on disk."""
-        return 0 if self.ledger is None else self.ledger.written_sequence
+        return self.ledger.written_sequence
 
     def count_durable_reader(self, feed: Feed, change: int) -> None:
         """Counts one durable reader of the feed more (1) or less (-1)."""

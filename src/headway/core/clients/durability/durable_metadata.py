@@ -3,7 +3,7 @@
 Each change of it is added to the ledger. Durable are: sessions that outlive their connections, and their subscriptions;
 queues that were declared durable and are not exclusive; durable exchanges; bindings between durable objects; the
 batches of writers. A durable subscription with acknowledgements has a durable position; of a shared subscription the
-group has it. Without a ledger these methods do nothing.
+group has it. Without a journal nothing is durable.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ class DurableMetadata:
         self._registry.ledger = ledger
 
     def _add_change(self, what: str, name: object, terms: object) -> None:
-        assert self._registry.ledger is not None
         self._registry.ledger.change(self._registry.sequence, what, name, terms)
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     def session(self, session: Session) -> None:
         """Journals a session that connected, disconnected, or got another expiry."""
-        if self._registry.ledger is None:
+        if not self._registry.ledger.journals:
             return
         if session.expiry_s > 0 and not session.ended and session.life is not GIVEN_UP:
             fresh, session.durable = not session.durable, True
@@ -90,7 +89,7 @@ class DurableMetadata:
         """Journals a subscription that is new or has new terms. ``number`` and ``position_number`` are the numbers that
         it had before a restart."""
         ledger = self._registry.ledger
-        if ledger is None or not subscription.session.durable:
+        if not ledger.journals or not subscription.session.durable:
             return
         if subscription.metadata_number == 0:
             subscription.metadata_number = ledger.next_number(number)
@@ -142,8 +141,7 @@ class DurableMetadata:
         self._registry.count_durable_reader(subscription.feed, 1)
 
     def subscription_ended(self, subscription: Subscription) -> None:
-        ledger = self._registry.ledger
-        if ledger is None or not subscription.metadata_number:
+        if not subscription.metadata_number:
             return
         self._add_change("subscription", subscription.metadata_number, None)
         del self.objects.subscriptions[subscription.metadata_number]
@@ -153,7 +151,7 @@ class DurableMetadata:
             self._group_changed(queue_of(queue))
         elif position.durable:
             subscription.cursor.durable_position = NOT_DURABLE
-            ledger.forget(position)
+            self._registry.ledger.forget(position)
             self._registry.count_durable_reader(subscription.feed, -1)
 
     def _group_changed(self, queue: Queue) -> None:
@@ -165,7 +163,7 @@ class DurableMetadata:
 
     def queue(self, queue: Queue, listener: str, *, position_number: int | None = None) -> None:
         """Journals a queue that was declared, if it is durable."""
-        if self._registry.ledger is None or not queue.terms.durable or queue.terms.exclusive:
+        if not self._registry.ledger.journals or not queue.terms.durable or queue.terms.exclusive:
             return
         self._track_queue(queue, position_number)
         self.objects.listeners[queue] = listener
@@ -173,7 +171,7 @@ class DurableMetadata:
 
     def _track_queue(self, queue: Queue, position_number: int | None) -> None:
         ledger = self._registry.ledger
-        if not queue.durable_position.durable and ledger is not None:
+        if not queue.durable_position.durable and ledger.journals:
             backlog = queue.backlog
             queue.durable_position = ledger.add_position([*backlog.draining, *backlog.cursors], position_number)
             queue.durable_position.filters = lambda: queue.filters[:-1] or (queue.feed.key.filter,)
@@ -185,7 +183,7 @@ class DurableMetadata:
         """Ends a queue's durable position, and journals the deletion of a declared queue. A group has no change of its
         own: the changes of its members tell when it ends."""
         ledger, position = self._registry.ledger, queue.durable_position
-        if ledger is None or not position.durable:
+        if not position.durable:
             return
         queue.durable_position = NOT_DURABLE
         for cursor in (*queue.backlog.draining, *queue.backlog.cursors):
@@ -198,15 +196,15 @@ class DurableMetadata:
     # -- exchanges and bindings -------------------------------------------------------------------------------------
 
     def exchange(self, exchange: Exchange) -> None:
-        if self._registry.ledger is not None and exchange.durable:
+        if exchange.durable:
             self._add_change("exchange", exchange.name, exchange)
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        if self._registry.ledger is not None and exchange.durable:
+        if exchange.durable:
             self._add_change("exchange", exchange.name, None)
 
     def binding(self, binding: Binding, *, there: bool) -> None:
-        if self._registry.ledger is not None and self.objects.outlives(binding):
+        if self._registry.ledger.journals and self.objects.outlives(binding):
             self._add_change("binding", binding, True if there else None)
 
     # -- writers ----------------------------------------------------------------------------------------------------
@@ -214,8 +212,7 @@ class DurableMetadata:
     def batch(self, writer: str, batch: WriterBatch | None) -> None:
         """Journals that a writer began a batch or is done with it. ``batch`` None deletes the writer."""
         self.restore_batch(writer, batch)
-        if self._registry.ledger is not None:
-            self._add_change("batch", writer, batch)
+        self._add_change("batch", writer, batch)
 
     def restore_batch(self, writer: str, batch: WriterBatch | None) -> None:
         if batch is None:
@@ -229,8 +226,7 @@ class DurableMetadata:
         """Journals a notice for an absent client: a policy deleted its durable object of this kind and name."""
         if len(self.objects.deletion_notices) < DELETION_NOTICES_MAX:
             self.restore_deletion_notice((kind, name), (reason, text))
-            if self._registry.ledger is not None:
-                self._add_change("deleted", (kind, name), (reason, text))
+            self._add_change("deleted", (kind, name), (reason, text))
 
     def restore_deletion_notice(self, kind_and_name: tuple[str, str], notice: tuple[Reason, str]) -> None:
         self.objects.deletion_notices[kind_and_name] = notice
@@ -238,6 +234,6 @@ class DurableMetadata:
     def deletion_notice(self, kind: str, name: str) -> tuple[Reason, str] | None:
         """Returns and removes the notice for this object, so that the client gets it once."""
         notice = self.objects.deletion_notices.pop((kind, name), None)
-        if notice is not None and self._registry.ledger is not None:
+        if notice is not None:
             self._add_change("deleted", (kind, name), None)
         return notice

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.waiting import holds
 
 from headway.core.base import Cause, ConfigError, Reason
 from headway.core.policy.action import Action, ActionKind
@@ -84,8 +85,7 @@ def test_verdicts_and_ends_are_in_the_files_within_a_second_without_being_asked_
     async def story(writer: HistoryWriter) -> None:
         writer.add_verdict(verdict(1), "alice")
         writer.add_end(end(1))
-        while writer.written_entries < 2:  # noqa: ASYNC110  the writer has no event for it, and needs none
-            await asyncio.sleep(0.01)
+        await holds(lambda: writer.written_entries >= 2)
         assert writer.bytes > 0
 
     run(tmp_path, story)

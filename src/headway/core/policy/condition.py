@@ -130,16 +130,21 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
         return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].unit.format)}"
 
 
-class AllOf(msgspec.Struct, frozen=True, tag="all"):
-    """Every part holds."""
-
+class _Parts(msgspec.Struct, frozen=True):
     parts: tuple[Comparison | AllOf | AnyOf, ...]
-
-    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
-        return all(part.holds(sample, ease) for part in self.parts)
 
     def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
         return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return tuple(leaf for part in self.parts for leaf in part.leaves())
+
+
+class AllOf(_Parts, frozen=True, tag="all"):
+    """Every part holds."""
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return all(part.holds(sample, ease) for part in self.parts)
 
     @property
     def needs_lag(self) -> bool:
@@ -149,23 +154,15 @@ class AllOf(msgspec.Struct, frozen=True, tag="all"):
     def own(self) -> bool:
         return any(part.own for part in self.parts)
 
-    def leaves(self) -> tuple[Comparison, ...]:
-        return tuple(leaf for part in self.parts for leaf in part.leaves())
-
     def __str__(self) -> str:
         return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
 
 
-class AnyOf(msgspec.Struct, frozen=True, tag="any"):
+class AnyOf(_Parts, frozen=True, tag="any"):
     """At least one part holds."""
-
-    parts: tuple[Comparison | AllOf | AnyOf, ...]
 
     def holds(self, sample: Sample, ease: float = 0.0) -> bool:
         return any(part.holds(sample, ease) for part in self.parts)
-
-    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
-        return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
 
     @property
     def needs_lag(self) -> bool:
@@ -174,9 +171,6 @@ class AnyOf(msgspec.Struct, frozen=True, tag="any"):
     @property
     def own(self) -> bool:
         return all(part.own for part in self.parts)
-
-    def leaves(self) -> tuple[Comparison, ...]:
-        return tuple(leaf for part in self.parts for leaf in part.leaves())
 
     def __str__(self) -> str:
         return " or ".join(f"({part})" if isinstance(part, AllOf) else str(part) for part in self.parts)

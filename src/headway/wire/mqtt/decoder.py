@@ -185,8 +185,7 @@ class MqttDecoder(Decoder[Item]):
             if not packet_id:
                 raise violation("has the packet id 0")
             pos += 2
-        fields = _NO_FIELDS
-        properties = NO_PROPERTIES
+        fields, properties = _NO_FIELDS, NO_PROPERTIES
         if self.version == 5:
             if pos < end and data[pos] == 0:
                 pos += 1
@@ -197,10 +196,8 @@ class MqttDecoder(Decoder[Item]):
                 pos = reader.pos
                 if fields.identifiers and self._role == "server":
                     raise violation("carries a subscription identifier, which only a server may send")
-        if fields.topic_alias is not None:
-            topic = self._resolve(topic_raw, fields.topic_alias)
-        else:
-            topic = read_topic(topic_raw)
+        alias = fields.topic_alias
+        topic = read_topic(topic_raw) if alias is None else self._resolve(topic_raw, alias)
         retain = bool(first & 1)
         receipt = _receipt_request(properties) if properties.user else None
         if qos:
@@ -219,7 +216,7 @@ class MqttDecoder(Decoder[Item]):
             return stop
         # Frames can be sent on unchanged unless they have a property that the broker must change.
         expiry_s, identifiers = fields.message_expiry, fields.identifiers
-        fit = fields.topic_alias is None and expiry_s is None and not identifiers and not retain
+        fit = alias is None and expiry_s is None and not identifiers and not retain
         run = Run(topic, data[start:stop], ends, bodies, self._form if fit else None, 0, retain, properties)
         run.receipt = receipt
         if expiry_s is None and not identifiers and receipt is None:

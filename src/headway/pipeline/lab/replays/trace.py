@@ -35,7 +35,7 @@ CUT_BY_BROKER = frozenset(
 )  # fmt: skip
 """Reasons of ends that a policy or a pool brought about; under another they might not have come."""
 HELD_MS = 1000.0
-"""Who acknowledges sooner than this is in time for any policy."""
+"""A consumer that acknowledges sooner than this is in time for any policy."""
 _SAME_S = 0.05
 """The most by which two samples of one blocked stretch differ in its beginning."""
 

@@ -7,6 +7,7 @@ import tomllib
 import pytest
 
 from headway.core.policy.action import ActionKind
+from headway.core.policy.causes import explain
 from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.evaluation import PolicyState, evaluate
 from headway.core.policy.meters.sample import Sample
@@ -58,6 +59,15 @@ def test_who_goes_to_and_fro_is_judged_once(sample: Sample) -> None:
     (_, last) = story.decisions[-1]
     assert (last.kind, last.relapses) == (DecisionKind.CLEAR, 21), "those without a decision are counted"
     assert story.state.settled
+
+
+def test_the_sentences_say_how_often() -> None:
+    story = Story()
+    story.flap(5)
+    story.looks(WELL, CALM_MAX_S)
+    texts = [explain(one, WELL, client="board", filter="t", policy="p") for _, one in story.decisions]
+    assert ["for the 2nd time of late" in text for text in texts] == [False, False, True, False]
+    assert ["having relapsed 4 times" in text for text in texts] == [False, False, False, True]
 
 
 def test_the_first_time_it_steps_back_at_once() -> None:

@@ -59,6 +59,11 @@ def test_who_comes_and_goes_is_one_row_with_a_count_unless_each_is_asked_for() -
     assert len(to_rows(FLAPPING, fold=False)) == 10
 
 
+def test_what_the_broker_has_folded_is_counted() -> None:
+    (row,) = to_rows([entry(100), clear(90, 10.0), entry(85, relapses=1), clear(10, 75.0, relapses=9)])
+    assert (row.count, row.open) == (10, False)
+
+
 def test_what_is_far_apart_or_of_others_is_not_folded() -> None:
     assert len(to_rows([entry(4000), clear(3990, 10.0), entry(3000), clear(2990, 10.0)])) == 2
     assert len(to_rows([entry(100), entry(99, "other"), entry(98, rule=2), entry(97, filter="t")])) == 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.core.queues_stage import PLAIN, QueueStage
+from tests.core.queue_wire import PLAIN
+from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK
 from tests.sim.tape import NothingRecorded, Tape, unsettled
 

@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from tests.core.queues_stage import Plain
+from tests.core.queue_wire import Plain
 
 from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.log.lane import Lane

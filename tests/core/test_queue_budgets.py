@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.core.queues_stage import QueueStage, run_of
+from tests.core.queue_wire import run_of
+from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.queues_stage import Delivered, Peer, QueueStage, drained, reader
+from tests.core.queue_wire import Delivered
+from tests.core.queues_stage import Peer, QueueStage, drained, reader
 from tests.core.stage import STUCK
 
 from headway.core.routing.bindings import Binding, Destination

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from tests.core.queues_stage import run_of
+from tests.core.queue_wire import run_of
 from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import FakeFiles
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from tests.server.amqp_stage import Loop
+from tests.server.pretended import Loop
 
 from headway.server.loop.collector import LOOK_S, PORTION, Collector
 

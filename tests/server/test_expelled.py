@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from bench.wires.packets import connect, encode_publish, encode_subscribe
 from pamqp.commands import Basic, Queue
-from tests.server.amqp_stage import Client, House, Socket, message, method
+from tests.server.amqp_stage import Client, House, message, method
+from tests.server.pretended import Socket
 from tests.server.test_turn_budget import Person
 
 from headway.core.base import Reason

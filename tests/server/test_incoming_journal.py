@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.core.queues_stage import run_of
+from tests.core.queue_wire import run_of
 from tests.server.journal_stage import CONFIG as BROKER
 from tests.server.journal_stage import JournalStage
 from tests.sim.queues.outlet import QueueOutlet

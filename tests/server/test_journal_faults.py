@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.core.queues_stage import run_of
+from tests.core.queue_wire import run_of
 from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.stream import Frame, Stream, as_publish
 from tests.store.journal.fake_files import FakeFiles

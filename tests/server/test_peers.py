@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.server.amqp_stage import House, Socket
+from tests.server.amqp_stage import House
+from tests.server.pretended import Socket
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.consumer import ConnectRequest

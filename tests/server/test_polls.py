@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.core.queues_stage import run_of
+from tests.core.queue_wire import run_of
 from tests.server.journal_stage import JournalStage
 
 from headway.core.base.errors import Reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.queues_stage import run_of
+from tests.core.queue_wire import run_of
 from tests.server.journal_stage import JournalStage, Publisher
 
 from headway.core.consumer import SubscriptionOptions, parse_options

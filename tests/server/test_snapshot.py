@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 import pytest
-from tests.core.queues_stage import PLAIN, run_of
+from tests.core.queue_wire import PLAIN, run_of
 from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 

@@ -9,7 +9,8 @@ from math import inf
 import pytest
 from bench.wires.packets import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
 from pamqp.commands import Basic, Confirm, Queue
-from tests.server.amqp_stage import Client, House, Loop, Socket, message, method
+from tests.server.amqp_stage import Client, House, message, method
+from tests.server.pretended import Loop, Socket
 
 from headway.core.message.record import Properties
 from headway.server.connections import PlainStream

@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.core.queues_stage import PLAIN
+from tests.core.queue_wire import PLAIN
 from tests.sim.away import AwayWorld
 from tests.sim.once.world import World as OnceWorld
 from tests.sim.queues import chance

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from tests.core.queues_stage import PLAIN, run_of
+from tests.core.queue_wire import PLAIN, run_of
 from tests.core.stage import SHARED
 from tests.sim.outlet import PretendedOutlet
 from tests.sim.tape import Tape, assert_the_same, slices_of

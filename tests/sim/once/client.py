@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe
 from tests.interop.raw import Message, messages_of
-from tests.server.amqp_stage import Socket
+from tests.server.pretended import Socket
 from tests.sim.once.house import JournalHouse
 
 from headway.wire.mqtt.decoder import MqttDecoder

@@ -9,7 +9,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any, cast
 
-from tests.server.amqp_stage import WALL_S, House, Socket
+from tests.server.amqp_stage import WALL_S, House
+from tests.server.pretended import Socket
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
 from headway.server.config.reading import parse_settings

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.core.queues_stage import Delivered, delivery_length, read_delivery
+from tests.core.queue_wire import Delivered, delivery_length, read_delivery
 from tests.sim.outlet import PretendedOutlet
 
 

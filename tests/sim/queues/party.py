@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from tests.core.queues_stage import PLAIN, Delivered, Wrapping, run_of
+from tests.core.queue_wire import PLAIN, Delivered, Wrapping, run_of
 from tests.sim.queues.chance import HEADERS, KEYS, Manner
 from tests.sim.queues.model import Flight, QueueModel, State
 from tests.sim.queues.outlet import QueueOutlet

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.core.queues_stage import PLAIN, purged
+from tests.core.queue_wire import PLAIN
+from tests.core.queues_stage import purged
 from tests.sim.disk import Disk
 from tests.sim.queues import audit, chance
 from tests.sim.queues.model import PRESSURE, Entry, Flight, QueueModel

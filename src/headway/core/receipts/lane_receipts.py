@@ -65,8 +65,8 @@ class LaneReceipts:
         assert isinstance(reader, Subscription)
         receipt = self._by_sequence.get(sequence)
         about = None if receipt is None else receipt.pending_reader(reader)
-        if receipt is None or not isinstance(about, Subscription):
-            return
+        if receipt is None or not isinstance(about, Subscription) or isinstance(receipt.pending[about], Sent):
+            return  # a snapshot may repeat what a replaced subscription was owed
         if delivery_id:
             self._receipts.park(receipt, about, Sent(delivery_id, reader.channel.in_flight[delivery_id]))
         else:
@@ -122,7 +122,7 @@ class LaneReceipts:
         in_flight: dict[int, Sent] | None = None
         for receipt in list(self._by_sequence.values()):
             about = receipt.pending_reader(reader)
-            if not isinstance(about, Subscription) or isinstance(receipt.pending[about], Sent):
+            if not isinstance(about, Subscription):
                 continue
             number, way = receipt.numbers[about.cursor.lane], receipt.pending[about]
             if about is reader and way is not STATE and reader.cursor.number > number:

@@ -61,22 +61,26 @@ class Receipts:
             self._refuse(receipt, receipt.request.fault)
             return ASK_WORK
         self._find_readers(receipt, feeds)
+        if not receipt.waiting:
+            self._close(receipt, ReceiptState.COMPLETE)
+            return ASK_WORK
         size = RECEIPT_BYTES + len(run.topic) + receipt.request.size + RECEIPT_READER_BYTES * receipt.waiting
+        try:
+            session.tab.check(size)
+        except Refused as error:
+            self._refuse(receipt, str(error))
+        else:
+            self._make_room(session)
+            self._open(receipt, run, states, size)
+        return ASK_WORK + receipt.owed
+
+    def _make_room(self, session: Session) -> None:
+        """Closes the oldest receipt if there are too many, of this session or of all."""
         own = self._of_session.get(session, {})
         if len(own) >= OPEN_MAX:
             self._displace(next(iter(own.values())))
         elif len(self.open) >= ALL_OPEN_MAX:
             self._displace(next(iter(self.open.values())))
-        try:
-            session.tab.check(size)
-        except Refused as error:
-            self._refuse(receipt, str(error))
-            return ASK_WORK
-        if receipt.waiting:
-            self._open(receipt, run, states, size)
-        else:
-            self._close(receipt, ReceiptState.COMPLETE)
-        return ASK_WORK + receipt.owed
 
     def _find_readers(self, receipt: Receipt, feeds: Iterable[Feed]) -> None:
         for feed in feeds:

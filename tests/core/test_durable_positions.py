@@ -94,6 +94,23 @@ def test_what_a_client_cannot_be_sent_again_is_counted_to_who_published_it(
     assert publisher.session.lost_records == {Reason.TOO_LARGE_FOR_CLIENT: 3}
 
 
+def test_the_policy_that_a_client_asked_for_is_its_policy_after_a_start_too() -> None:
+    stage = DurableQueues("""
+        [[policy]]
+        name = "for all"
+        [[policy]]
+        name = "asked for"
+        topics = ["nowhere"]
+    """)
+    client = stage.client("c", expiry_s=3600.0)
+    client.subscribe("a", 1, policy="asked for")
+    client.subscribe("b", 1)
+    stage.turn()
+    broker, _ = stage.tape.restored(stage.now, stage.broker.registry.policies)
+    subscriptions = broker.registry.sessions["c"].subscriptions.values()
+    assert {one.filter: one.case.policy.name for one in subscriptions} == {"a": "asked for", "b": "for all"}
+
+
 def test_what_was_left_out_does_not_come_again_after_a_start() -> None:
     stage = DurableQueues("""
         [[policy]]

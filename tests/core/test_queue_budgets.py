@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.core.queue_wire import run_of
-from tests.core.queues_stage import QueueStage
+from tests.core.queues_stage import QueueStage, filled, reader
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
@@ -15,6 +15,7 @@ from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import Resume
 from headway.core.governance.turn import POLICY_WORK, Turn
+from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
@@ -223,6 +224,56 @@ def test_members_of_a_queue_that_goes_by_other_names_get_other_policies_little_b
     run_out(stage)
     assert sum(changes) == MANY - 1
     assert max(changes) <= DEFERRED_WORK_MAX // POLICY_WORK
+
+
+def test_members_get_other_policies_in_one_pass_at_a_time(turns: Callable[[Callable[[], int]], list[int]]) -> None:
+    """However often clients bind and unbind meanwhile: or deferred work grows faster than it is done."""
+    stage = QueueStage()
+    peer = reader(stage)
+    peer.declare("q")
+    for number in range(MANY):
+        peer.consume("q", tag=f"{number}")
+    run_out(stage)
+    deferred = stage.broker.registry.deferred
+    for number in range(20):
+        peer.bind("q", "amq.direct", f"key {number}")
+        stage.broker.flush(stage.now)
+        assert len(deferred.begun) <= 1
+    run_out(stage)
+    assert not stage.broker.registry.renamed
+
+
+def test_a_record_for_very_many_idle_consumers_is_offered_to_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = QueueStage()
+    peer = reader(stage)
+    peer.declare("q")
+    for number in range(MANY):
+        peer.consume("q", prefetch=1, tag=f"{number}")
+    run_out(stage)
+    asked: list[object] = []
+    has_room = members.has_room
+    monkeypatch.setattr(members, "has_room", lambda member, now: asked.append(member) or has_room(member, now))
+    for number in range(10):
+        del asked[:]
+        peer.publish("q", number)
+        stage.turn()
+        assert len(set(asked)) <= 3
+    assert [len(peer.of(f"{number}")) for number in range(11)] == [1] * 10 + [0], "each in its turn"
+
+
+def test_a_consumer_gets_the_record_that_those_before_it_have_no_room_for() -> None:
+    stage = QueueStage()
+    filled(stage, 0)
+    stuck = [stage.peer(f"stuck {number}", reads=STUCK) for number in range(5)]
+    for peer in stuck:
+        peer.consume("q")
+    reads = reader(stage, "q")
+    stage.turn()
+    for peer in stuck:
+        peer.outlet.capacity = peer.outlet.taken - peer.outlet.drained  # full, though nobody knows it
+    stage.clients["owner"].publish("q", 0)
+    stage.turn()
+    assert reads.numbers == [0]
 
 
 def test_very_many_publishers_go_on_little_by_little() -> None:

@@ -12,10 +12,13 @@ from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
+from headway.core.clients.queue_feeds import MEMBERS_PER_WORK, NAMES_PER_WORK
 from headway.core.clients.queues import UNBIND_WORK
+from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.exchange import Binding, Destination
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
+from headway.core.routing.registry import Registry
 from headway.server.amqp.channel import PORTION
 from headway.server.connections.turn_budget import BUDGET_WORK
 from headway.wire.amqp.codes import ReplyCode
@@ -408,6 +411,55 @@ def test_very_many_that_came_back_are_handed_out_again(house: House) -> None:
     again = [one for _, one in client.heard if isinstance(one, Content) and one.method.redelivered]
     for name in ("a", "b"):
         assert [int(one.body) for one in again if one.method.consumer_tag == name] == list(range(2000))
+
+
+def test_a_binding_of_a_queue_that_has_many_is_much_work(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[int] = []
+    join = BindingSet.feed_name
+    monkeypatch.setattr(
+        BindingSet, "feed_name", lambda self, *, called: joined.append(len(self)) or join(self, called=called)
+    )
+    client.declare("q")
+    queues, session = house.broker.queues, house.broker.registry.sessions["greedy"]
+    for number in range(3000):
+        queues.bind(session, Binding("amq.topic", Destination("queue", "q"), f"there.{number}"))
+    _change_bindings(client)
+    assert _most_in_a_turn(house, joined) <= BUDGET_WORK * NAMES_PER_WORK + 3000
+    client.run()
+    assert len(client.new()) == 200
+
+
+def test_a_binding_of_a_queue_with_many_consumers_is_much_work(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
+    move = Registry.move
+    monkeypatch.setattr(Registry, "move", lambda self, who, *feeds: moved.append(len(who)) or move(self, who, *feeds))
+    client.declare("q")
+    for tags in range(0, 2000, 200):
+        client.say(*(Basic.Consume(queue="q", consumer_tag=f"{tag}") for tag in range(tags, tags + 200)))
+    _change_bindings(client)
+    assert _most_in_a_turn(house, moved) <= BUDGET_WORK * MEMBERS_PER_WORK + 2000
+    client.run()
+    assert len(client.new()) == 200
+
+
+def _change_bindings(client: Client) -> None:
+    """A hundred are made, and ended again."""
+    client.new()
+    named = [(f"k.{number}", change) for number in range(100) for change in (Queue.Bind, Queue.Unbind)]
+    send(client, *(method(1, change(queue="q", exchange="amq.topic", routing_key=key)) for key, change in named))
+
+
+def _most_in_a_turn(house: House, counted: list[int]) -> int:
+    most = 0
+    del counted[:]
+    while house.pretended.once():
+        most = max(most, sum(counted))
+        del counted[:]
+    return most
 
 
 @pytest.mark.parametrize("stays", [True, False])

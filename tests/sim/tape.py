@@ -18,6 +18,7 @@ from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import Pool
 from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
+from headway.core.policy.policy import Policy
 from headway.core.routing.registry import Limits
 from headway.server.journal.compaction.needs import Needs
 from headway.server.journal.compaction.retained import RETAINED, RetainedLog
@@ -203,10 +204,10 @@ class Tape:
         if self._needs is None and self._search is None:
             self._needs = Needs(self.ledger, sequence, ())
 
-    def restored(self, now: float) -> tuple[Broker, Ledger]:
+    def restored(self, now: float, policies: tuple[Policy, ...] = ()) -> tuple[Broker, Ledger]:
         """A broker as it would be if the process had died now, and been started again."""
         pool = Pool("global", 2_000_000, 0, 1.0)
-        broker = Broker({"": Limits()}, {"": pool}, (), flap=FlapControl(base_s=0.0))
+        broker = Broker({"": Limits()}, {"": pool}, policies, flap=FlapControl(base_s=0.0))
         ledger = Ledger()
         broker.keep(ledger, NothingRecorded())
         restore_retained(broker, self.retained, now, WALL_OFFSET_S)  # type: ignore[arg-type]

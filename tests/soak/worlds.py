@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pika
 from bench.wires.packets import connect, encode_disconnect, encode_publish, encode_subscribe
+from pika import spec
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.soak.canary import Canary, Song
@@ -250,6 +251,44 @@ def scrape(broker: BrokerProcess) -> Iterator[None]:
     del socks
 
 
+@contextmanager
+def bindings(broker: BrokerProcess) -> Iterator[None]:
+    """A queue with 5,000 consumers, another with 9,000 bindings, and somebody who binds and unbinds both."""
+    parameters = pika.ConnectionParameters("127.0.0.1", broker.ports["amqp"], heartbeat=0)
+    with ExitStack() as stack:
+        connection = pika.BlockingConnection(parameters)
+        stack.callback(_leave, connection)
+        channel = connection.channel()
+        channel.queue_declare("watched")
+        channel.queue_declare("bound")
+        for part in range(5):
+            many = connection.channel()
+            for number in range(1000):
+                consume = spec.Basic.Consume(queue="watched", consumer_tag=f"{part} {number}", no_ack=True, nowait=True)
+                many._impl._send_method(consume)
+            many.queue_declare("watched", passive=True)
+        _bind(channel, spec.Queue.Bind, "bound", range(9000))
+
+        def change(over: threading.Event) -> None:
+            connection = pika.BlockingConnection(parameters)
+            channel, number = connection.channel(), 9000
+            while not over.is_set():
+                for queue in ("watched", "bound"):
+                    _bind(channel, spec.Queue.Bind, queue, range(number, number + 100))
+                    _bind(channel, spec.Queue.Unbind, queue, range(number, number + 100))
+                number += 100
+
+        with beside(change):
+            yield
+
+
+def _bind(channel: pika.adapters.blocking_connection.BlockingChannel, change: type, queue: str, keys: range) -> None:
+    """Says all of it without waiting for an answer to each."""
+    for number in keys:
+        channel._impl._send_method(change(queue=queue, exchange="amq.topic", routing_key=f"key.{number}"))
+    channel.queue_declare(queue, passive=True)
+
+
 NEWCOMERS = 1000
 COMING_S = 3.0
 KEPT = [(f"kept/{number}", bytes(100_000)) for number in range(4)]
@@ -304,6 +343,7 @@ def _wave(broker: BrokerProcess, numbers: range, over: threading.Event) -> None:
 
 
 WORLDS = {
+    "bindings": Setting(bindings, "64MB", "256MB"),
     "newcomers": Setting(newcomers, "64MB", "256MB"),
     "away": Setting(away, "1200MB", "1GB"),
     "stuck queues": Setting(stuck_queues, "64MB", "128MB"),

@@ -44,7 +44,7 @@ class Ending:
         if session.subscriptions.get(subscription.request.key) is subscription:
             del session.subscriptions[subscription.request.key]
         registry.watched.pop(subscription, None)
-        registry.totals.count_consumer(feed.key.filter, -1)
+        registry.totals.count_consumers(feed.key.filter, -1)
         if subscription.case.slow:
             registry.totals.count_slow(subscription, -1)
         shared = subscription.reader.queue

@@ -4,6 +4,8 @@ Rules:
 - A queue reads the feed of its *set of bindings*, as the exchanges see them: a fanout exchange ignores the key. Queues
   with the same set share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers
   to a topic. The queue's own name counts as a binding when it is the only one, or when it was published to.
+- A change of a queue's bindings visits the names of all its bindings (``BindingSet.feed_name``) and all its members
+  (``Queue.read``). The client that asks for it pays for that, out of its budget for a turn.
 - A queue that refuses records when it is full has a lane of its own, because other queues may accept these records.
 """
 
@@ -15,6 +17,10 @@ from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.queue import BindingSet, Queue, filter_of, queue_of
 from headway.core.routing import AmqTopic, Binding, Registry, Replay, seen_before
+
+NAMES_PER_WORK = 32
+MEMBERS_PER_WORK = 5
+"""How many names of bindings are joined, and how many members are moved, in the time of one unit of work."""
 
 
 class QueueFeeds:
@@ -58,16 +64,14 @@ class QueueFeeds:
         """Updates the memory of all declared objects."""
         self._registry.declared.put(DECLARED, self._exchanges.bytes + self._queues_bytes)
 
-    def change(self, binding: Binding, *, there: bool) -> bool:
-        """Adds or removes a binding. Returns False if it was there, or was not there, already."""
-        changed = self._change(binding, there=there)
-        if changed:
-            self.count_declared()
-            queue = self._led_to(binding)
-            if queue is not None:
-                self._rebind(queue)
-            self._router.forget()
-        return changed
+    def change(self, binding: Binding, *, there: bool) -> int:
+        """Adds or removes a binding. Returns the work; 0 if it was there, or was not there, already."""
+        if not self._change(binding, there=there):
+            return 0
+        self.count_declared()
+        self._router.forget()
+        queue = self._led_to(binding)
+        return 1 if queue is None else self._rebind(queue)
 
     def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
         """Adds or removes bindings that the journal restores or that end with an exchange. Returns the queues that now
@@ -96,8 +100,8 @@ class QueueFeeds:
         return Replay(archive.runs(filter, seen, sequence), seen, sequence,
                       lambda topic: any(bindings.match(routing_key_of(topic), {})))  # fmt: skip
 
-    def read_first(self, name: str, replay: Replay) -> None:
-        """Lets a queue read recorded records before those that are to come."""
+    def read_first(self, name: str, replay: Replay) -> int:
+        """Lets a queue read recorded records before those that are to come. Returns the work."""
         queue = queue_of(self._router.queues[name])
         dialect, pool = self.homes[queue]
         self._replays += 1
@@ -105,6 +109,7 @@ class QueueFeeds:
         feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
         self._router.add_feed(feed)
         queue.read_between(feed, replay)
+        return 1 + 2 * len(queue.members) // MEMBERS_PER_WORK
 
     def _change(self, binding: Binding, *, there: bool) -> bool:
         """Adds or removes the binding. Returns False if it was there, or was not there, already."""
@@ -126,15 +131,18 @@ class QueueFeeds:
             self._rebind(queue)
             self._router.forget()
 
-    def _rebind(self, queue: Queue) -> None:
-        """Lets a queue read the feed of its present bindings."""
+    def _rebind(self, queue: Queue) -> int:
+        """Lets a queue read the feed of its present bindings. Returns the work."""
         bound = self._bound[queue]
         queue.filters = bound.filters()
         self._registry.renamed[queue] = None
         dialect, pool = self.homes[queue]
         feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
+        work = 1 + len(bound) // NAMES_PER_WORK
         if feed is not queue.feed:
             queue.read(feed)
+            work += len(queue.members) // MEMBERS_PER_WORK
+        return work
 
     def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
         key = FeedKey(names, None, dialect, pool, 0, name if terms.refuses else None)

@@ -185,7 +185,7 @@ class Queues(Consuming):
 
     def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Deletes a queue. Returns how many records waited in it."""
-        if if_unused and queue.members.consumers:
+        if if_unused and queue.members.any_consumer:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
         waiting = queue.backlog.lag_records
         if if_empty and waiting:
@@ -224,7 +224,7 @@ class Queues(Consuming):
         unused, self._registry.unused = self._registry.unused, {}
         for queue in map(queue_of, unused):
             queue.used_s = now
-            unwanted = queue.terms.auto_delete and not queue.ends_with_members and not queue.members.consumers
+            unwanted = queue.terms.auto_delete and not queue.ends_with_members and not queue.members.any_consumer
             if unwanted and not queue.ended:
                 self.delete(queue, now)
 
@@ -243,33 +243,37 @@ class Queues(Consuming):
     def _expire(self, queue: Queue, now: float) -> None:
         idle_s = queue.terms.idle_s
         assert idle_s is not None
-        if not queue.members.consumers and queue.used_s + idle_s <= now:
+        if not queue.members.any_consumer and queue.used_s + idle_s <= now:
             self.delete(queue, now)
         else:
-            self._expire_later(queue, now if queue.members.consumers else queue.used_s)
+            self._expire_later(queue, now if queue.members.any_consumer else queue.used_s)
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 
     def bind(self, session: Session, binding: Binding, now: float = 0.0, *,
-             options: SubscriptionOptions = NO_OPTIONS) -> None:
-        """Adds a binding. With ``options.start`` the queue first gets the recorded records of its topics from there."""
+             options: SubscriptionOptions = NO_OPTIONS) -> int:
+        """Adds a binding. With ``options.start`` the queue first gets the recorded records of its topics from there.
+        Returns the work."""
         self._check(session, binding)
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         self._registry.declared.check(binding.size)
         replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
-        if self.feeds.change(binding, there=True):
+        work = self.feeds.change(binding, there=True)
+        if work:
             self._metadata.binding(binding, there=True)
         if replay is not None:
-            self.feeds.read_first(binding.destination.name, replay)
+            work += self.feeds.read_first(binding.destination.name, replay)
+        return work
 
-    def unbind(self, session: Session, binding: Binding) -> None:
+    def unbind(self, session: Session, binding: Binding) -> int:
+        """Removes a binding. Returns the work."""
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "no queue can be unbound from the default exchange")
         if binding.destination.kind == "queue" and binding.destination.name in self._router.queues:
             self.queue(session, binding.destination.name)
         self._metadata.binding(binding, there=False)
-        self.feeds.change(binding, there=False)
+        return self.feeds.change(binding, there=False)
 
     def outlives(self, binding: Binding) -> bool:
         """Tells whether the binding is durable."""

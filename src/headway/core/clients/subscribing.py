@@ -197,7 +197,7 @@ class Subscribing:
         subscription.session.tab.add(SUBSCRIPTIONS, subscription.tab_bytes)
         subscription.session.subscriptions[subscription.request.key] = subscription
         feed.subscriptions[subscription] = None
-        self._registry.totals.count_consumer(feed.key.filter, 1)
+        self._registry.totals.count_consumers(feed.key.filter, 1)
         if self._registry.observer is not None:
             self._registry.observer.began(subscription)
 

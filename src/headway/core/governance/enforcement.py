@@ -107,6 +107,6 @@ class Enforcer:
         self._cutter.cut(subscription, verdict.reason, verdict.text, now)
         if subscription in queue.placeholder.here:
             self._metadata.deleted("queue", queue.name, verdict.reason, verdict.text)
-        if not queue.members.consumers:
+        if not queue.members.any_consumer:
             self._queues.delete(queue, now)
         self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)

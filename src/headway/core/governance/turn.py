@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from headway.core.base import WorkSteps
 from headway.core.clients import Queues
-from headway.core.consumer import SharedReader
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
 from headway.core.routing import ReceiptReplies, Registry
 
 POLICY_WORK = 4
 """Work of giving a consumer another policy."""
+NAMES_PER_WORK = 4
+"""How many of a queue's names are compared with policies in the time of one unit of work."""
 
 
 class Turn:
@@ -24,6 +25,8 @@ class Turn:
         self._governor = governor
         self._receipt_replies = receipt_replies
         self._pools = registry.distinct_pools()
+        self._renaming = False
+        """Whether members of queues are being given the policies for their queues' new names."""
 
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
@@ -64,19 +67,25 @@ class Turn:
             queue.dispatch(now)
         self._registry.cuts.clear()
         self._queues.tidy(now)
-        renamed, self._registry.renamed = self._registry.renamed, {}
-        if renamed:
-            self._registry.deferred.begin(self._change_policies(renamed), now)
+        if self._registry.renamed and not self._renaming:
+            self._renaming = True  # one pass at a time, however often clients bind and unbind meanwhile
+            self._registry.deferred.begin(self._change_policies(), now)
         for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
 
-    def _change_policies(self, queues: dict[SharedReader, None]) -> WorkSteps:
+    def _change_policies(self) -> WorkSteps:
         """Gives the members of queues the policies for the queues' present names."""
-        for queue in queues:
-            for member in list(queue.members):
-                if not member.ended:
-                    self._governor.change_policy(member, self._registry.deferred.now)
-                yield POLICY_WORK
+        queues, self._registry.renamed = self._registry.renamed, {}
+        try:
+            for queue in queues:
+                if queue.members:
+                    yield len(queue.filters) // NAMES_PER_WORK
+                for member in list(queue.members):
+                    if not member.ended:
+                        self._governor.change_policy(member, self._registry.deferred.now)
+                    yield POLICY_WORK
+        finally:
+            self._renaming = False
 
     @property
     def has_work(self) -> bool:

@@ -29,6 +29,10 @@ class BindingSet:
         """The number of bindings with each name."""
         self._filters: Counter[str] = Counter()
 
+    def __len__(self) -> int:
+        """Returns the number of names."""
+        return len(self._names)
+
     def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
         """Adds a binding (``there``) or removes it. ``seen`` is the binding without the parts its exchange ignores."""
         text, names = binding_name(seen), self._names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -88,11 +89,14 @@ class Dispatch:
         budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
         while backlog.has_more:
             backlog.step()
-            ready = self._members.ready(now)
+            waiting = backlog.lag_records
+            ready = list(islice(self._members.ready(now), waiting))  # each of them may get a record
             if not ready:
                 self._queue.feed.listening.pop(self._queue, None)
+                watched = self._registry.watched
                 for member in self._members.eligible if self._terms.single_active else self._members:
-                    self._on_lag(member, now)
+                    if member not in watched:
+                        self._on_lag(member, now)
                 if not self._members:
                     self._queue.miss(now)
                 self._after_answers()
@@ -105,7 +109,6 @@ class Dispatch:
                 self._queue.feed.listening.pop(self._queue, None)
                 returning.put_off(self._queue, begun=backlog.handed_records > before)
                 return
-            waiting = backlog.lag_records
             portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
             given = 0
             for member in ready:

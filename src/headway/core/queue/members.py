@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from headway.core.consumer import QueueTerms, Session, Subscription
 from headway.core.queue.writing import has_room, moves
@@ -52,12 +53,17 @@ class Members(dict[Subscription, None]):
         """Tells whether every eligible member is slow. One that is not slow can serve the queue."""
         return all(member.case.slow for member in self.eligible)
 
-    def ready(self, now: float) -> list[Subscription]:
-        """Returns the eligible consumers that have room and credit."""
+    @property
+    def any_consumer(self) -> bool:
+        """Tells whether there is a member that records are pushed to."""
+        return any(not member.request.polling and not member.gone for member in self)
+
+    def ready(self, now: float) -> Iterator[Subscription]:
+        """Finds the eligible consumers that have room and credit, one by one: with few records and ten thousand
+        consumers, only the first are looked at."""
         if self._terms.single_active:
-            first = next(iter(self.consumers), None)
-            return [first] if first is not None and has_room(first, now) else []
-        return [member for member in self if has_room(member, now)]
+            return (member for member in self.eligible if not member.request.polling and has_room(member, now))
+        return (member for member in list(self) if has_room(member, now))
 
     def anybody_moves(self, late_s: float, asked_s: float) -> bool:
         """Tells whether a member can take records, or could since ``late_s``. ``asked_s`` is the time when a member

@@ -105,8 +105,7 @@ class Queue:
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
         self.placeholder.dismiss()
-        for member in self.members:
-            self._registry.moved(member, feed)
+        self._registry.move(self.members, old, feed)
         if feed is not old:
             self._move_gates(old, feed)
         self.backlog.leave_empty()
@@ -279,7 +278,7 @@ class Queue:
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
-        return not self.backlog.has_more and bool(self.members.ready(now))
+        return not self.backlog.has_more and next(self.members.ready(now), None) is not None
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -49,6 +49,15 @@ class RecordedTopics(ArchiveIndex, Protocol):
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
         """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Raises OSError."""
+
+
+class Choice(NamedTuple):
+    """The policy that was chosen for a consumer of these names."""
+
+    policies: tuple[Policy, ...]
+    names: tuple[str, ...]
+    durable: bool
+    policy: Policy
 
 
 Holdup = Feed | Lane | Pool | Ledger
@@ -131,6 +140,8 @@ class Registry:
         """Collects entries for the journal."""
         self.archive: RecordedTopics | None = None
         """The recorded topics; None if there is no journal."""
+        self._last_choice: Choice | None = None
+        """The members of one queue, which has thousands of names, ask for their policy one after the other."""
         self.totals = Totals()
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
@@ -172,20 +183,25 @@ class Registry:
     def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
         """Returns the policy of a subscription that asked for none: the first that covers any of its names."""
         policies = self.policies if among is None else among
-        return policy_for_any(policies, subscription.reader.names(subscription), subscription.durable)
+        names, durable = subscription.reader.names(subscription), subscription.durable
+        last = self._last_choice
+        if last is None or last.names is not names or last.policies is not policies or last.durable != durable:
+            last = self._last_choice = Choice(policies, names, durable, policy_for_any(policies, names, durable))
+        return last.policy
 
-    def moved(self, subscription: Subscription, feed: Feed) -> None:
-        """Moves a queue's member to the feed that the queue reads now."""
-        old, slow = subscription.feed, subscription.case.slow
-        self.totals.count_consumer(old.key.filter, -1)
-        self.totals.count_consumer(feed.key.filter, 1)
-        if slow:
-            self.totals.count_slow(subscription, -1)
-        del old.subscriptions[subscription]
-        feed.subscriptions[subscription] = None
-        subscription.feed = feed
-        if slow:
-            self.totals.count_slow(subscription, 1)
+    def move(self, members: Collection[Subscription], old: Feed, new: Feed) -> None:
+        """Moves a queue's members to the feed that the queue reads now."""
+        slow = [member for member in members if member.case.slow]
+        for member in slow:
+            self.totals.count_slow(member, -1)
+        self.totals.count_consumers(old.key.filter, -len(members))
+        self.totals.count_consumers(new.key.filter, len(members))
+        for member in members:
+            del old.subscriptions[member]
+            new.subscriptions[member] = None
+            member.feed = new
+        for member in slow:
+            self.totals.count_slow(member, 1)
 
     def policy_named(self, name: str) -> Policy | None:
         return policy_named(self.policies, name)

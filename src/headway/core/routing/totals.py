@@ -31,8 +31,8 @@ class Totals:
     def slow_fraction(self, filter: str) -> float:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])
 
-    def count_consumer(self, filter: str, change: int) -> None:
-        """Counts one subscription more (1) or less (-1)."""
+    def count_consumers(self, filter: str, change: int) -> None:
+        """Counts so many subscriptions more, or less if ``change`` is negative."""
         _count(self.consumers, filter, change)
 
     def count_slow(self, subscription: Subscription, change: int) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DIALECT = AmqpDialect()
 OWN_NAMES = "amq."
 """Prefix of queue names that only the broker may give."""
+MEMBERS_PER_WORK = 6
+"""How many of a queue's consumers are counted in the time of one unit of work."""
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
@@ -85,14 +87,14 @@ def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions =
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
         raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
-    channel.queues.bind(channel.session, binding, channel.now(), options=options)
+    channel.peer.budget.left -= channel.queues.bind(channel.session, binding, channel.now(), options=options)
     return channel.queues.outlives(binding)
 
 
 def _unbind(channel: ChannelSide, binding: Binding) -> bool:
     """Unbinds, and returns whether the binding was durable."""
     kept = channel.queues.outlives(binding)
-    channel.queues.unbind(channel.session, binding)
+    channel.peer.budget.left -= channel.queues.unbind(channel.session, binding)
     return kept
 
 
@@ -118,6 +120,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
         queue = queues.declare(channel.session, name or f"amq.gen-{secrets.token_urlsafe(16)}", terms, DIALECT, now)
     channel.last_queue = queue.name
     if not command.nowait:
+        channel.peer.budget.left -= len(queue.members) // MEMBERS_PER_WORK
         answer = write_declare_ok(
             channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.members.consumers)
         )  # fmt: skip

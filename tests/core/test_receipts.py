@@ -10,6 +10,8 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Client, Stage
 from tests.core.test_idle import steps
 
+from headway.core.base.errors import Reason
+from headway.core.governance.write_off import write_off
 from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.receipts import receipts as table
 
@@ -261,6 +263,18 @@ def test_a_conflated_delivery_is_acknowledged_after_the_subscription_ended() -> 
     only(stage, owed=1, got=1)
 
 
+def test_a_conflated_delivery_is_written_off() -> None:
+    stage = Stage()
+    consumer = stage.consumer("c", "t/#", qos=1, acks=False, options={"conflate": "500ms"})
+    asks(stage, "t/a", 0, qos=1)
+    stage.run(1)
+    (subscription,) = consumer.session.subscriptions.values()
+    broker = stage.broker
+    write_off(broker.registry, broker._ending, subscription, Reason.MEMORY_LIMIT, stage.now, unreadable=False)
+    only(stage, owed=1, lost=1, why={"memory_limit": 1})
+    nothing_left(stage)
+
+
 def test_it_expires() -> None:
     stage = Stage()
     slow = stage.consumer("slow", "t", reads=STUCK, buffer=10)
@@ -371,6 +385,27 @@ def test_a_snapshot_repeats_what_the_replaced_subscription_was_owed() -> None:
     only(stage, owed=1, got=1)
     slow.leave()
     nothing_left(stage)
+
+
+def test_a_delivery_of_a_pass_is_acknowledged_after_the_subscription_was_replaced() -> None:
+    stage = Stage(POLICY % '{ action = "discard", which = "older_per_key" }')
+    slow = stage.consumer("slow", "t/#", qos=1, reads=2000, acks=False, window=2)
+    for number in range(4):
+        slow.publish("t/0", number, qos=1)
+    asks(stage, "t/a", 4, qos=1)
+    stage.run(1)
+    assert slow.numbers == [0, 1]
+    slow.acknowledge(2)
+    stage.run(1)
+    assert slow.numbers == [0, 1, 3, 4]
+    slow.publish("t/0", 5, 2, qos=1)
+    stage.run(0.1)
+    slow.subscribe("t/#", 0)
+    stage.run(1)
+    assert not receipts(stage)
+    slow.acknowledge(5)
+    stage.run(1)
+    only(stage, owed=1, got=1)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Protocol
 from headway.core.base import Reason
 from headway.core.consumer import Delivery, SharedReader, Subscription
 from headway.core.log import Lane
-from headway.core.receipts.receipt import LANE, SENT, STATE, Receipt, Sent
+from headway.core.receipts.receipt import LANE, STATE, Receipt, Sent
 
 
 class AllReceipts(Protocol):
@@ -78,13 +78,8 @@ class LaneReceipts:
         for receipt in self._pending(reader):
             if receipt.pending[reader] is not LANE:
                 continue
-            number = receipt.numbers[cursor.lane]
-            if cursor.number <= number:
+            if cursor.number <= receipt.numbers[cursor.lane]:
                 receipt.pending[reader] = STATE
-            elif number in cursor.unacknowledged:
-                receipt.pending[reader] = SENT
-            else:
-                self._receipts.resolve(receipt, reader, None)
 
     def leaving(self, reader: object, reason: str) -> None:
         assert isinstance(reader, Subscription)
@@ -101,7 +96,7 @@ class LaneReceipts:
                 self._receipts.resolve(receipt, reader, receipt.gone_from_state(reader) or Reason(reason))
                 continue
             number = receipt.numbers[reader.cursor.lane]
-            if way is LANE and reader.cursor.number <= number:
+            if reader.cursor.number <= number:
                 self._receipts.resolve(receipt, reader, Reason(reason))
             elif number not in reader.cursor.unacknowledged:
                 self._receipts.resolve(receipt, reader, None)
@@ -122,7 +117,7 @@ class LaneReceipts:
         in_flight: dict[int, Sent] | None = None
         for receipt in list(self._by_sequence.values()):
             about = receipt.pending_reader(reader)
-            if not isinstance(about, Subscription):
+            if not isinstance(about, Subscription) or isinstance(receipt.pending[about], Sent):
                 continue
             number, way = receipt.numbers[about.cursor.lane], receipt.pending[about]
             if about is reader and way is not STATE and reader.cursor.number > number:

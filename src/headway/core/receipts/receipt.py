@@ -41,15 +41,13 @@ class Way(StrEnum):
     """How a pending subscription gets the record."""
 
     LANE = "lane"
+    """From its lane; or it was sent from there, and the subscription is conflated since."""
     STATE = "state"
     """By a pass over a state, because it is conflated."""
-    SENT = "sent"
-    """The record was sent from the lane and waits for its acknowledgement; the subscription may be conflated since."""
 
 
 LANE: Final = Way.LANE
 STATE: Final = Way.STATE
-SENT: Final = Way.SENT
 
 
 class Sent(NamedTuple):
@@ -165,8 +163,6 @@ class Receipt:
         if way is STATE:
             reason = self.gone_from_state(reader)
             return reason is not None, reason
-        if way is SENT:
-            return self.numbers[reader.cursor.lane] not in reader.cursor.unacknowledged, None
         return not self.waits_in(reader.cursor), None
 
     def waits_in(self, cursor: Cursor) -> bool:

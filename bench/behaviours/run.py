@@ -30,6 +30,8 @@ STALL_S = (2.0, 6.0)
 THROTTLED_S = 10.0
 """For so long the broker gets half of the time, a piece after the other."""
 PIECE_S = 0.4
+STALLS_S = (0.3, 3.0)
+"""Of more pauses than one."""
 LATE_LOOK_S = 0.05
 
 
@@ -53,9 +55,11 @@ class Run:
 
 
 async def perform(
-    running: Running, seed: int, seconds: float, kinds: list[Kind] | None = None, tell: Callable[[float], None] = print
+    running: Running, seed: int, seconds: float, kinds: list[Kind] | None = None, tell: Callable[[float], None] = print,
+    pauses: int = 1,
 ) -> Run:
-    """Runs the kinds (None: all) for so long. ``tell`` is called with the share that is done."""
+    """Runs the kinds (None: all) for so long. ``tell`` is called with the share that is done. The broker is paused so
+    many times."""
     instance, random = running.instance, Random(seed)
     loop = asyncio.get_running_loop()
     sock = await asyncio.to_thread(connect.connect_mqtt, instance.port, "the set's publisher", version=4)
@@ -76,6 +80,7 @@ async def perform(
             publisher.run(), listener.read(stage.end + 60), trials.ask_again_and_again(), lags.watch(),
             lateness.watch(), _pause(running, random.uniform(0.3, 0.6) * seconds, random.uniform(*STALL_S)),
             _throttle(running, random.uniform(0.7, 0.9) * seconds),
+            *(_pause(running, *when) for when in _more_pauses(seconds, pauses - 1)),
         )]  # fmt: skip
         while loop.time() < stage.end:
             running.check()
@@ -117,6 +122,12 @@ async def _live(actor: Actor, delay_s: float, failed: list[str]) -> None:
         failed.append(f"{actor.name}: {type(error).__name__} {error}")
     for label in actor.stage.labels:
         label.began_s = label.began_s or actor.label.began_s
+
+
+def _more_pauses(seconds: float, count: int) -> list[tuple[float, float]]:
+    """Returns after how many seconds the broker is paused, and for how long: the same for each seed."""
+    random = Random(count)
+    return [(random.uniform(0.05, 0.95) * seconds, random.uniform(*STALLS_S)) for _ in range(count)]
 
 
 async def _pause(running: Running, after_s: float, seconds: float) -> None:

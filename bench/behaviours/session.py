@@ -52,7 +52,7 @@ async def _judged(given: argparse.Namespace, seeds: list[int]) -> dict[str, Any]
 
             lake = None if given.lake is None else given.lake / f"seed-{seed}"
             with start(JudgedHeadway(given.policies, tuple(given.trials), lake)) as running:
-                runs.append(await perform(running, seed, given.minutes * 60, kinds, tell))
+                runs.append(await perform(running, seed, given.minutes * 60, kinds, tell, given.pauses))
                 if lake is not None:
                     await asyncio.to_thread(end, running)
     return results.document(runs, [IN_FORCE, *trials], machine_before)

@@ -173,6 +173,16 @@ def test_the_governor_looked_whenever_it_took_a_sample() -> None:
     assert 45 <= len(looks) <= 65
 
 
+def test_one_step_between_two_samples_was_right_after_most_waited() -> None:
+    """A cursor, whose usual pause nobody knows: it moved at 3.5 s, and its lag was at its peak at the look before."""
+    rows = stuck(1, 2, 3, 4, 0.5, 1.5)
+    rows[4] |= {"most_lag_bytes": rows[4]["lag_bytes"] + 5000, "most_lag_ago_ms": 650.0}
+    assert trace(rows).blocked.since(3.4) == pytest.approx(-1.0)
+    assert trace(rows).blocked.since(3.6) == pytest.approx(3.5)
+    rows[4] |= {"most_lag_ago_ms": 900.0}  # it moved before that, too
+    assert trace(rows).blocked.since(3.4) is None
+
+
 def test_who_acknowledges_late_is_looked_at_though_nothing_ever_waits() -> None:
     rows = samples(rate(10), rate(10), 40)
     for at, one in enumerate(rows[5:]):

@@ -66,6 +66,30 @@ def test_who_has_patience_is_hit_when_it_is_over(when: dict) -> None:
     assert replay(trace(before), {"when": when, "then": "disconnect"}).hit is None
 
 
+@pytest.mark.parametrize(
+    ("patience_max", "when", "at"),
+    [
+        ("1h", {"credit_exhausted_time": "5s"}, 35.0),
+        ("1h", {"ack_age": "5s"}, 35.0),
+        ("5s", {"credit_exhausted_time": "5s"}, 20.0),
+        ("5s", {"ack_age": "5s"}, 20.0),
+        ("0s", {"credit_exhausted_time": "5s"}, 15.0),
+        ("0s", {"ack_age": "5s"}, 15.0),
+    ],
+)
+def test_a_candidate_grants_the_patience_that_was_asked_for_or_less(patience_max: str, when: dict, at: float) -> None:
+    """It was asked for 20 s at a job that began at 10 s, and the broker that recorded it granted them."""
+    rows = []
+    for second, one in enumerate(samples(rate(100), rate(100, until=10), 60, patience_ms=20_000.0, protocol="amqp")):
+        job_s = max(0.0, second - 10)
+        late_ms = max(0.0, job_s - 20) * 1000
+        rows.append(dict(one, in_flight=1, prefetch=1, unacked_ms=job_s * 1000, window_full_ms=job_s * 1000,
+                         ack_age_ms=late_ms, credit_exhausted_ms=late_ms))  # fmt: skip
+    hit = replay(trace(rows), {"when": when, "then": "disconnect"}, patience_max=patience_max).hit
+    assert hit is not None
+    assert at <= hit.time <= at + 1.1
+
+
 def test_a_usual_pause_is_that_of_the_stretch_it_belongs_to() -> None:
     """The row before the stretch is of a consumer that was not looked at, so it does not know."""
     rows = [dict(one, usual_pause_ms=4000.0 if n > 10 else 0.0) for n, one in enumerate(STUCK)]

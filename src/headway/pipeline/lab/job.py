@@ -76,7 +76,7 @@ def lagging_clients(samples: DataFrame) -> DataFrame:
     """Returns (run, client) of those for which records waited at some time, or were left out by a policy, or who were
     late to acknowledge."""
     waited = (F.col("lag_records") > 0) | (F.col("skipped_records") > 0) | (F.col("most_lag_bytes") > 0)
-    lagged = waited | (F.col("ack_age_ms") >= HELD_MS)
+    lagged = waited | (F.greatest("ack_age_ms", "unacked_ms") >= HELD_MS)
     return samples.where(lagged).select("run", "client").distinct()
 
 

@@ -151,16 +151,16 @@ class Buckets:
 
 
 class Base:
-    """One trace without a policy, from ``begin`` on."""
+    """One trace without a policy, from ``begin`` on. Its client has so much patience."""
 
-    def __init__(self, trace: ConsumerTrace, begin: float, recording: Recording) -> None:
+    def __init__(self, trace: ConsumerTrace, begin: float, recording: Recording, patience_s: float = 0.0) -> None:
         self.trace = trace
         self.begin = begin
         self.blocks: list[Block] = []
         self.times: list[float] = []
         self.lags: list[float] = []
         buckets = Buckets(recording.bucket_s)
-        replay = ConsumerReplay(trace, begin, recording.memory_limit)
+        replay = ConsumerReplay(trace, begin, recording.memory_limit, patience_s)
         last, pace = Sample(), 0.0
         while True:
             before, samples, paces = replay.fork(), [last], [pace]

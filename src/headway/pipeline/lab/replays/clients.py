@@ -21,7 +21,7 @@ class Client:
     def __init__(self, traces: Mapping[str, Sequence[ConsumerTrace]], recording: Recording) -> None:
         self._chains = {filter: list(chain) for filter, chain in traces.items()}
         self._recording = recording
-        self._bases: dict[tuple[int, float], Base] = {}
+        self._bases: dict[tuple[int, float, float], Base] = {}
 
     def replay(self, policies: tuple[Policy, ...], memory_limit: int) -> dict[str, list[Passage]]:
         """Returns how each of its subscriptions fares, by filter, under policies and a pool with so much memory."""
@@ -51,16 +51,17 @@ class Client:
                 continue
             policy = choose(policies, trace)
             cut = min((event for event in cuts if event.time > begin and not trace.durable), default=None)
-            replay = CandidateReplay(self._base(trace, begin), policy, self._recording, memory_limit, cut)
+            base = self._base(trace, begin, min(trace.patience_asked_s, policy.patience_max_s))
+            replay = CandidateReplay(base, policy, self._recording, memory_limit, cut)
             passage = replay.run()
             passages.append(passage)
             free_from = passage.over_at
         return passages
 
-    def _base(self, trace: ConsumerTrace, begin: float) -> Base:
-        key = trace.subscription, begin
+    def _base(self, trace: ConsumerTrace, begin: float, patience_s: float = 0.0) -> Base:
+        key = trace.subscription, begin, patience_s
         if key not in self._bases:
-            self._bases[key] = Base(trace, begin, self._recording)
+            self._bases[key] = Base(trace, begin, self._recording, patience_s)
         return self._bases[key]
 
 

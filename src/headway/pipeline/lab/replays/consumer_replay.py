@@ -33,9 +33,11 @@ NOTHING = 0.5
 class ConsumerReplay:
     """One subscription under way. Positions in bytes offered since it began; times as in its history."""
 
-    def __init__(self, trace: ConsumerTrace, begin: float, memory_limit: int) -> None:
-        """``begin`` later than the trace's: the client came back only then. ``memory_limit``: of the recorded pool."""
+    def __init__(self, trace: ConsumerTrace, begin: float, memory_limit: int, patience_s: float = 0.0) -> None:
+        """``begin`` later than the trace's: the client came back only then. ``memory_limit``: of the recorded pool.
+        ``patience_s``: what its policy grants of the patience that it asked for."""
         self.trace = trace
+        self._patience_s = patience_s
         self.time = begin
         self._index = trace.sample_at(begin)
         self.taken = 0.0
@@ -196,7 +198,8 @@ class ConsumerReplay:
             lag_records = max(1, ceil(upto - passed - 1e-6))
         position, end = int(self.position - self._others), int(self.position + waiting - self._others)
         there = self.connected
-        excused_until = trace.excused_until(time) if there else None
+        unacked_since, full_since = trace.unacked_since(time), trace.credit.since(time) if there else None
+        patient_until, excused = self._excuse(time, unacked_since, full_since) if there else (-inf, False)
         others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
         figures = Figures(
             position_bytes=position,
@@ -208,16 +211,24 @@ class ConsumerReplay:
             unacknowledged_bytes=trace.reach.unacknowledged(time) if there else 0,
             lump_bytes=trace.reach.lump(time) if there else 0.0,
             connected=there,
-            credit_exhausted_since=trace.credit.since(time) if there else None,
-            oldest_unacked_s=trace.unacked_since(time),
-            patient_until=-inf if excused_until is None else excused_until,
-            excused=excused_until is not None,
+            credit_exhausted_since=full_since,
+            oldest_unacked_s=unacked_since,
+            patient_until=patient_until,
+            excused=excused,
             in_flight=trace.in_flight[index],
             prefetch=trace.prefetch[index],
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
             slow_fraction=trace.slow_fraction[index],
         )
         return self.meter.observe(time, figures)
+
+    def _excuse(self, time: float, unacked_since: float | None, full_since: float | None) -> tuple[float, bool]:
+        """Returns until when the client has patience, and whether that is why it takes nothing."""
+        if not self.trace.patience_asked_s:  # an older broker recorded only what came of it
+            until = self.trace.excused_until(time)
+            return (-inf, False) if until is None else (until, True)
+        until = -inf if unacked_since is None else unacked_since + self._patience_s
+        return until, self._patience_s > 0 and full_since is not None
 
     @property
     def oldest(self) -> float:

@@ -39,6 +39,8 @@ STEP_S = 0.01
 FADED = 1.025
 """A usual pause is recorded up to a second after it ended, and may have been longer by so much (docs/POLICIES.md)."""
 ROUNDING_S = 1e-6
+LOOK_S = 0.25
+"""Two looks in a row are not further apart, if the broker is on time."""
 SEEN_S = 1.0
 """A lag that lasts longer than this has a sample of its own."""
 
@@ -118,8 +120,10 @@ def went_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None
     """Returns when a consumer that stood still at a sample first took something after it; None: nobody knows."""
     t0, t1 = before["time"], after["time"]
     pause, known = ((row.get("usual_pause_ms") or 0.0) / 1000 for row in (after, before))
-    if before["blocked_ms"] <= 0 or pause <= 0 or t1 <= t0:
+    if before["blocked_ms"] <= 0 or t1 <= t0:
         return None
+    if pause <= 0:
+        return _only_step(after, t0)
     since = t0 - before["blocked_ms"] / 1000
     if pause > known and since + FADED * pause > t0 and since + pause < t1 + STEP_S:
         return float(max(t0, min(since + pause, t1)))  # the longest pause so far is the one that ended here
@@ -127,6 +131,14 @@ def went_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None
     if after["blocked_ms"] > 0 and stopped > t0:
         return float(stopped - pause * ((stopped - t0) // pause)) if pause < stopped - t0 else float(stopped)
     return None
+
+
+def _only_step(after: Mapping[str, Any], t0: float) -> float | None:
+    """Returns when it took something, if it did so once: its lag grew up to the look before that."""
+    stopped = after["time"] - after["blocked_ms"] / 1000
+    most_s = after["time"] - (after.get("most_lag_ago_ms") or 0.0) / 1000
+    once = after["blocked_ms"] > 0 and t0 < stopped - LOOK_S <= most_s <= stopped
+    return float(stopped) if once else None
 
 
 def _extremes(

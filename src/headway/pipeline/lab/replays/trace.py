@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from headway.core.base import Reason
+from headway.core.clients import POLLS_PROTOCOL
 from headway.core.message import parse_shared_filter
 from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, curves, gone_on, next_tight, went_on
 from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
@@ -22,7 +23,8 @@ COLUMNS = (
     "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
-    "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes",
+    "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms", "unacked_ms",
+    "window_full_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -91,7 +93,7 @@ class ConsumerTrace:
         shared = is_shared(rows[0])
         left_out = shared or bool(rows[0].get("conflates"))
         rows = [*rows[:-1], _left(rows[-2], rows[-1])] if shared and len(rows) > 1 and rows[-1]["ended"] else rows
-        rows = on_the_clock(rows, lateness)
+        rows = [_whole(row) for row in on_the_clock(rows, lateness)]
         self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if left_out else []
         rows = [_as_taken(row) for row in rows] if left_out else rows
         first, last = rows[0], rows[-1]
@@ -105,6 +107,9 @@ class ConsumerTrace:
         self.policy_asked: str = first["policy_asked"]
         self.topics = _topics(last)
         """The filters by which its policy is chosen."""
+        reads_itself = first["protocol"] == POLLS_PROTOCOL
+        self.patience_asked_s = 0.0 if reads_itself else (first.get("patience_ms") or 0.0) / 1000
+        """For how long its client asked to be waited for at a job. A cursor's patience is replayed as recorded."""
         self.ended: str = last["ended"]
         self.begin: float = first["time"]
         self.recorded_end: float = last["time"]
@@ -189,7 +194,7 @@ class ConsumerTrace:
         return since if since is not None and since <= time else None
 
     def excused_until(self, time: float) -> float | None:
-        """Returns until when the client had patience for what filled its window, as of that time; None: nothing did.
+        """Returns until when the client was excused for what filled its window, as of that time; None: nothing did.
 
         Its window was filled between two samples, and emptied between two: both count in full."""
         before, after = self.sample_at(time), min(bisect_left(self.seen, time), len(self.seen) - 1)
@@ -228,6 +233,12 @@ class ConsumerTrace:
             if self.connected[index] and not self.connected[index - 1]:
                 return self.seen[index]
         return None
+
+
+def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a sample whose ages begin with what they are of, also where patience has kept meters from counting."""
+    raw = {"ack_age_ms": row.get("unacked_ms"), "credit_exhausted_ms": row.get("window_full_ms")}
+    return {**row, **{name: max(row[name], value) for name, value in raw.items() if value}}
 
 
 def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:

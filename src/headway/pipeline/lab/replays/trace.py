@@ -107,9 +107,7 @@ class ConsumerTrace:
         self.policy_asked: str = first["policy_asked"]
         self.topics = _topics(last)
         """The filters by which its policy is chosen."""
-        reads_itself = first["protocol"] == POLLS_PROTOCOL
-        self.patience_asked_s = 0.0 if reads_itself else (first.get("patience_ms") or 0.0) / 1000
-        """For how long its client asked to be waited for at a job. A cursor's patience is replayed as recorded."""
+        self.patience_asked_s = _patience_asked_s(first)
         self.ended: str = last["ended"]
         self.begin: float = first["time"]
         self.recorded_end: float = last["time"]
@@ -239,6 +237,11 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a sample whose ages begin with what they are of, also where patience has kept meters from counting."""
     raw = {"ack_age_ms": row.get("unacked_ms"), "credit_exhausted_ms": row.get("window_full_ms")}
     return {**row, **{name: max(row[name], value) for name, value in raw.items() if value}}
+
+
+def _patience_asked_s(row: Mapping[str, Any]) -> float:
+    """Returns for how long its client asked to be waited for at a job. A cursor's patience is replayed as recorded."""
+    return 0.0 if row["protocol"] == POLLS_PROTOCOL else (row.get("patience_ms") or 0.0) / 1000
 
 
 def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -65,8 +65,8 @@ ROOMS = {
 BESIDE = {
     "core": {"broker"},
     "core.policy": {
-        "action", "case", "causes", "condition", "decision", "evaluation", "flap", "policy", "rule", "rule_state",
-        "table", "trial", "verdict",
+        "action", "case", "causes", "condition", "decision", "evaluation", "flap",
+        "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {
         "channel", "conflation", "effects", "feed", "life", "observing", "options", "outlet", "poll", "reader",

@@ -21,6 +21,15 @@ class CatchUpTime:
         return min(sample.lag_bytes / gains, NEVER_S) if gains > 0 else NEVER_S
 
 
+class Guest:
+    """Whether a consumer without a name lags for longer than guests may."""
+
+    options: ClassVar[Mapping[str, Any]] = {"lag_s": 10.0}
+
+    def holds(self, look: Look, options: Mapping[str, Any], now: float) -> bool:
+        return not look.user and look.sample.lag_age > options["lag_s"]
+
+
 class Trim:
     """Who has a name keeps its newest records; who has none is told to come back when there is time for it."""
 

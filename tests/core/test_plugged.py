@@ -10,6 +10,7 @@ from tests.core.stage import STUCK, Client, Stage
 from headway.core.base import ConfigError, Names, Reason
 from headway.core.policy import (
     ACTIONS,
+    CONDITIONS,
     METERS,
     Look,
     MeterInfo,
@@ -18,6 +19,7 @@ from headway.core.policy import (
     parse_policy,
     parse_trials,
     plugged_action,
+    plugged_condition,
     plugged_meter,
     tell,
 )
@@ -55,6 +57,29 @@ class Shed:
         if self.answer is not None:
             return self.answer  # type: ignore[return-value]
         return [move("discard", "too much", which="oldest", keep_records=options["keep"])]
+
+
+class Crowded:
+    """Whether more records wait than a limit."""
+
+    def __init__(self) -> None:
+        self.options = {"limit": 20, "strict": False}
+        self.asked: list[dict[str, object]] = []
+        self.answer: object = ...
+
+    def holds(self, look: Look, options: dict[str, object], now: float) -> bool:
+        self.asked.append(options)
+        held = look.sample.lag_records > options["limit"]  # type: ignore[operator]
+        return held if self.answer is ... else self.answer  # type: ignore[return-value]
+
+
+@pytest.fixture
+def condition() -> Iterator[Crowded]:
+    crowded = Crowded()
+    CONDITIONS["my.crowded"] = plugged_condition("my.crowded", crowded, "test 1")
+    yield crowded
+    del CONDITIONS["my.crowded"]
+    METERS.made.clear()
 
 
 @pytest.fixture
@@ -160,6 +185,43 @@ def test_what_fails_is_told_once_and_counted_each_time(meter: Waiting) -> None:
     meter.error = None
     stage.run(1.0)
     assert len(stage.told("slow", "slow")) == 1
+
+
+def test_a_plugged_in_condition_is_asked_with_its_options_and_is_a_reading(condition: Crowded) -> None:
+    stage, _ = stuck_behind(policy('"my.crowded" = { limit = 30 }'))
+    verdict = stage.broker.verdicts.of("slow")[-1]
+    assert verdict.reason is Reason.PLUGIN
+    name = "my.crowded(limit = 30, strict = False)"
+    assert [(reading.meter, reading.value) for reading in verdict.readings] == [(name, 1.0)]
+    assert f"{name} holds" in verdict.text
+    assert condition.asked[0] == {"limit": 30, "strict": False}
+    for when, fires in [
+        ('"my.crowded" = { limit = 60 }', False), ('"my.crowded" = true', True),
+        ('"my.crowded" = true, lag_records = 60', False),
+        ('any = [{ "my.crowded" = true }, { lag_records = 60 }]', True),
+    ]:  # fmt: skip
+        assert bool(stuck_behind(policy(when))[0].broker.verdicts.of("slow")) is fires, when
+
+
+@pytest.mark.parametrize("answer", [None, 1, "yes"])
+def test_a_condition_that_fails_does_not_hold_and_is_told_by_its_name(condition: Crowded, answer: object) -> None:
+    condition.answer = answer
+    stage, _ = stuck_behind(policy('"my.crowded" = true'))
+    assert not stage.broker.verdicts.of("slow")
+    assert set(stage.broker.governor.plugged.failures) == {"my.crowded"}
+
+
+@pytest.mark.parametrize(("written", "says"), [
+    (5, "when.my.crowded: expected true, or a table of its options: limit, strict"),
+    ({"limt": 5}, "when.my.crowded: unknown option 'limt' (did you mean limit?)"),
+    ({"limit": "5"}, "when.my.crowded.limit: expected something like 20, not '5'"),
+])  # fmt: skip
+def test_a_mistake_in_a_condition_says_what_it_takes(condition: Crowded, written: object, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_policy({"name": "p", "rule": [{"when": {"my.crowded": written}, "then": "notify"}]})
+    assert says in str(error.value)
+    with pytest.raises(ConfigError, match=r"did you mean my\.crowded\?"):
+        parse_policy({"name": "p", "rule": [{"when": {"my.crowde": True}, "then": "notify"}]})
 
 
 def test_a_plugged_in_action_has_done_what_it_answers(meter: Waiting, action: Shed) -> None:
@@ -271,6 +333,8 @@ def test_what_is_no_plug_in_is_refused() -> None:
         plugged_meter("m", object(), "")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is not an action: an action has act"):
         plugged_action("a", object(), "")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="it is not a condition: a condition has holds"):
+        plugged_condition("c", object(), "")  # type: ignore[arg-type]
 
 
 def test_a_move_is_built_in_and_complete(action: Shed) -> None:

@@ -161,17 +161,18 @@ def test_a_reload_finds_what_was_installed_since(broker: BrokerProcess, installe
 
 def test_check_lists_what_is_plugged_in(installed: Path, tmp_path: Path) -> None:
     config = tmp_path / "headway.toml"
-    config.write_text(CONFIG)
+    config.write_text(CONFIG + '[[policy.rule]]\nwhen = { "patience.guest" = { lag_s = 5 } }\nthen = "notify"\n')
     result = CliRunner().invoke(app, ["check", str(config)])
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
     assert "plug-in catch_up_time meter of headway-patience 1.0" in lines
+    assert "plug-in patience.guest condition of headway-patience 1.0" in lines
     assert "plug-in patience.trim action of headway-patience 1.0" in lines
 
 
 @pytest.mark.parametrize(("rule", "message"), [
     ('when = { catch_up_tim = 5 }\nthen = "notify"', "unknown meter 'catch_up_tim' (did you mean catch_up_time?)"),
-    ('when = { zzz = 5 }\nthen = "notify"', "slow_fraction, catch_up_time, gone, odd, all, any)"),
+    ('when = { zzz = 5 }\nthen = "notify"', "slow_fraction, catch_up_time, gone, odd, patience.guest, all, any)"),
     ('when = { lag_age = 5 }\nthen = "zzz"', "delete_subscription, patience.trim, wild)"),
     ('when = { gone = 5 }\nthen = "notify"', "rule 1: gone of headway-odd 2 cannot be loaded (AttributeError: "),
     ('when = { lag_age = 5 }\nthen = { action = "patience.trim", kept = 5 }', "option of patience.trim 'kept'"),

@@ -23,14 +23,27 @@ class Names(dict[str, T]):
         super().__init__(built_in)
         self.what = what
         self._beside = beside
+        self.made: dict[str, T] = {}
+        """Those that were made of what a config says. They are found by their names, and not listed."""
         self.elsewhere: Callable[[], Mapping[str, Callable[[], T]]] = dict
 
-    def find(self, name: object) -> T:
-        """Returns the one of this name. Raises ConfigError with the names that there are, or what loading it raises."""
+    def __missing__(self, name: str) -> T:
+        return self.made[name]
+
+    def known(self) -> list[str]:
+        """Returns all names that there are."""
+        return list(dict.fromkeys([*self, *self.elsewhere()]))
+
+    def knows(self, name: object) -> bool:
+        return name in self or name in self.elsewhere()
+
+    def find(self, name: object, others: Sequence[str] = ()) -> T:
+        """Returns the one of this name. Raises ConfigError with the names that there are, or what loading it raises.
+        ``others`` could be meant, too."""
         if not isinstance(name, str) or name not in self:
             elsewhere = self.elsewhere()
             if not isinstance(name, str) or name not in elsewhere:
-                raise unknown(self.what, name, list(dict.fromkeys([*self, *elsewhere, *self._beside])))
+                raise unknown(self.what, name, list(dict.fromkeys([*self, *elsewhere, *others, *self._beside])))
             self[name] = elsewhere[name]()
         return self[name]
 

@@ -1,4 +1,5 @@
 """Plugged-in meters and actions, as the governor calls them: meters before a look, actions when their rules fire.
+A plugged-in condition is a meter here, too.
 
 A plug-in gets plain values and returns plain values, so it cannot reach into the broker. An exception that it raises
 does no harm: a meter that fails has no value, and an action that fails does nothing. Failures are counted. The first
@@ -42,7 +43,7 @@ class Plugged:
                 if value is not None:
                     values[name] = _number(value)
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
-                self._failed(name, error)
+                self._failed(METERS[name].condition or name, error)
         return msgspec.structs.replace(sample, plugged=values)
 
     def ask(self, subscription: Subscription, decision: Decision, sample: Sample, now: float, wall_s: float

@@ -16,7 +16,7 @@ from headway.core.base import ConfigError, Names, parse_count, parse_duration, p
 from headway.core.message import BadTopic, validate_filter
 from headway.core.policy.condition import Amount, parse_amount
 from headway.core.policy.meters import Look
-from headway.core.policy.table import read, read_flag, read_text
+from headway.core.policy.table import like, plain_options, read, read_flag, read_text
 from headway.core.selector import BadSelector, compile_selector
 
 
@@ -173,12 +173,12 @@ def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo
     defaults = getattr(plugged, "options", None)
     if not isinstance(defaults, Mapping) or not callable(getattr(plugged, "act", None)):
         raise ConfigError("it is not an action: an action has act(look, options, now) and a mapping of options")
-    if not all(isinstance(value, str | int | float) for value in defaults.values()):
+    if not plain_options(defaults):
         raise ConfigError("it is not an action: its options have to be texts, numbers, true or false")
     conflates = getattr(plugged, "conflates", False) is True
 
     def read_options(written: Mapping[str, Any]) -> Action:
-        found = {key: _like(defaults[key], written.get(key, defaults[key]), f"then.{key}") for key in defaults}
+        found = {key: like(defaults[key], written.get(key, defaults[key]), f"then.{key}") for key in defaults}
         return Action(ActionKind.PLUGIN, name=name, options=tuple(found.items()), conflates=conflates)
 
     return ActionInfo(ActionKind.PLUGIN, tuple(map(str, defaults)), read_options, plugged=plugged, origin=origin)
@@ -197,15 +197,6 @@ def move(action: str, text: str = "", **options: object) -> Move:
 def tell(text: str, **details: object) -> Move:
     """Returns a move that only announces a text, as an advisory ``told``."""
     return Move(None, text, details)
-
-
-def _like(default: object, value: object, where: str) -> object:
-    """Returns the value if it is of the type of the default. An integer may stand for a float."""
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is not type(default):
-        raise ConfigError(f"{where}: expected something like {default!r}, not {value!r}")
-    return value
 
 
 def _parse_discard(options: Mapping[str, object]) -> Action:

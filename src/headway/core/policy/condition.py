@@ -33,6 +33,7 @@ import msgspec
 
 from headway.core.base import ConfigError, format_count
 from headway.core.policy.meters import METERS, SHARE, Sample
+from headway.core.policy.plugged_condition import CONDITIONS, condition_meter
 
 Op = Literal[">", ">=", "<", "<="]
 DEPTH_MAX = 8
@@ -127,6 +128,8 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
         return (self,)
 
     def __str__(self) -> str:
+        if METERS[self.meter].condition:
+            return self.meter
         return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].unit.format)}"
 
 
@@ -233,7 +236,9 @@ def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
 
 
 def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
-    info = METERS.find(meter)
+    if not METERS.knows(meter) and CONDITIONS.knows(meter):
+        return Comparison(condition_meter(meter, value, where), ">", Amount(0.0))
+    info = METERS.find(meter, CONDITIONS.known())
     op: Op = "<" if info.floor else ">"
     amount: object = value
     if isinstance(value, str):

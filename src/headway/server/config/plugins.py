@@ -1,4 +1,4 @@
-"""Plug-ins: meters and actions of other distributions, found by their entry points when a config names them.
+"""Plug-ins: meters, conditions and actions of other distributions, found by entry points when a config names them.
 
 Only plug-ins that a config names are imported. They stay imported until the process ends.
 """
@@ -11,9 +11,18 @@ from importlib import metadata
 from typing import Any, TypeVar
 
 from headway.core.base import ConfigError
-from headway.core.policy import ACTIONS, METERS, ActionKind, Policy, plugged_action, plugged_meter
+from headway.core.policy import (
+    ACTIONS,
+    CONDITIONS,
+    METERS,
+    ActionKind,
+    Policy,
+    plugged_action,
+    plugged_condition,
+    plugged_meter,
+)
 
-METERS_GROUP, ACTIONS_GROUP = "headway.meters", "headway.actions"
+METERS_GROUP, CONDITIONS_GROUP, ACTIONS_GROUP = "headway.meters", "headway.conditions", "headway.actions"
 
 T = TypeVar("T")
 
@@ -21,6 +30,7 @@ T = TypeVar("T")
 def look_for_plugins() -> None:
     """Has names that are not built in looked up among the installed plug-ins from now on."""
     METERS.elsewhere = lambda: _installed(METERS_GROUP, plugged_meter)
+    CONDITIONS.elsewhere = lambda: _installed(CONDITIONS_GROUP, plugged_condition)
     ACTIONS.elsewhere = lambda: _installed(ACTIONS_GROUP, plugged_action)
 
 
@@ -28,7 +38,7 @@ def plugins_of(policies: Iterable[Policy]) -> list[tuple[str, str]]:
     """Returns the plug-ins that the policies use: the name, and the kind and origin of each."""
     found: dict[str, str] = {}
     for policy in policies:
-        found |= {name: f"meter of {METERS[name].origin}" for name in policy.plugged_meters()}
+        found |= {METERS[name].condition or name: METERS[name].plugin for name in policy.plugged_meters()}
         actions = [rule.then.name for rule in policy.rules if rule.then.kind is ActionKind.PLUGIN]
         found |= {name: f"action of {ACTIONS[name].origin}" for name in actions}
     return list(found.items())

@@ -1,6 +1,15 @@
 """Meters: the measurements of one consumer, and what each is called."""
 
-from headway.core.policy.meters.catalogue import METERS, SHARE, MeterInfo, PluggedMeter, plugged_meter, records, waiting
+from headway.core.policy.meters.catalogue import (
+    METERS,
+    NUMBER,
+    SHARE,
+    MeterInfo,
+    PluggedMeter,
+    plugged_meter,
+    records,
+    waiting,
+)
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.look import Look
@@ -9,7 +18,7 @@ from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.usual_pause import RARE_S, USUAL_MAX_S, UsualPause
 
 __all__ = [
-    "ANY_LUMP_BYTES", "Figures", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "PAUSES", "plugged_meter",
-    "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S", "USUAL_MAX_S", "UsualPause",
-    "waiting",
+    "ANY_LUMP_BYTES", "Figures", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "NUMBER", "PAUSES",
+    "plugged_meter", "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S", "USUAL_MAX_S",
+    "UsualPause", "waiting",
 ]

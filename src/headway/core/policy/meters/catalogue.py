@@ -86,6 +86,13 @@ class MeterInfo(msgspec.Struct, frozen=True):
     plugged: PluggedMeter | None = None
     origin: str = ""
     """The distribution it was plugged in from."""
+    condition: str = ""
+    """The plugged-in condition that it tells of."""
+
+    @property
+    def plugin(self) -> str:
+        """The kind of plug-in and its distribution, in words."""
+        return f"{'condition' if self.condition else 'meter'} of {self.origin}"
 
 
 def records(count: int) -> str:

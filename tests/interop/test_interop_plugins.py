@@ -17,7 +17,7 @@ from tests.interop.waiting import until
 from typer.testing import CliRunner
 
 from headway.cli.app import app
-from headway.core.policy import ACTIONS, METERS
+from headway.core.policy import ACTIONS, CONDITIONS, METERS
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
 
@@ -75,9 +75,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder))
     yield folder
-    for names, plugged in ((METERS, ("catch_up_time", "odd", "gone")), (ACTIONS, ("patience.trim", "wild"))):
+    meters, actions = ("catch_up_time", "odd", "gone"), ("patience.trim", "wild")
+    tables = (METERS, meters), (CONDITIONS, ("patience.guest",)), (ACTIONS, actions)
+    for names, plugged in tables:
         for name in plugged:
             names.pop(name, None)
+    METERS.made.clear()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ THROTTLED_S = 10.0
 """For so long the broker gets half of the time, a piece after the other."""
 PIECE_S = 0.4
 STALLS_S = (0.3, 3.0)
-"""Of more pauses than one."""
+"""The lengths of more pauses than one."""
 LATE_LOOK_S = 0.05
 
 

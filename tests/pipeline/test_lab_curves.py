@@ -203,6 +203,14 @@ def test_a_member_that_ends_leaves_a_lag_that_was_not_its_own() -> None:
     assert trace(full).credit.since(19.9) == pytest.approx(5.0)
 
 
+def test_a_window_is_full_up_to_the_acknowledgement_after_which_it_was_full_again() -> None:
+    ages_s = (1, 2, 3, 0.4, 1.4, 0, 0.5)
+    rows = [one | {"credit_exhausted_ms": age * 1000.0} for one, age in zip(stuck(*[0] * 7), ages_s, strict=True)]
+    credit = trace(rows).credit
+    assert [credit.since(time) for time in (2.5, 2.7, 4.0)] == [-1.0, 2.6, 2.6]
+    assert credit.since(5.2) is None  # at the sample there it had room
+
+
 def test_a_last_sample_has_the_ages_of_the_last_look() -> None:
     rows = stuck(0, 1, 2, 3, 4, 4, ended="client_gone")
     assert trace(rows).blocked.since(4.9) == pytest.approx(0.0)

@@ -54,6 +54,7 @@ class Stretches:
         before: Mapping[str, Any] | None = None
         for row in rows:
             moved = went_on(before, row) if before is not None and column == "blocked_ms" else None
+            was_so = before is not None and before[column] > 0
             of_last_look = row["ended"] and before is not None and 0 < before[column] <= row[column]
             before = row
             if moved is not None and self._until:
@@ -65,6 +66,8 @@ class Stretches:
             if self._since and (since <= self._since[-1] + _SAME_S or of_last_look):
                 self._until[-1] = time
             else:
+                if was_so and column == "credit_exhausted_ms":
+                    self._until[-1] = max(self._until[-1], since)  # a full window gets a record for each that it settles
                 self._since.append(since)
                 self._until.append(time)
         if self._until and rows[-1][column] >= STUCK_S * 1000:

@@ -10,7 +10,7 @@ import pytest
 from headway.core.base.errors import ConfigError
 from headway.pipeline.lab.plans.candidates import Candidate, Goal, parse_plan
 from headway.pipeline.lab.plans.served import with_policies
-from headway.pipeline.lab.recommend import recommend, recommended_toml
+from headway.pipeline.lab.recommend import _predicted, recommend, recommended_toml
 from headway.pipeline.lab.score import Score, _mark_pareto, judge
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config.reading import parse_settings
@@ -106,6 +106,12 @@ def test_what_is_recommended_is_a_config_whatever_the_pool(memory: int) -> None:
         if memory == 64_000_000:
             pool = settings.pools[""]
             assert (pool.memory_bytes, pool.disk_bytes, pool.client_share) == run.limits(candidate.pool)
+
+
+def test_a_time_to_find_is_told_only_of_who_finds_somebody() -> None:
+    """Of others it is how long the missed were behind: no figure of theirs."""
+    assert "3 missed, nobody found;" in _predicted(one("nothing", "nothing", missed=3, find_ms=90_000.0))
+    assert "3 missed, found in 90 s (median);" in _predicted(one("a", missed=3, noticed=1, find_ms=90_000.0))
 
 
 def test_names_of_strangers_do_not_break_out_of_the_comments() -> None:

@@ -138,7 +138,8 @@ def _table(scores: Sequence[Score]) -> Table:
         style = "bold green" if one.recommended else "" if one.within_goal else "dim"
         cells = (
             printable(one.candidate),
-            *map(format_count, (one.false_verdicts, one.missed)), format_duration(one.find_ms / 1000),
+            *map(format_count, (one.false_verdicts, one.missed)),
+            format_duration(one.find_ms / 1000) if one.found_any else "–",
             *map(format_count, (one.hit, one.false_positives, one.unknown, one.records_gone)),
             format_size(one.memory_peak_bytes), format_size(one.disk_peak_bytes),
             format_duration(one.producer_stall_ms / 1000),

@@ -138,10 +138,11 @@ def _head(
 
 def _predicted(one: Score) -> str:
     stall = format_duration(one.producer_stall_ms / 1000)
+    found = f"found in {format_duration(one.find_ms / 1000)} (median)" if one.found_any else "nobody found"
     return (
         f"{format_count(one.hit)} of {format_count(one.consumers)} consumers hit, "
         f"{format_count(one.false_positives)} of them wrongly; {format_count(one.false_verdicts)} false verdicts, "
-        f"{format_count(one.missed)} missed, found in {format_duration(one.find_ms / 1000)} (median); "
+        f"{format_count(one.missed)} missed, {found}; "
         f"{format_count(one.records_gone)} records not given; "
         f"at most {format_size(one.memory_peak_bytes)} in memory, {format_size(one.disk_peak_bytes)} on disk; "
         f"publishers held back for {stall}"

@@ -75,6 +75,11 @@ class Score(msgspec.Struct):
     """The longest time for which one that was stuck was not cut off."""
 
     @property
+    def found_any(self) -> bool:
+        """Tells whether it finds anybody at all; else the time to find is only that of the missed."""
+        return self.noticed > 0
+
+    @property
     def records_gone(self) -> int:
         """The records that some consumer was not given."""
         return self.records_lost + self.records_conflated

@@ -67,7 +67,7 @@ class Stretches:
                 self._until[-1] = time
             else:
                 if was_so and column == "credit_exhausted_ms":
-                    self._until[-1] = max(self._until[-1], since)  # a full window gets a record for each that it settles
+                    self._until[-1] = max(self._until[-1], since)  # it gets a record for each it settles
                 self._since.append(since)
                 self._until.append(time)
         if self._until and rows[-1][column] >= STUCK_S * 1000:

@@ -76,7 +76,9 @@ def test_who_acknowledges_has_it_at_the_next_tick() -> None:
     for number in range(3):
         stage.consumer(f"c{number}", "t", qos=number)
     asks(stage, qos=1)
+    assert len(stage.broker.registry.timers) == 1
     stage.run(0.3)
+    assert not len(stage.broker.registry.timers), "nobody waits for its time any more"
     told = only(stage, owed=3, got=3)
     assert (told["topic"], told["client"], told["timeout_ms"]) == ("t", "p", 10_000)
     nothing_left(stage)

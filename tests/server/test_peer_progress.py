@@ -137,6 +137,15 @@ def test_small_pieces_are_few_for_all_together() -> None:
     assert sum(budget.take(TRIED_BYTES, 99.0) for _ in range(1000)) == PIECES_MAX // each, "not what was saved up"
 
 
+def test_one_record_that_is_sent_again_is_no_loss(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(1, 20):  # as when the acknowledgement of the last one of a full window comes late
+        figures = {"sent_bytes": 11_000, "resent_bytes": 1000 if number > 3 else 0, "window": 50_000}
+        info = info_of(pair, acked_bytes=10_000, **figures)
+        progress.look(info, number / 2, 0.0)
+        assert not progress.state(info).retransmitting
+
+
 @pytest.mark.parametrize(("retransmits", "usual_s"), [(0, 4.0), (3, 0.5)])
 def test_a_pause_in_which_bytes_are_sent_again_is_no_habit(pair: Pair, retransmits: int, usual_s: float) -> None:
     progress = PeerProgress()

@@ -56,6 +56,8 @@ LOSS_SHARE = 0.03
 """A network that loses more than this share of the bytes is at fault. What a host with full buffers drops is not lost
 on the way, so losses count only while the window is open."""
 RESENT_TRIES = 2
+LOSS_BYTES_MIN = 16 * 1024
+"""A single record that was sent again, because its acknowledgement came late, is no share of less than this."""
 SILENT_MS = 1000
 SILENT_TRIES = 3
 _INFO_BYTES = 232
@@ -178,7 +180,7 @@ class PeerProgress:
             sent, resent = sent + info.sent_bytes - before[0], resent + info.resent_bytes - before[1]
             self._losses = (since, sent, resent)
         if now - since > LOSS_WINDOW_S:
-            self._lossy = resent > LOSS_SHARE * max(1, sent)
+            self._lossy = sent >= LOSS_BYTES_MIN and resent > LOSS_SHARE * sent
             self._losses = (now, 0, 0)
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:

@@ -211,6 +211,20 @@ def test_a_window_is_full_up_to_the_acknowledgement_after_which_it_was_full_agai
     assert credit.since(5.2) is None  # at the sample there it had room
 
 
+@pytest.mark.parametrize(("seq", "at"), [(0, 3.0), (7, 0.0)])
+def test_old_records_wait_since_the_consumer_began(seq: int, at: float) -> None:
+    """It came to a queue of old records 0.2 s before its first sample. If there were samples before, it was there."""
+    rows = [
+        one | {"seq": seq + number, "lag_age_ms": 9000.0 if not number else 1000.0 * number + 200.0}
+        for number, one in enumerate(samples(rate(0), rate(0), 8))
+    ]
+    for one in rows:
+        one |= {"offered_records": 500, "offered_bytes": 50_000, "lag_records": 500, "lag_bytes": 50_000}
+    found = replay(trace(rows), {"when": {"lag_age": "3100ms"}, "then": "notify"}).found
+    assert found is not None
+    assert found.time == pytest.approx(at, abs=0.21)
+
+
 def test_a_last_sample_has_the_ages_of_the_last_look() -> None:
     rows = stuck(0, 1, 2, 3, 4, 4, ended="client_gone")
     assert trace(rows).blocked.since(4.9) == pytest.approx(0.0)

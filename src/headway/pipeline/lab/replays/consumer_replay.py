@@ -47,7 +47,8 @@ class ConsumerReplay:
         self.end, self.end_records, self._capacity = trace.at(begin)
         late = begin > trace.begin
         self.position = self.end if late else trace.start_bytes
-        self.meter = Meter(begin if late else trace.times[0], int(self.position), trace.lateness)
+        since = trace.times[0] if trace.waits_from is None else trace.waits_from
+        self.meter = Meter(begin if late else since, int(self.position), trace.lateness)
         self._looked = late
         """Whether the governor has looked at it; it did when the first sample was taken."""
         self.conflating = False

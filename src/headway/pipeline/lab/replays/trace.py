@@ -38,6 +38,8 @@ CUT_BY_BROKER = frozenset(
 """Reasons of ends that a policy or a pool brought about; under another they might not have come."""
 HELD_MS = 1000.0
 """A consumer that acknowledges sooner than this is in time for any policy."""
+FIRST_S = 1.0
+"""The first sample of a consumer is taken within this time."""
 _SAME_S = 0.05
 """The most by which two samples of one blocked stretch differ in its beginning."""
 
@@ -93,9 +95,8 @@ class ConsumerTrace:
         """``rows``: its samples in order, ``time`` in seconds; ``horizon``: when the recording ends; ``lateness``: of
         the broker that recorded them."""
         self.lateness = lateness
-        shared = is_shared(rows[0])
-        left_out = shared or bool(rows[0].get("conflates"))
-        rows = [*rows[:-1], _left(rows[-2], rows[-1])] if shared and len(rows) > 1 and rows[-1]["ended"] else rows
+        left_out = is_shared(rows[0]) or bool(rows[0].get("conflates"))
+        rows = _without_last_look(rows) if is_shared(rows[0]) else rows
         rows = [_whole(row) for row in on_the_clock(rows, lateness)]
         self.own_share = [_own_share(before, after) for before, after in pairwise(rows)] if left_out else []
         rows = [_as_taken(row) for row in rows] if left_out else rows
@@ -116,6 +117,8 @@ class ConsumerTrace:
         self.recorded_end: float = last["time"]
         self.extrapolated = last["ended"] in CUT_BY_BROKER and last["time"] < horizon
         self.end: float = horizon if self.extrapolated else last["time"]
+        self.waits_from = _waits_from(rows)
+        """The earliest time since which records can have waited for it; None: what it was offered tells."""
         self.start_bytes = float(first["offered_bytes"] - first["lag_bytes"])
         """The position of the consumer at the first sample."""
 
@@ -247,6 +250,16 @@ def _patience_asked_s(row: Mapping[str, Any]) -> float:
     return 0.0 if row["protocol"] == POLLS_PROTOCOL else (row.get("patience_ms") or 0.0) / 1000
 
 
+def _waits_from(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Returns when a subscription began whose first sample is there: at that sample, or a little before. No record
+    waits longer than its consumer exists, as meters count it; the first sample may tell the age of the record."""
+    first, following = rows[0], rows[min(1, len(rows) - 1)]
+    if first["seq"]:
+        return None
+    waited_s = following["lag_age_ms"] / 1000 if following["lag_records"] > 0 and not following["ended"] else 0.0
+    return float(min(first["time"], max(first["time"] - FIRST_S, following["time"] - waited_s)))
+
+
 def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:
     if row.get("topics"):
         return tuple(row["topics"].split("\n"))
@@ -261,12 +274,16 @@ def is_shared(row: Mapping[str, Any]) -> bool:
     return parse_shared_filter(row["filter"]) is not None or row["protocol"].startswith("amqp")
 
 
-def _left(before: Mapping[str, Any], last: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the last sample of a group's member with the figures of the one before: what it held and had not
-    acknowledged waits for the others again, and it was not looked at any more."""
+def _without_last_look(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Returns the samples of a group's member, the last one with the figures of the one before if it has ended: what it
+    held and had not acknowledged waits for the others again, and it was not looked at any more."""
+    if len(rows) < 2 or not rows[-1]["ended"]:
+        return rows
+    before, last = rows[-2:]
     passed_ms = (last["time"] - before["time"]) * 1000
     ages = {name: before[name] + passed_ms for name in AGES if before[name] > 0}
-    return {**before, **ages, **{name: last[name] for name in ("time", "seq", "ended", "connected")}}
+    ended = {**before, **ages, **{name: last[name] for name in ("time", "seq", "ended", "connected")}}
+    return [*rows[:-1], ended]
 
 
 def _own_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:

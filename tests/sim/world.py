@@ -34,6 +34,10 @@ from headway.core.routing.registry import Limits
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 
 
+SETTLES_S = 130
+"""A rule that went to and fro takes up to a minute to step back; a second one may begin when it has."""
+
+
 class World:
     STATES = 0.5
     """How often there is a declared state."""
@@ -254,7 +258,7 @@ class World:
 
     def turn(self) -> None:
         """Everything that came goes out; healthy clients take it at once."""
-        for _ in range(10_000):
+        for _ in range(100_000):
             self.broker.flush(self.now)
             self.carry_out()
             busy = False
@@ -357,7 +361,9 @@ class World:
             if client.stream is None and self.rng.random() < 0.7 and self.now >= client.away_until_s:
                 client.connect(clean=False)
         self.turn()
-        for _ in range(120):
+        for quarter in range(4 * SETTLES_S):
+            if quarter >= 120 and not self.broker.registry.watched:
+                break
             self.pass_time(0.25)
             self.turn()
             audit.after_turn(self)

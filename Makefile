@@ -16,7 +16,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto java
+.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser java
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
@@ -51,7 +51,7 @@ types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
-test: style mosquitto java
+test: style mosquitto browser java
 	@$(MAKE) -j 2 suite types
 
 # Four workers on two cores, as each waits for others now and then; one has all that shares a Spark session
@@ -128,6 +128,20 @@ mosquitto:
 			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
 		else \
 			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+		fi; fi
+
+# MQTT over WebSocket is tested with mqtt.js, in node and in a page in Chromium. Where they cannot be had, those tests
+# are skipped.
+BROWSER := node-mqtt node-browserify chromium-headless-shell
+browser:
+	@if [ ! -e /usr/share/nodejs/mqtt ] || ! command -v node browserify >/dev/null || \
+		! { command -v chromium || command -v chromium-headless-shell || command -v google-chrome; } >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null || \
+			echo "$(BROWSER) cannot be installed: the tests with a browser are skipped" >&2; \
+		else \
+			echo "The tests with a browser are skipped without: sudo apt-get install -y --no-install-recommends $(BROWSER)" >&2; \
 		fi; fi
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

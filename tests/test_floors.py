@@ -51,8 +51,8 @@ ROOMS = {
         "clients", "governance", "telemetry",
     ],
     "server": [
-        "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "engine", "peers", *PROTOCOLS,
-        "http", "streams", "admin",
+        "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "websocket", "engine", "peers",
+        *PROTOCOLS, "http", "streams", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],

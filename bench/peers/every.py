@@ -11,10 +11,12 @@ from bench.peers.nats import NatsServer
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import Rabbitmq
 from bench.peers.redis import Redis
+from bench.peers.web import HeadwayWeb, MosquittoWeb, NatsServerWeb
 
 EVERY: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Limit(), Headway(), HeadwayAmqp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
+        HeadwayWeb(), MosquittoWeb(), NatsServerWeb(),
     )
 }  # fmt: skip

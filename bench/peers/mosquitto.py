@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bench.peers.peer import Instance, Peer
 from bench.wires.mqtt import Mqtt
 
@@ -20,7 +22,7 @@ log_type error
 log_type warning
 set_tcp_nodelay false
 """
-    why = (
+    why: Sequence[str] = (
         "persistence false, sys_interval 0, log_type: nothing that is not asked for here is done.",
         "set_tcp_nodelay: true for the latency workload, as its manual advises; for all others false, the default: "
         "fan-out is faster so.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bench.peers.peer import Instance, Peer
 from bench.wires.nats import Nats
 
@@ -14,7 +16,7 @@ class NatsServer(Peer):
 host: 127.0.0.1
 port: {port}
 """
-    why = (
+    why: Sequence[str] = (
         "Core NATS as it comes. Who has more than max_pending (64 MB) waiting, or takes nothing for write_deadline "
         "(10 s), is a slow consumer and disconnected.",
     )

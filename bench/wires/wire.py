@@ -34,6 +34,8 @@ class Wire(ABC):
 
     noise = b""
     """Bytes that the server may send between deliveries, of its own accord."""
+    slack_bytes = 0
+    """Bytes that may come beside deliveries, once for many of them."""
     ack_every = 0
     """The number of deliveries that a subscriber acknowledges at once; 0: none are acknowledged."""
 
@@ -120,6 +122,6 @@ def measure(
     if wire.noise:
         got = got.replace(wire.noise, b"")
     size, at = got.index(second) - got.index(first), got.index(first)
-    if len(got) != 2 * size:
+    if not 0 <= len(got) - 2 * size <= wire.slack_bytes:
         raise PeerFailed(f"two deliveries are {len(got)} bytes and not twice {size}")
     return Frame(size, at)

@@ -85,6 +85,7 @@ class Raw:
         self.read_bytes = 0
         self.next_id = 0
         self.client_id = client_id
+        self.opened(port)
         if connect:
             fields.setdefault("clean_start", True)
             self.send(encode_connect(Connect(version, client_id, **fields)))
@@ -102,6 +103,9 @@ class Raw:
     def close(self) -> None:
         """Vanish without a word."""
         self.sock.close()
+
+    def opened(self, port: int) -> None:
+        """What comes before the first packet, where the protocol is carried in something else."""
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -165,6 +169,10 @@ class Raw:
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
+    def unwrapped(self, data: bytes) -> bytes:
+        """The protocol's own bytes."""
+        return data
+
     def read(self, seconds: float = 0.0) -> bool:
         """Take in what has come, waiting so long for it. False when nothing came (or nothing more can)."""
         data = None if self.ended else received(self.sock, seconds)
@@ -172,7 +180,7 @@ class Raw:
             self.ended |= data is not None
             return False
         self.read_bytes += len(data)
-        for item in self.decoder.feed(data):
+        for item in self.decoder.feed(self.unwrapped(data)):
             self.inbox.extend(messages_of(item))
         assert self.decoder.error is None, self.decoder.error
         return True

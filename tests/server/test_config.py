@@ -337,3 +337,18 @@ def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
 
 def test_there_is_some_memory() -> None:
     assert 1_000_000 < host_limits.memory_bytes() < 1 << 60
+
+
+def test_a_websocket_listener() -> None:
+    text = (
+        '[listeners.web]\nurl = "ws://127.0.0.1"\n[listeners.app]\nurl = "ws://[::1]:9001"\npath = "/live"\n'
+        'origins = ["https://*.example.com", "null", "*", "http://localhost:3000", "https://[::1]"]\n'
+    )
+    settings = parse_settings(text)
+    web, app = settings.listeners["web"], settings.listeners["app"]
+    assert str(web.url) == "ws://127.0.0.1:8083"
+    assert (web.paths, web.origins) == (("/mqtt", "/"), None)
+    assert (app.paths, len(app.origins or ())) == (("/live",), 5)
+    assert (web.packet_bytes_max, web.in_flight_max) == (1_000_000, 1024)
+    assert "path /mqtt, pages of this host" in describe(settings)
+    assert "path /live, pages of https://*.example.com, null" in describe(settings)

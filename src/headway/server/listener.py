@@ -7,10 +7,12 @@ import logging
 import socket
 from collections.abc import Callable
 
+from headway.core.log import Pool
 from headway.server.config import ListenerTable
-from headway.server.connections import Connection, Peer, PlainStream, bound
+from headway.server.connections import Announcement, ByteStream, Connection, Peer, PlainStream, bound, is_trusted
 from headway.server.engine import Engine
-from headway.server.protocols import PROTOCOLS, peer_of
+from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
+from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
 
@@ -28,6 +30,12 @@ class Listener:
         self.engine = engine
         self.name = name
         self.table = table
+        self._scheme = table.url.kind
+        origins = None if table.origins is None else tuple(table.origins)
+        self._rules = Rules(table.paths, origins, SUBPROTOCOLS, table.compression, tuple(table.trusted_given or ()))
+        pool = engine.broker.registry.pool_of(name)
+        self._shared = SharedDeflate(pool, engine.now) if table.compression else None
+        """Frames that were compressed of late; None: nothing is compressed."""
         self.sock = bound(table.url.host, table.url.port)
 
     @property
@@ -75,11 +83,28 @@ class Listener:
             log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
             sock.close()
             return
+        if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):
+            engine.connections_refused += 1
+            log.info("refused %s: listeners.%s takes the PROXY protocol from trusted_proxies only", address, self.name)
+            sock.close()
+            return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
-        connection = Connection(engine, PlainStream(sock), address, self.name, pool, engine.now())
+        connection = Connection(engine, self._stream(sock, pool), address, self.name, pool, engine.now())
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
-        connection.start(PEERS[self.table.url.scheme](engine, connection, self.table))
+        announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
+        connection.start(PEERS[self._scheme.protocol](engine, connection, self.table), announcement)
+
+    def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
+        stream: ByteStream = PlainStream(sock)
+        if self._scheme.websocket:
+            filler = PROTOCOLS[self._scheme.protocol].filler
+            loop, shared = self.engine.loop, self._shared
+            if shared is not None:
+                stream = CompressedStream(stream, self._rules, filler, loop, pool, shared)
+            else:
+                stream = WebSocketStream(stream, self._rules, filler, loop, pool)
+        return stream

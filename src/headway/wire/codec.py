@@ -30,5 +30,9 @@ class Codec(NamedTuple):
     dialects: tuple[type[Dialect], ...] = ()
     """Dialects of subscriptions that the journal keeps: msgspec structs, each with a tag of its own as ``dialect``. One
     dialect may lack the tag, as the first one does."""
+    subprotocols: tuple[str, ...] = ()
+    """Names of the protocol in a WebSocket's handshake; none: it is not spoken there."""
+    filler: bytes = b""
+    """A packet of the broker that says nothing. It completes a WebSocket's frame."""
     queues: QueueForm | None = None
     """Set by one protocol."""

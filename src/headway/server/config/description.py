@@ -36,7 +36,11 @@ def describe(settings: Settings) -> str:
         access = "anonymous allowed" if listener.allows_anonymous(bool(settings.auth.users)) else "users only"
         limits = f"packets to {format_size(listener.packet_bytes_max)}"
         connections = f"{format_count(listener.connections_max)} connections"
-        rows.append((f"listener {name}", f"{listener.url}  {access}, {connections}, {limits}"))
+        pages = ""
+        if listener.url.kind.websocket:
+            origins = "this host" if listener.origins is None else ", ".join(listener.origins) or "no host"
+            pages = f", path {listener.paths[0]}, pages of {origins}"
+        rows.append((f"listener {name}", f"{listener.url}  {access}, {connections}, {limits}{pages}"))
     rows.append(("admin", str(settings.server.admin or "none")))
     for name, pool in settings.pools.items():
         disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"

@@ -29,12 +29,18 @@ from headway.core.message import BadKey, BadTopic, KeyExtractor, compile_key, va
 from headway.server.config import host_limits
 from headway.server.config.auth import check_digest, check_hash
 from headway.server.config.wildcards import with_hint
-from headway.server.protocols import PROTOCOLS
+from headway.server.protocols import SCHEMES, Scheme
 
 T = TypeVar("T")
 
 NAME_CHARS_MAX = 100
+_WEB_PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?(\[[0-9a-fA-F:]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1"))
 
 
 class Url(NamedTuple):
@@ -43,6 +49,11 @@ class Url(NamedTuple):
     scheme: str
     host: str
     port: int
+
+    @property
+    def kind(self) -> Scheme:
+        """The scheme of a listener, described."""
+        return SCHEMES[self.scheme]
 
     @property
     def loopback(self) -> bool:
@@ -241,10 +252,32 @@ def _fsync(value: object) -> str | float:
 
 def _listener(value: object) -> Url:
     scheme = value.partition(":")[0].strip() if isinstance(value, str) else ""
-    if scheme in PROTOCOLS or not scheme or "://" not in str(value):
-        name = scheme if scheme in PROTOCOLS else next(iter(PROTOCOLS))
-        return parse_url(value, name, PROTOCOLS[name].port)
-    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(PROTOCOLS)})")
+    if scheme in SCHEMES or not scheme or "://" not in str(value):
+        name = scheme if scheme in SCHEMES else next(iter(SCHEMES))
+        return parse_url(value, name, SCHEMES[name].port)
+    raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(SCHEMES)})")
+
+
+def _web_path(value: object) -> str:
+    if not isinstance(value, str) or not _WEB_PATH.fullmatch(value):
+        raise ConfigError(f'{shown(value)} is not the path of a URL, such as "/mqtt"')
+    return value
+
+
+def _origin(value: object) -> str:
+    if not isinstance(value, str) or not _ORIGIN.fullmatch(value):
+        raise ConfigError(
+            f'{shown(value)} is not an origin: "https://app.example.com", "https://*.example.com", "null" (pages from '
+            'files), or "*" (all)'
+        )
+    return value
+
+
+def _network(value: object) -> Network:
+    try:
+        return ipaddress.ip_network(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ConfigError(f'{shown(value)} is not an address or a network such as "10.0.0.0/8"') from None
 
 
 def _admin(value: object) -> Url | None:
@@ -278,5 +311,8 @@ Hash = Annotated[str, _reads(check_hash)]
 Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]
 Keep_ = Annotated[Keep, _reads(_keep)]
+Network_ = Annotated[Network, _reads(_network)]
+WebPath = Annotated[str, _reads(_web_path)]
+Origin = Annotated[str, _reads(_origin)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

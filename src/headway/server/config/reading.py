@@ -217,6 +217,15 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
             )
         if listener.allow_anonymous_given is False and not settings.auth.users:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
+        of_websocket = {"path": listener.path_given, "origins": listener.origins, "compression": listener.compression}
+        for key, given in of_websocket.items():
+            if given not in (None, False) and not url.kind.websocket:
+                yield f"{where}.{key}: is for WebSockets, and {url} is none (ws://)"
+        if listener.trusted_given is not None and not listener.proxy_protocol and not url.kind.websocket:
+            yield (
+                f"{where}.trusted_proxies: needs proxy_protocol = true; without it, it is for WebSockets "
+                "(X-Forwarded-For)"
+            )
         pool = settings.pools.get(name) or settings.pools[""]
         if (
             listener.packet_bytes_given is not None

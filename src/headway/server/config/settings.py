@@ -5,6 +5,7 @@ The defaults here are those of ``defaults.toml``; a test compares the two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,7 @@ from headway.core.message import compile_key
 from headway.core.policy import Policy
 from headway.server.config import host_limits
 from headway.server.config.fields import (
+    LOOPBACK,
     AdminUrl,
     Column,
     Digest,
@@ -28,11 +30,15 @@ from headway.server.config.fields import (
     ListenerUrl,
     Memory,
     Name,
+    Network,
+    Network_,
+    Origin,
     Path_,
     Share,
     Text,
     Topic,
     Url,
+    WebPath,
     count,
     duration,
     memory,
@@ -45,6 +51,7 @@ KIB, MIB = 1024, 1024 * 1024
 DAY_S = 86_400.0
 DISK_BYTES = 1_000_000_000
 MQTT_PACKET_BYTES_MAX = 268_435_460
+WEB_PATHS = ("/mqtt", "/")
 EXPIRY_MAX_S = 4_294_967_294.0
 
 
@@ -97,15 +104,34 @@ class ListenerTable(Table):
     session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
         default=7 * DAY_S, alias="session_expiry_max"
     )
+    path_given: WebPath | None = Field(default=None, alias="path")
+    origins: list[Origin] | None = None
+    """Origins of the pages that may open a WebSocket; None: those of this host (``server/websocket/handshake.py``)."""
+    compression: bool = False
+    """Whether messages of a WebSocket are compressed for clients that take it."""
+    proxy_protocol: bool = False
+    """Whether each connection begins with a header of the PROXY protocol (``server/connections/proxied.py``)."""
+    trusted_given: list[Network_] | None = Field(default=None, alias="trusted_proxies")
+    """Proxies that may say whose connection it is. X-Forwarded-For counts only where they are given."""
     pool: PoolTable | None = None
 
     @property
+    def proxies(self) -> Sequence[Network]:
+        """Proxies whose PROXY header counts."""
+        return LOOPBACK if self.trusted_given is None else self.trusted_given
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the WebSocket."""
+        return WEB_PATHS if self.path_given is None else (self.path_given,)
+
+    @property
     def packet_bytes_max(self) -> int:
-        return self.packet_bytes_given or PROTOCOLS[self.url.scheme].packet_bytes_max
+        return self.packet_bytes_given or PROTOCOLS[self.url.kind.protocol].packet_bytes_max
 
     @property
     def in_flight_max(self) -> int:
-        return self.in_flight_given or PROTOCOLS[self.url.scheme].in_flight_max
+        return self.in_flight_given or PROTOCOLS[self.url.kind.protocol].in_flight_max
 
     def allows_anonymous(self, users: bool) -> bool:
         """Returns whether clients may come in without a user name: as written, else on loopback if there are no

@@ -8,12 +8,15 @@ from headway.server.connections.linger import Lingering
 from headway.server.connections.logins import Logins
 from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.pending_replies import PendingReplies
+from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
 from headway.server.connections.reassembly import PartialPacket, Reassembly
+from headway.server.connections.socket_outlet import ended
 from headway.server.connections.sockets import bound
 from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
-    "bound", "BUDGET_WORK", "Buffer", "ByteStream", "Connection", "Connections", "End", "Ends", "ITEMS_MAX",
-    "Lingering", "Logins", "Opening", "PartialPacket", "Peer", "PendingReplies", "PieceBudget", "PlainStream",
-    "Reassembly", "Steps", "StreamError", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
+    "Announcement", "bound", "BUDGET_WORK", "Buffer", "ByteStream", "client_of", "Connection", "Connections", "End",
+    "ended", "Ends", "is_trusted", "ITEMS_MAX", "Lingering", "Logins", "Networks", "Opening", "PartialPacket", "Peer",
+    "PendingReplies", "PieceBudget", "PlainStream", "Reassembly", "shown", "Steps", "StreamError", "SUBSCRIBE_WORK",
+    "TURN_WORK", "TurnBudget",
 ]

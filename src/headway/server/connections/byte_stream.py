@@ -31,13 +31,18 @@ Buffer = bytes | bytearray | memoryview
 class StreamError(ConnectionError):
     """The stream is over, for a reason of its own that ``str`` gives in plain words."""
 
-    def __init__(self, text: str, reason: Reason = Reason.CLIENT_GONE) -> None:
+    def __init__(self, text: str, reason: Reason = Reason.CLIENT_GONE, *, polite: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
+        self.polite = polite
+        """Whether the peer can still be told."""
 
 
 class Opening(Protocol):
     """The waiter for a stream to get ready: the connection, or the stream above."""
+
+    address: str
+    """The client's, with its port. A proxy that is trusted says which it is."""
 
     def opened(self) -> None: ...
     def close(self, reason: Reason, text: str = "") -> None: ...
@@ -85,14 +90,20 @@ class ByteStream(ABC):
     def flush(self) -> bool:
         """Sends what is unsent. Returns whether the kernel has taken any of it."""
 
+    def complete(self) -> None:  # noqa: B027
+        """Completes what was announced to the peer: no bytes follow for now, and a packet of the protocol has ended."""
+
     @abstractmethod
     def acknowledged(self, wire_bytes: int) -> int:
         """Returns how many of the bytes that were taken are among the first ``wire_bytes`` on the wire."""
 
+    def leaving(self, reason: Reason, text: str) -> None:  # noqa: B027
+        """Tells the stream why it is going to end."""
+
     @abstractmethod
     def last_words(self, words: Sequence[Buffer]) -> list[Buffer]:
         """Ends the stream. Returns the bytes that are still to be sent on the socket: these words, as the peer reads
-        them."""
+        them. The last of them is the protocol's last packet."""
 
     @abstractmethod
     def close(self) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections.byte_stream import Buffer, ByteStream
+from headway.server.connections.byte_stream import Buffer, ByteStream, StreamError
 from headway.server.connections.linger import Lingering
+from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended, lost
 from headway.server.connections.states import CLOSED
@@ -73,8 +74,8 @@ class Peer(Protocol):
 
 class Connection(SocketOutlet):
     __slots__ = (
-        "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes", "peer_side", "pool",
-        "read_bytes", "reading_paused_by", "reassembly", "username",
+        "_read_due", "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes", "peer_side",
+        "pool", "read_bytes", "reading_paused_by", "reassembly", "username",
     )  # fmt: skip
     host: Host
 
@@ -98,14 +99,23 @@ class Connection(SocketOutlet):
         checked), ``replies`` (it does not read its answers), ``journal`` (the journal does not have its session yet),
         ``turn`` (it has sent more than its budget for this turn), ``memory`` (its packet needs more memory than there
         is for now)."""
+        self._read_due = False
+        """Whether the loop will read what is pending in the stream."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
 
     def __str__(self) -> str:
         return f"{self.client} ({self.address})" if self.admitted else self.address
 
-    def start(self, peer: Peer) -> None:
+    def start(self, peer: Peer, announcement: Announcement | None = None) -> None:
+        """Begins to read. ``announcement``: a proxy says first whose connection it is."""
         self.peer_side = peer
+        if announcement is not None:
+            announcement.read(self, self._begin)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         if self.stream.ready:
             self.opened()
         else:
@@ -114,8 +124,7 @@ class Connection(SocketOutlet):
     def opened(self) -> None:
         """The stream is ready."""
         self.host.loop.add_reader(self.sock, self._readable)
-        if self.stream.pending:
-            self.host.loop.call_soon(self._read_pending)
+        self._after_read()
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -125,9 +134,11 @@ class Connection(SocketOutlet):
         try:
             data = self.stream.receive(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
+            self._after_read()
             return
         except OSError as error:
-            self.close(*ended(error))
+            end = self.close_gracefully if isinstance(error, StreamError) and error.polite else self.close
+            end(*ended(error))
             return
         if not data:
             self.close(Reason.CLIENT_GONE)
@@ -135,11 +146,20 @@ class Connection(SocketOutlet):
         self.heard_s = began = self.host.pulse.begin()
         self._hand(data)
         self.host.pulse.end("read", began, self)
-        if self.stream.pending:
+        self._after_read()
+
+    def _after_read(self) -> None:
+        """Has pending bytes read in the next turn, and sends what the stream says to the bytes that came."""
+        stream = self.stream
+        if stream.pending and not self._read_due:
+            self._read_due = True
             self.host.loop.call_soon(self._read_pending)
+        if stream.unsent:
+            self.wait_writable()
 
     def _read_pending(self) -> None:
         """Reads bytes that the stream has and the kernel does not show."""
+        self._read_due = False
         if not self.reading_paused_by:
             self._readable()
 
@@ -204,9 +224,20 @@ class Connection(SocketOutlet):
             else:
                 self.blocked = False
                 self.send_out()
+            self._complete()
             if len(self.out) < OUT_BYTES_MAX:
                 self.resume_reading("replies")
         self.host.pulse.end("write", began, self)
+
+    def _complete(self) -> None:
+        """Tells the stream if no bytes follow for now, and no record is half sent."""
+        if not self.open or self.blocked or self.out:
+            return
+        session = self.peer_side.session
+        if session is None or (session.outlet is self and not session.rest and session.half_sent is None):
+            self.stream.complete()
+            if self.stream.unsent:
+                self.wait_writable()
 
     def send_out(self) -> None:
         """Sends replies while there is no session that would do it (before the client is let in)."""
@@ -257,6 +288,7 @@ class Connection(SocketOutlet):
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
         self.reassembly.remove(self, self.host.now())
+        self.stream.leaving(reason, text)
         self.peer_side.connection_lost(reason)
         del self.peer_side
         self.host.closed(self, reason, text)

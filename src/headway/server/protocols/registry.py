@@ -1,5 +1,5 @@
 """The registry of protocols. Protocols are found, not listed: each is a folder in ``wire`` and one in ``server``. Their
-common name is also the scheme of the protocol's listener URLs.
+common name is also the scheme of the protocol's listener URLs. Other schemes carry a protocol in something else.
 
 ``wire/NAME/codec.py`` has its ``CODEC``; ``server/NAME`` shows its ``PEER``.
 """
@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway import wire
 from headway.core.message import Dialect
 from headway.wire.codec import Codec
+
+WEBSOCKET_PORT = 8083
+
+
+class Scheme(NamedTuple):
+    """The scheme of a listener's URL."""
+
+    protocol: str
+    port: int
+    """Default port."""
+    websocket: bool = False
+    """Whether the protocol's bytes are in the frames of a WebSocket."""
 
 
 def _found() -> dict[str, Codec]:
@@ -33,6 +45,13 @@ DIALECTS = _by_tag([dialect for codec in PROTOCOLS.values() for dialect in codec
 """Dialects that the journal keeps, by tag."""
 (QUEUES,) = [codec.queues for codec in PROTOCOLS.values() if codec.queues is not None]
 """The form in which queues keep records."""
+
+SUBPROTOCOLS = {word: name for name, codec in PROTOCOLS.items() for word in codec.subprotocols}
+"""Protocols by their names in the handshake of a WebSocket."""
+(_OVER_WEBSOCKET,) = set(SUBPROTOCOLS.values())
+SCHEMES = {name: Scheme(name, codec.port) for name, codec in PROTOCOLS.items()} | {
+    "ws": Scheme(_OVER_WEBSOCKET, WEBSOCKET_PORT, websocket=True)
+}
 
 
 def peer_of(name: str) -> Any:

@@ -1,0 +1,83 @@
+"""A WebSocket stream whose client takes compressed messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headway.core.log import Pool
+from headway.server.connections import Buffer, ByteStream
+from headway.server.websocket.decoder import FrameDecoder
+from headway.server.websocket.deflate import PIECE_BYTES, PIECE_BYTES_MIN, Inflater, SharedDeflate
+from headway.server.websocket.handshake import Accepted, Rules
+from headway.server.websocket.stream import WebSocketStream
+
+SEND_BYTES = 256 * 1024
+"""Bytes that one call looks at."""
+
+
+class CompressedStream(WebSocketStream):
+    """Sends frames that were compressed once for all. A frame is taken whole, and the part of it that the kernel does
+    not take is unsent. Bytes that the client has not acknowledged count as they are on the wire."""
+
+    __slots__ = ("_agreed", "_shared")
+
+    def __init__(
+        self, below: ByteStream, rules: Rules, filler: bytes, loop: asyncio.AbstractEventLoop, pool: Pool,
+        shared: SharedDeflate,
+    ) -> None:  # fmt: skip
+        super().__init__(below, rules, filler, loop, pool)
+        self._shared = shared
+        self._agreed = False
+        """Whether the client takes compressed messages."""
+
+    def _accepted(self, accepted: Accepted) -> None:
+        super()._accepted(accepted)
+        if accepted.compression:
+            self._agreed = True
+            self._decoder = FrameDecoder(Inflater())
+
+    def send(self, views: Sequence[Buffer]) -> int:
+        if not self._agreed:
+            return super().send(views)
+        data = _joined(views)
+        taken = super().send([data[: self._owed]]) if self._owed else 0  # a frame in clear that is not whole
+        if self.unsent:
+            self._flush_own()
+        if self.unsent or self._owed:
+            if not taken:
+                raise BlockingIOError
+            return taken
+        while taken < len(data):
+            piece = data[taken : taken + PIECE_BYTES]
+            frame = self._shared.frame(piece) if len(piece) >= PIECE_BYTES_MIN else None
+            if frame is not None:
+                self._own = frame
+                self._overhead_bytes -= len(piece)
+                taken += len(piece)
+                self._flush_own()
+            else:
+                try:
+                    count = super().send([piece])
+                except BlockingIOError:
+                    if not taken:
+                        raise
+                    return taken
+                taken += count
+                if count < len(piece):
+                    return taken
+            if self.unsent:
+                return taken
+        return taken
+
+
+def _joined(views: Sequence[Buffer]) -> bytes:
+    """Returns the first bytes of what is offered, in one."""
+    some: list[Buffer] = []
+    left = SEND_BYTES
+    for view in views:
+        some.append(memoryview(view)[:left])
+        left -= len(some[-1])
+        if not left:
+            break
+    return b"".join(some)

@@ -1,0 +1,317 @@
+"""MQTT over WebSocket: with the clients that people have, and with those that nobody should have."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from bench.errors import PeerFailed
+from bench.wires.packets import encode_publish
+from bench.wires.websocket import CLOSE, PING, PONG, TEXT, Frames, frame, request, upgrade
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import Paho
+from tests.interop.process import LISTENER, BrokerProcess
+from tests.interop.raw import Raw
+from tests.interop.waiting import PATIENCE_S, received, until
+from tests.interop.web import WebRaw
+from tests.server.test_websocket_decoder import REFUSED
+
+from headway.wire.mqtt.packets import DisconnectPacket
+
+BROWSER = Path(__file__).parent / "browser"
+NODE_MODULES = "/usr/share/nodejs"
+HANDSHAKES = 3000
+CONFIG = (
+    LISTENER
+    + """
+[listeners.web]
+url = "ws://127.0.0.1:0"
+[listeners.small]
+url = "ws://127.0.0.1:0"
+compression = true
+[listeners.hasty]
+url = "ws://127.0.0.1:0"
+connect_timeout = "500ms"
+[listeners.app]
+url = "ws://127.0.0.1:0"
+path = "/only"
+origins = ["https://app.example.com"]
+[[policy]]
+name = "cut"
+topics = ["cut/#"]
+[[policy.rule]]
+when = { blocked_time = "300ms" }
+then = "disconnect"
+[[policy]]
+name = "oldest"
+topics = ["oldest/#"]
+[[policy.rule]]
+when = { lag_records = 100 }
+then = { action = "discard", which = "oldest", keep_records = 1 }
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def house(start: BrokerFactory) -> Iterator[BrokerProcess]:
+    process = start(CONFIG, server={"send_buffer": "16KiB"})
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def web(house: BrokerProcess) -> int:
+    return house.ports["web"]
+
+
+# -- clients that people have -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_paho(house: BrokerProcess, name: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = mqtt.Client
+    monkeypatch.setattr(mqtt, "Client", lambda *a, **more: plain(*a, transport="websockets", **more))
+    client = Paho(house.ports["web"], name, version)
+    client.subscribe(f"{name}/#", qos=2)
+    sizes = [0, 1, 120, 130, 16_384, 70_000, 300_000]
+    for at, size in enumerate(sizes):
+        client.publish(f"{name}/{at}", b"x" * size, at % 3)
+    assert sorted(len(message.payload) for message in client.wait(len(sizes))) == sizes
+    with Raw(house.port, f"{name}-plain") as other:
+        other.published(f"{name}/plain", b"from TCP")
+    assert client.wait(len(sizes) + 1)[-1].payload == b"from TCP"
+
+
+@pytest.mark.parametrize("listener", ["web", "small"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_mqtt_js_in_node(house: BrokerProcess, name: str, version: int, listener: str) -> None:
+    if shutil.which("node") is None or not Path(NODE_MODULES, "mqtt").exists():
+        pytest.skip("mqtt.js is not here: apt-get install -y --no-install-recommends node-mqtt")
+    url = f"ws://127.0.0.1:{house.ports[listener]}/mqtt"
+    command = ["node", str(BROWSER / "node.js"), url, str(version), f"{name}/js"]
+    env = {**os.environ, "NODE_PATH": NODE_MODULES}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.stdout.strip() == "[0,1,100,125,126,16384,200000]", done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
+    """A web server with the page and mqtt.js as it is for browsers, and what the page told it."""
+    bundler = shutil.which("browserify") or shutil.which("browserify-lite")
+    if bundler is None or not Path(NODE_MODULES, "mqtt").exists():
+        pytest.skip("mqtt.js for browsers is not here: apt-get install -y --no-install-recommends node-mqtt browserify")
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copy(BROWSER / "page.html", folder)
+    made = subprocess.run(
+        [bundler, f"{NODE_MODULES}/mqtt/mqtt.js", "--standalone", "mqtt", "-o", str(folder / "mqtt.js")],
+        env={**os.environ, "NODE_PATH": NODE_MODULES}, capture_output=True, text=True, timeout=2 * PATIENCE_S,
+        check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    told: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(folder))
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/done?"):
+                told.append(self.path.partition("?")[2].replace("%20", " "))
+            super().do_GET()
+
+        def log_message(self, *args: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", told
+    server.shutdown()
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install -y chromium-headless-shell")
+@pytest.mark.parametrize(("listener", "told"), [("web", "it works"), ("small", "it works"), ("app", "closed")])
+def test_mqtt_js_in_a_page_in_chromium(
+    house: BrokerProcess, page: tuple[str, list[str]], name: str, tmp_path: Path, listener: str, told: str
+) -> None:
+    """And where pages of another origin only are let in, it is not."""
+    url, said = page
+    said.clear()
+    browser = subprocess.Popen(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
+         "--remote-debugging-port=0", f"{url}/page.html?{house.ports[listener]},5#{name}/page"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until(lambda: said, what="the page says something")
+        assert said[0] == told
+    finally:
+        browser.kill()
+        browser.wait()
+
+
+# -- slow consumers ---------------------------------------------------------------------------------------------------
+
+
+def flood(port: int, topic: str, count: int = 3000, size: int = 1000) -> None:
+    with Raw(port, f"flood-{topic}") as writer:
+        writer.send(b"".join(encode_publish(topic, b"%06d" % i + b"." * (size - 6)) for i in range(count)))
+        writer.published("flood/end")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: int, name: str, version: int) -> None:
+    """MQTT 5: by a DISCONNECT, and then by the Close; 3.1.1: by the Close. What comes before are whole records."""
+    with WebRaw(web, name, version, receive_buffer=4096) as slow:
+        slow.subscribed(f"cut/{name}")
+        flood(house.port, f"cut/{name}")
+        verdict = until(lambda: next(iter(house.verdicts(name)), None), what="a verdict")
+        slow.wait_end()
+        assert slow.decoder.buffered_bytes == 0, "the stream ends within a packet"
+        assert slow.closed is not None
+        code, text = slow.closed
+        assert code == 1013
+        assert len(text.encode()) <= 123
+        assert "no bytes taken for" in text
+        assert verdict["text"].startswith(text[:100])
+        ends = [item for item in slow.inbox if isinstance(item, DisconnectPacket)]
+        assert len(ends) == (1 if version == 5 else 0)
+        if ends:
+            assert ends[0].code == 0x97
+            assert ends[0].reason == verdict["text"]
+
+
+def test_a_frame_that_was_half_sent_is_completed_when_its_records_are_dropped(
+    house: BrokerProcess, web: int, name: str
+) -> None:
+    """The cursor moves to the last record while a frame is announced; the client reads a stream without a flaw, and
+    has the last record at once: no frame waits for what is published next."""
+    with WebRaw(web, name, receive_buffer=4096) as slow:
+        slow.subscribed(f"oldest/{name}")
+        flood(house.port, f"oldest/{name}", 5000)
+        until(lambda: any(row["action"]["kind"] == "discard" for row in house.verdicts(name)), what="a verdict")
+        until(lambda: slow.read(1.0) and any(b"004999" in m.payload for m in slow.inbox if hasattr(m, "payload")))
+        slow.so_far()
+        assert not slow.ended
+
+
+def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: int, name: str) -> None:
+    with WebRaw(web, name, receive_buffer=4096) as late:
+        late.subscribed(f"late/{name}")
+        flood(house.port, f"late/{name}", 3000)
+        got = late.payloads(3000)
+        assert [int(payload[:6]) for payload in got] == list(range(3000))
+        assert max(late.frames.sizes) <= 65_536
+        assert 16_384 in late.frames.sizes
+
+
+# -- clients that nobody should have ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("data", "code"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: int, name: str, data: bytes, code: int) -> None:
+    with WebRaw(web, name) as bad, WebRaw(web, f"{name}-good") as good:
+        good.subscribed(f"{name}/#")
+        bad.publish(f"{name}/before", b"counts")
+        bad.sock.sendall(data)
+        bad.wait_end()
+        assert bad.closed is not None
+        assert bad.closed[0] == code
+        assert isinstance(bad.inbox[-1], DisconnectPacket)
+        assert good.message().payload == b"counts"
+
+
+def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: int, name: str) -> None:
+    with WebRaw(web, name) as client:
+        client.sock.sendall(frame(b"\x03\xe9bye", CLOSE))
+        client.wait_end()
+        assert client.closed == (1001, "bye")
+    assert until(lambda: "the client closed the WebSocket (1001): bye" in house.log.read_text())
+
+
+def test_a_ping_is_answered(web: int, name: str) -> None:
+    with WebRaw(web, name) as client:
+        client.sock.sendall(frame(b"are you there", PING))
+        until(lambda: client.read(1.0) and client.frames.control)
+        assert client.frames.control == [(PONG, b"are you there")]
+
+
+def test_a_packet_that_is_too_large(web: int, name: str) -> None:
+    with WebRaw(web, name) as client:
+        with contextlib.suppress(ConnectionError):
+            client.send(encode_publish("a", bytes(2_000_000), version=5))
+        client.wait_end()
+        assert client.closed is not None
+        assert client.closed[0] == 1009
+
+
+def test_what_is_no_handshake_is_answered(house: BrokerProcess) -> None:
+    for listener, path, headers, status in (
+        ("app", "/mqtt", (), "404"),
+        ("app", "/only", ("Origin: https://evil.example",), "403"),
+        ("app", "/only", ("Origin: http://localhost",), "403"),
+        ("web", "/mqtt", ("Origin: https://evil.example",), "403"),
+        ("web", "/mqtt", ("Origin: http://evil.example",), "403"),
+    ):
+        with socket.create_connection(("127.0.0.1", house.ports[listener])) as sock, pytest.raises(
+            PeerFailed, match=status
+        ):
+            upgrade(sock, path, "evil.example", "mqtt", *headers)
+    with socket.create_connection(("127.0.0.1", house.ports["app"])) as sock:
+        upgrade(sock, "/only", "broker.example.com", "mqtt", "Origin: https://app.example.com")
+    with socket.create_connection(("127.0.0.1", house.ports["web"])) as sock:
+        sock.sendall(b"\x16\x03\x01")
+        answer = sock.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"this is TLS" in answer
+
+
+def answer_of(sock: socket.socket) -> bytes:
+    try:
+        return sock.recv(4096)
+    except ConnectionError:
+        return b""
+
+
+def test_slow_handshakes_hold_nobody_up(house: BrokerProcess, web: int, name: str) -> None:
+    """Three thousand that never end: others come in and are served meanwhile, and each is told in the end."""
+    data = request("/mqtt", "localhost", "mqtt")[0]
+    slow: list[socket.socket] = []
+    try:
+        with WebRaw(web, name) as client:
+            for at in range(HANDSHAKES):
+                sock = socket.create_connection(("127.0.0.1", house.ports["hasty"]), PATIENCE_S)
+                sock.send(data[: at % (len(data) - 1)] or b"G")
+                slow.append(sock)
+            client.subscribed(f"{name}/#")
+            client.publish(f"{name}/x", b"hello")
+            assert client.message().payload == b"hello"
+        told = sum(answer_of(sock).startswith(b"HTTP/1.1 408 ") for sock in slow)
+        assert told == HANDSHAKES
+    finally:
+        for sock in slow:
+            sock.close()
+
+
+def test_a_stranger_in_text_is_not_let_in(web: int) -> None:
+    with socket.create_connection(("127.0.0.1", web)) as sock:
+        upgrade(sock, "/mqtt", "localhost", "mqtt")
+        sock.sendall(frame(b'{"hello": 1}', TEXT))
+        frames = Frames()
+        while data := received(sock, PATIENCE_S):
+            frames.feed(data)
+        assert frames.closed is not None
+        assert frames.closed[0] == 1003
+
+
